@@ -1,0 +1,135 @@
+package proto
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Error is a refusal or failure with a stable code. It crosses the wire as
+// ebbv1.Error and compares by code: errors.Is(err, ErrNotLeader) holds for
+// every Error of that code, whatever it says.
+type Error struct {
+	Code    ebbv1.Code
+	Message string // one sentence that names the thing and the limit
+	Hint    string // the next step, if there is one
+	Shard   uint32
+	Leader  string // of NOT_LEADER: the node that leads, if known
+
+	RetryAfterUS int64 // of OVERLOADED
+}
+
+// Sentinels, one for each code.
+var (
+	ErrUnreachable   = &Error{Code: ebbv1.Code_CODE_UNREACHABLE, Message: "unreachable"}
+	ErrNotLeader     = &Error{Code: ebbv1.Code_CODE_NOT_LEADER, Message: "not the leader"}
+	ErrNoLeader      = &Error{Code: ebbv1.Code_CODE_NO_LEADER, Message: "no leader"}
+	ErrOverloaded    = &Error{Code: ebbv1.Code_CODE_OVERLOADED, Message: "overloaded"}
+	ErrClockSkew     = &Error{Code: ebbv1.Code_CODE_CLOCK_SKEW, Message: "clock skew"}
+	ErrShuttingDown  = &Error{Code: ebbv1.Code_CODE_SHUTTING_DOWN, Message: "shutting down"}
+	ErrDeadline      = &Error{Code: ebbv1.Code_CODE_DEADLINE, Message: "deadline exceeded"}
+	ErrIncomplete    = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
+	ErrTooStale      = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
+	ErrStarting      = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
+	ErrBadRequest    = &Error{Code: ebbv1.Code_CODE_BAD_REQUEST, Message: "bad request"}
+	ErrBadKey        = &Error{Code: ebbv1.Code_CODE_BAD_KEY, Message: "bad key"}
+	ErrBadBin        = &Error{Code: ebbv1.Code_CODE_BAD_BIN, Message: "bad bin"}
+	ErrBadAmount     = &Error{Code: ebbv1.Code_CODE_BAD_AMOUNT, Message: "bad amount"}
+	ErrBadTime       = &Error{Code: ebbv1.Code_CODE_BAD_TIME, Message: "bad time"}
+	ErrBadHalfLife   = &Error{Code: ebbv1.Code_CODE_BAD_HALF_LIFE, Message: "bad half-life"}
+	ErrBadCount      = &Error{Code: ebbv1.Code_CODE_BAD_COUNT, Message: "bad count"}
+	ErrBadNamespace  = &Error{Code: ebbv1.Code_CODE_BAD_NAMESPACE, Message: "bad namespace"}
+	ErrBatchTooLarge = &Error{Code: ebbv1.Code_CODE_BATCH_TOO_LARGE, Message: "batch too large"}
+
+	ErrMessageTooLarge   = &Error{Code: ebbv1.Code_CODE_MESSAGE_TOO_LARGE, Message: "message too large"}
+	ErrResponseTooLarge  = &Error{Code: ebbv1.Code_CODE_RESPONSE_TOO_LARGE, Message: "response too large"}
+	ErrNotUTF8           = &Error{Code: ebbv1.Code_CODE_NOT_UTF8, Message: "not UTF-8"}
+	ErrNamespaceNotFound = &Error{Code: ebbv1.Code_CODE_NAMESPACE_NOT_FOUND, Message: "namespace not found"}
+	ErrNamespaceExists   = &Error{Code: ebbv1.Code_CODE_NAMESPACE_EXISTS, Message: "namespace exists"}
+	ErrWrongKind         = &Error{Code: ebbv1.Code_CODE_WRONG_KIND, Message: "wrong kind"}
+	ErrTooManyBins       = &Error{Code: ebbv1.Code_CODE_TOO_MANY_BINS, Message: "too many bins"}
+	ErrNegativeAmount    = &Error{Code: ebbv1.Code_CODE_NEGATIVE_AMOUNT, Message: "negative amount"}
+	ErrWrongShard        = &Error{Code: ebbv1.Code_CODE_WRONG_SHARD, Message: "wrong shard"}
+
+	ErrSessionExpired        = &Error{Code: ebbv1.Code_CODE_SESSION_EXPIRED, Message: "session expired"}
+	ErrSequenceTooOld        = &Error{Code: ebbv1.Code_CODE_SEQUENCE_TOO_OLD, Message: "sequence too old"}
+	ErrSourceFenced          = &Error{Code: ebbv1.Code_CODE_SOURCE_FENCED, Message: "source fenced"}
+	ErrIdempotencyKeyTooOld  = &Error{Code: ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, Message: "idempotency key too old"}
+	ErrUnknownOutcome        = &Error{Code: ebbv1.Code_CODE_UNKNOWN_OUTCOME, Message: "unknown outcome"}
+	ErrTooManySessions       = &Error{Code: ebbv1.Code_CODE_TOO_MANY_SESSIONS, Message: "too many sessions"}
+	ErrTooManySources        = &Error{Code: ebbv1.Code_CODE_TOO_MANY_SOURCES, Message: "too many sources"}
+	ErrTooManyIdempotencyKey = &Error{Code: ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, Message: "too many idempotency keys"}
+
+	ErrInternal      = &Error{Code: ebbv1.Code_CODE_INTERNAL, Message: "internal error"}
+	ErrCorrupt       = &Error{Code: ebbv1.Code_CODE_CORRUPT, Message: "corrupt"}
+	ErrWrongCluster  = &Error{Code: ebbv1.Code_CODE_WRONG_CLUSTER, Message: "wrong cluster"}
+	ErrNewerVersion  = &Error{Code: ebbv1.Code_CODE_NEWER_VERSION, Message: "written by a newer version"}
+	ErrLocked        = &Error{Code: ebbv1.Code_CODE_LOCKED, Message: "locked"}
+	ErrDisk          = &Error{Code: ebbv1.Code_CODE_DISK, Message: "disk error"}
+	ErrDuplicateNode = &Error{Code: ebbv1.Code_CODE_DUPLICATE_NODE, Message: "two nodes with one name"}
+)
+
+// Errorf makes an Error of the sentinel's code. The message wraps nothing:
+// what matters about a cause is in its words.
+func (e *Error) Errorf(format string, args ...any) *Error {
+	return &Error{Code: e.Code, Message: fmt.Sprintf(format, args...), Hint: e.Hint}
+}
+
+// WithHint returns a copy that names the next step.
+func (e *Error) WithHint(hint string) *Error {
+	c := *e
+	c.Hint = hint
+	return &c
+}
+
+// WithShard returns a copy that names the shard.
+func (e *Error) WithShard(shard uint32) *Error {
+	c := *e
+	c.Shard = shard
+	return &c
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s (EBB-%d)", e.Message, int32(e.Code))
+}
+
+// Is reports whether target is an Error of the same code.
+func (e *Error) Is(target error) bool {
+	var t *Error
+	return errors.As(target, &t) && t.Code == e.Code
+}
+
+// Wire returns the error as it crosses the wire; nil for nil.
+func (e *Error) Wire() *ebbv1.Error {
+	if e == nil {
+		return nil
+	}
+	return &ebbv1.Error{
+		Code: e.Code, Message: e.Message, Hint: e.Hint, Shard: e.Shard,
+		Leader: e.Leader, RetryAfterUs: e.RetryAfterUS,
+	}
+}
+
+// FromWire is the inverse of Wire; nil for nil.
+func FromWire(w *ebbv1.Error) *Error {
+	if w == nil {
+		return nil
+	}
+	return &Error{
+		Code: w.Code, Message: w.Message, Hint: w.Hint, Shard: w.Shard,
+		Leader: w.Leader, RetryAfterUS: w.RetryAfterUs,
+	}
+}
+
+// AsError finds the Error in err's chain, or makes an INTERNAL one of it; nil for nil.
+func AsError(err error) *Error {
+	if err == nil {
+		return nil
+	}
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return ErrInternal.Errorf("%v", err)
+}

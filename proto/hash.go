@@ -1,0 +1,66 @@
+package proto
+
+import (
+	"encoding/binary"
+
+	"github.com/zeebo/xxh3"
+)
+
+// ShardOf returns the shard, 1 to shards, that holds a key. It is part of the
+// wire contract: clients, nodes and restored backups must agree on it for ever.
+//
+//	shard = 1 + xxh3-64(uvarint(len(ns)) ns route) % shards
+//
+// The hash is unseeded. route is the key, except that a key whose last segment
+// is a period (2011, 2011-11, 2011-W44, 2011-11-01, 2011-11-01T13) routes by
+// its directory, so that the periods of one family live together.
+func ShardOf(namespace string, key []byte, shards uint32) uint32 {
+	var buf [640]byte
+	b := binary.AppendUvarint(buf[:0], uint64(len(namespace)))
+	b = append(b, namespace...)
+	b = append(b, Route(key)...)
+	return 1 + uint32(xxh3.Hash(b)%uint64(shards))
+}
+
+// Route returns the part of a key that decides its shard.
+func Route(key []byte) []byte {
+	for i := len(key) - 1; i >= 0 && len(key)-i <= len("2011-11-01T13")+1; i-- {
+		if key[i] == '/' {
+			if isPeriod(key[i+1:]) {
+				return key[:i]
+			}
+			return key
+		}
+	}
+	return key
+}
+
+// isPeriod recognises the period shapes, where 0 stands for any digit.
+func isPeriod(segment []byte) bool {
+	switch len(segment) {
+	case len("2011"):
+		return matches(segment, "0000")
+	case len("2011-11"):
+		return matches(segment, "0000-00")
+	case len("2011-W44"):
+		return matches(segment, "0000-W00")
+	case len("2011-11-01"):
+		return matches(segment, "0000-00-00")
+	case len("2011-11-01T13"):
+		return matches(segment, "0000-00-00T00")
+	}
+	return false
+}
+
+func matches(segment []byte, shape string) bool {
+	for i, c := range segment {
+		if shape[i] == '0' {
+			if c < '0' || c > '9' {
+				return false
+			}
+		} else if c != shape[i] {
+			return false
+		}
+	}
+	return true
+}

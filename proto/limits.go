@@ -1,0 +1,42 @@
+package proto
+
+// Limits, each with the name that errors use.
+const (
+	KeyLenMax       = 512
+	BinLenMax       = 256
+	NamespaceLenMax = 64
+	BatchOpsMax     = 10_000
+	BatchBytesMax   = 1 << 20
+	MessageBytesMax = 4 << 20
+	QuestionsMax    = 1_000
+	KeysPerAskMax   = 10_000
+	TopMax          = 100_000
+	BinsMaxDefault  = 100_000
+	// BinsMaxLimit is the most that a namespace may allow.
+	BinsMaxLimit = 10_000_000
+	// AmountMax bounds one increment, so that a sum of 2^60 of them stays finite.
+	AmountMax = 1e15
+	// FutureMaxUS is how far past the shard's stamp an event may claim to be.
+	FutureMaxUS   = 500_000
+	HalfLifeMinUS = 1_000_000
+	HalfLifeMaxUS = 100 * 365.25 * 24 * 3600 * 1e6
+	ShardsMax     = 1024
+	ShardsDefault = 64
+
+	SessionWindow       = 1024          // commands
+	SessionExpiryUS     = 3_600_000_000 // of shard time
+	SessionsMax         = 65_536        // a shard
+	SourcesMax          = 4_096         // a shard
+	IdempotencyWindowUS = 600_000_000   // of shard time
+	IdempotencyKeysMax  = 65_536        // a shard
+	SourceNameLenMax    = 256
+	EntryBytesSoft      = 64 << 10
+	EntryBytesHard      = 256 << 10
+	DefaultNamespace    = "default"
+	DefaultHalfLifeUS   = 3_600_000_000
+	DefaultThreshold    = 0.001
+	DefaultConfidence   = 0.95
+	DefaultPriorPseudo  = 1.0
+	NamespacesMax       = 10_000
+	HalfLifeChangesMax  = 256 // a namespace
+)
