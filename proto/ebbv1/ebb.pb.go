@@ -310,10 +310,11 @@ type Namespace struct {
 	// of the prune floor: counts below are gone; default 0.001
 	Threshold float64 `protobuf:"fixed64,6,opt,name=threshold,proto3" json:"threshold,omitempty"`
 	// of the prior floor: the pseudo-count of each bin; default 1
-	Prior         float64   `protobuf:"fixed64,7,opt,name=prior,proto3" json:"prior,omitempty"`
-	Clock         Clock     `protobuf:"varint,8,opt,name=clock,proto3,enum=ebb.v1.Clock" json:"clock,omitempty"`
-	Precision     Precision `protobuf:"varint,9,opt,name=precision,proto3,enum=ebb.v1.Precision" json:"precision,omitempty"`
-	AllowNegative bool      `protobuf:"varint,10,opt,name=allow_negative,json=allowNegative,proto3" json:"allow_negative,omitempty"`
+	Prior     float64   `protobuf:"fixed64,7,opt,name=prior,proto3" json:"prior,omitempty"`
+	Clock     Clock     `protobuf:"varint,8,opt,name=clock,proto3,enum=ebb.v1.Clock" json:"clock,omitempty"`
+	Precision Precision `protobuf:"varint,9,opt,name=precision,proto3,enum=ebb.v1.Precision" json:"precision,omitempty"`
+	// optional, so that it can be turned off again
+	AllowNegative *bool `protobuf:"varint,10,opt,name=allow_negative,json=allowNegative,proto3,oneof" json:"allow_negative,omitempty"`
 	// bins per distribution; default 100,000
 	BinsMax uint32 `protobuf:"varint,11,opt,name=bins_max,json=binsMax,proto3" json:"bins_max,omitempty"`
 	// of every hash in this namespace; drawn when 0 at creation
@@ -416,8 +417,8 @@ func (x *Namespace) GetPrecision() Precision {
 }
 
 func (x *Namespace) GetAllowNegative() bool {
-	if x != nil {
-		return x.AllowNegative
+	if x != nil && x.AllowNegative != nil {
+		return *x.AllowNegative
 	}
 	return false
 }
@@ -3785,7 +3786,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\x8e\x03\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xa6\x03\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -3796,11 +3797,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tthreshold\x18\x06 \x01(\x01R\tthreshold\x12\x14\n" +
 	"\x05prior\x18\a \x01(\x01R\x05prior\x12#\n" +
 	"\x05clock\x18\b \x01(\x0e2\r.ebb.v1.ClockR\x05clock\x12/\n" +
-	"\tprecision\x18\t \x01(\x0e2\x11.ebb.v1.PrecisionR\tprecision\x12%\n" +
+	"\tprecision\x18\t \x01(\x0e2\x11.ebb.v1.PrecisionR\tprecision\x12*\n" +
 	"\x0eallow_negative\x18\n" +
-	" \x01(\bR\rallowNegative\x12\x19\n" +
+	" \x01(\bH\x00R\rallowNegative\x88\x01\x01\x12\x19\n" +
 	"\bbins_max\x18\v \x01(\rR\abinsMax\x12\x1b\n" +
-	"\thash_seed\x18\f \x01(\x04R\bhashSeed\"\x88\x01\n" +
+	"\thash_seed\x18\f \x01(\x04R\bhashSeedB\x11\n" +
+	"\x0f_allow_negative\"\x88\x01\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x10\n" +
 	"\x03bin\x18\x02 \x01(\fR\x03bin\x12\x1b\n" +
@@ -4222,6 +4224,7 @@ func file_ebb_v1_ebb_proto_init() {
 		return
 	}
 	file_ebb_v1_errors_proto_init()
+	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[1].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[8].OneofWrappers = []any{
 		(*Command_Session)(nil),

@@ -1,0 +1,462 @@
+package proto
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Field numbers of ebbv1.Command and ebbv1.Increment, for those who scan them
+// by hand on the hot path. A test holds them to the descriptors.
+const (
+	FieldCommandNamespace       = 1
+	FieldCommandSession         = 2
+	FieldCommandSource          = 3
+	FieldCommandIdempotencyKey  = 4
+	FieldCommandIncrements      = 5
+	FieldIncrementsIncrements   = 1
+	FieldIncrementKey           = 1
+	FieldIncrementBin           = 2
+	FieldIncrementAmount        = 3
+	FieldIncrementTimeUS        = 4
+	FieldIncrementOffset        = 5
+	FieldCommandDefineNamespace = 6
+)
+
+// CheckKey refuses an empty key and one over KeyLenMax bytes.
+func CheckKey(key []byte) *Error {
+	return checkKeyLen(len(key))
+}
+
+func checkKeyLen(n int) *Error {
+	switch {
+	case n == 0:
+		return ErrBadKey.Errorf("empty key: a key has 1 to %d bytes", KeyLenMax)
+	case n > KeyLenMax:
+		return ErrBadKey.Errorf("key of %d bytes: the limit is %d", n, KeyLenMax)
+	}
+	return nil
+}
+
+// CheckBin refuses an empty bin and one over BinLenMax bytes.
+func CheckBin(bin []byte) *Error {
+	return checkBinLen(len(bin))
+}
+
+func checkBinLen(n int) *Error {
+	switch {
+	case n == 0:
+		return ErrBadBin.Errorf("empty bin: a bin has 1 to %d bytes", BinLenMax)
+	case n > BinLenMax:
+		return ErrBadBin.Errorf("bin of %d bytes: the limit is %d", n, BinLenMax)
+	}
+	return nil
+}
+
+// CheckAmount refuses NaN, infinities and magnitudes over AmountMax. Negative
+// amounts pass: whether they are allowed is the namespace's business.
+func CheckAmount(amount float64) *Error {
+	switch {
+	case math.IsNaN(amount):
+		return ErrBadAmount.Errorf("amount is NaN: it must be a finite number")
+	case math.IsInf(amount, 0):
+		return ErrBadAmount.Errorf("amount is infinite: it must be a finite number")
+	case amount > AmountMax || amount < -AmountMax:
+		return ErrBadAmount.Errorf("amount %g: the limit is %g", amount, float64(AmountMax))
+	}
+	return nil
+}
+
+// CheckTime refuses times before 1970. How far ahead a time may be only the
+// shard's stamp can tell.
+func CheckTime(timeUS int64) *Error {
+	if timeUS < 0 {
+		return ErrBadTime.Errorf("time %d µs is before 1970-01-01", timeUS)
+	}
+	return nil
+}
+
+// CheckIncrement checks everything about an increment that does not depend on state.
+func CheckIncrement(in *ebbv1.Increment) *Error {
+	if err := CheckKey(in.GetKey()); err != nil {
+		return err
+	}
+	if err := CheckBin(in.GetBin()); err != nil {
+		return err
+	}
+	if in.Amount != nil {
+		if err := CheckAmount(in.GetAmount()); err != nil {
+			return err
+		}
+	}
+	return CheckTime(in.GetTimeUs())
+}
+
+// CommandNamespace returns the namespace that a serialised Command names
+// ("" if none, or if raw is malformed).
+func CommandNamespace(raw []byte) []byte {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return nil
+		}
+		raw = raw[n:]
+		if num == FieldCommandNamespace && typ == protowire.BytesType {
+			v, n := protowire.ConsumeBytes(raw)
+			if n < 0 {
+				return nil
+			}
+			return v
+		}
+		n = protowire.ConsumeFieldValue(num, typ, raw)
+		if n < 0 {
+			return nil
+		}
+		raw = raw[n:]
+	}
+	return nil
+}
+
+// CheckCommand checks a serialised Command as clients may send it: its framing,
+// limits, and every increment. Commands that only a shard's leader may write
+// (define_namespace, behaviour, tick) are refused. It allocates nothing unless
+// it refuses.
+func CheckCommand(raw []byte) *Error {
+	if len(raw) > EntryBytesHard {
+		return ErrMessageTooLarge.Errorf("command of %d bytes: the limit is %d", len(raw), EntryBytesHard)
+	}
+	bodies := 0
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return errMalformed("command")
+		}
+		raw = raw[n:]
+		n = protowire.ConsumeFieldValue(num, typ, raw)
+		if n < 0 {
+			return errMalformed("command")
+		}
+		value := raw[:n]
+		raw = raw[n:]
+		if num >= FieldCommandIncrements {
+			bodies++
+		}
+		if err := checkCommandField(num, typ, value); err != nil {
+			return err
+		}
+	}
+	if bodies != 1 {
+		return ErrBadRequest.Errorf("command with %d bodies: it must have one", bodies)
+	}
+	return nil
+}
+
+func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *Error {
+	if typ != protowire.BytesType {
+		return ErrBadRequest.Errorf("command field %d has an unknown type", num)
+	}
+	v, _ := protowire.ConsumeBytes(value)
+	switch num {
+	case FieldCommandNamespace:
+		if len(v) > NamespaceLenMax {
+			return ErrBadNamespace.Errorf("namespace of %d bytes: the limit is %d", len(v), NamespaceLenMax)
+		}
+	case FieldCommandIncrements:
+		return checkIncrements(v)
+	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
+	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
+	default:
+		return ErrBadRequest.Errorf("command field %d is not for clients", num)
+	}
+	return nil
+}
+
+const (
+	fieldOpenSession  = 7
+	fieldCloseSession = 8
+	fieldOpenSource   = 9
+	fieldDropSource   = 10
+)
+
+func errMalformed(what string) *Error {
+	return ErrBadRequest.Errorf("malformed %s: not a valid protobuf message", what)
+}
+
+func checkIncrements(raw []byte) *Error {
+	count := 0
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 || num != FieldIncrementsIncrements || typ != protowire.BytesType {
+			return errMalformed("batch of increments")
+		}
+		v, m := protowire.ConsumeBytes(raw[n:])
+		if m < 0 {
+			return errMalformed("batch of increments")
+		}
+		raw = raw[n+m:]
+		if err := checkIncrementWire(v); err != nil {
+			err.Message = fmt.Sprintf("increment %d: %s", count, err.Message)
+			return err
+		}
+		count++
+	}
+	if count > BatchOpsMax {
+		return ErrBatchTooLarge.Errorf("batch of %d increments: the limit is %d", count, BatchOpsMax)
+	}
+	return nil
+}
+
+func checkIncrementWire(raw []byte) *Error {
+	var in IncrementWire
+	if !in.Parse(raw) {
+		return errMalformed("increment")
+	}
+	if err := checkKeyLen(len(in.Key)); err != nil {
+		return err
+	}
+	if err := checkBinLen(len(in.Bin)); err != nil {
+		return err
+	}
+	if err := CheckAmount(in.Amount); err != nil {
+		return err
+	}
+	return CheckTime(in.TimeUS)
+}
+
+// IncrementWire is an ebbv1.Increment parsed without allocation: Key and Bin
+// point into the parsed bytes.
+type IncrementWire struct {
+	Key, Bin []byte
+	Amount   float64 // 1 when absent
+	TimeUS   int64
+	Offset   uint64
+}
+
+// Parse reads one serialised Increment and reports whether it is well formed.
+// Unknown fields are skipped.
+func (in *IncrementWire) Parse(raw []byte) bool {
+	*in = IncrementWire{Amount: 1}
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return false
+		}
+		raw = raw[n:]
+		switch {
+		case num == FieldIncrementKey && typ == protowire.BytesType:
+			in.Key, n = protowire.ConsumeBytes(raw)
+		case num == FieldIncrementBin && typ == protowire.BytesType:
+			in.Bin, n = protowire.ConsumeBytes(raw)
+		case num == FieldIncrementAmount && typ == protowire.Fixed64Type:
+			var v uint64
+			v, n = protowire.ConsumeFixed64(raw)
+			in.Amount = math.Float64frombits(v)
+		case num == FieldIncrementTimeUS && typ == protowire.VarintType:
+			var v uint64
+			v, n = protowire.ConsumeVarint(raw)
+			in.TimeUS = int64(v)
+		case num == FieldIncrementOffset && typ == protowire.VarintType:
+			in.Offset, n = protowire.ConsumeVarint(raw)
+		default:
+			n = protowire.ConsumeFieldValue(num, typ, raw)
+		}
+		if n < 0 {
+			return false
+		}
+		raw = raw[n:]
+	}
+	return true
+}
+
+// AppendIncrement appends in to a serialised Increments message, as field 1.
+func AppendIncrement(b []byte, in *IncrementWire) []byte {
+	b = protowire.AppendTag(b, FieldIncrementsIncrements, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(in.size()))
+	b = protowire.AppendTag(b, FieldIncrementKey, protowire.BytesType)
+	b = protowire.AppendBytes(b, in.Key)
+	b = protowire.AppendTag(b, FieldIncrementBin, protowire.BytesType)
+	b = protowire.AppendBytes(b, in.Bin)
+	if in.Amount != 1 {
+		b = protowire.AppendTag(b, FieldIncrementAmount, protowire.Fixed64Type)
+		b = protowire.AppendFixed64(b, math.Float64bits(in.Amount))
+	}
+	if in.TimeUS != 0 {
+		b = protowire.AppendTag(b, FieldIncrementTimeUS, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(in.TimeUS))
+	}
+	if in.Offset != 0 {
+		b = protowire.AppendTag(b, FieldIncrementOffset, protowire.VarintType)
+		b = protowire.AppendVarint(b, in.Offset)
+	}
+	return b
+}
+
+func (in *IncrementWire) size() int {
+	n := 2 + protowire.SizeBytes(len(in.Key)) + protowire.SizeBytes(len(in.Bin))
+	if in.Amount != 1 {
+		n += 1 + 8
+	}
+	if in.TimeUS != 0 {
+		n += 1 + protowire.SizeVarint(uint64(in.TimeUS))
+	}
+	if in.Offset != 0 {
+		n += 1 + protowire.SizeVarint(in.Offset)
+	}
+	return n
+}
+
+// CheckNamespaceName refuses names that are not 1 to NamespaceLenMax of
+// letters, digits, '_', '-', '.'.
+func CheckNamespaceName(name string) *Error {
+	if name == "" || len(name) > NamespaceLenMax {
+		return ErrBadNamespace.Errorf("namespace name of %d bytes: it has 1 to %d", len(name), NamespaceLenMax)
+	}
+	for i := range len(name) {
+		c := name[i]
+		ok := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
+		if !ok {
+			return ErrBadNamespace.Errorf("namespace name %s: only letters, digits, '_', '-' and '.' are allowed", strconv.Quote(name))
+		}
+	}
+	return nil
+}
+
+// CheckHalfLife refuses half-lives below 1 s and above 100 years.
+func CheckHalfLife(us int64) *Error {
+	if us < HalfLifeMinUS || us > HalfLifeMaxUS {
+		return ErrBadHalfLife.Errorf("half-life of %g s: it must be from 1 s to 100 years", float64(us)/1e6)
+	}
+	return nil
+}
+
+// CheckNamespace checks a complete definition (defaults already filled in).
+func CheckNamespace(ns *ebbv1.Namespace) *Error {
+	if err := CheckNamespaceName(ns.GetName()); err != nil {
+		return err
+	}
+	if err := CheckHalfLife(ns.GetHalfLifeUs()); err != nil {
+		return err
+	}
+	switch {
+	case !(ns.GetThreshold() > 0 && ns.GetThreshold() <= 1e9):
+		return ErrBadNamespace.Errorf("threshold %g: it must be above 0 and at most 1e9", ns.GetThreshold())
+	case !(ns.GetPrior() >= 0 && ns.GetPrior() <= 1e9):
+		return ErrBadNamespace.Errorf("prior %g: it must be from 0 to 1e9", ns.GetPrior())
+	case ns.GetBinsMax() == 0 || ns.GetBinsMax() > BinsMaxLimit:
+		return ErrBadNamespace.Errorf("bins_max %d: it must be from 1 to %d", ns.GetBinsMax(), BinsMaxLimit)
+	}
+	return checkNamespaceEnums(ns)
+}
+
+func checkNamespaceEnums(ns *ebbv1.Namespace) *Error {
+	switch {
+	case ns.GetDecay() < ebbv1.Decay_DECAY_HALF_LIFE || ns.GetDecay() > ebbv1.Decay_DECAY_NONE:
+		return ErrBadNamespace.Errorf("decay %d is unknown: half-life, linear or none", ns.GetDecay())
+	case ns.GetFloor() < ebbv1.Floor_FLOOR_PRUNE || ns.GetFloor() > ebbv1.Floor_FLOOR_PRIOR:
+		return ErrBadNamespace.Errorf("floor %d is unknown: prune, clamp or prior", ns.GetFloor())
+	case ns.GetClock() < ebbv1.Clock_CLOCK_WALL || ns.GetClock() > ebbv1.Clock_CLOCK_EVENT:
+		return ErrBadNamespace.Errorf("clock %d is unknown: wall or event", ns.GetClock())
+	case ns.GetPrecision() < ebbv1.Precision_PRECISION_DEFAULT || ns.GetPrecision() > ebbv1.Precision_PRECISION_COMPACT:
+		return ErrBadNamespace.Errorf("precision %d is unknown: default or compact", ns.GetPrecision())
+	}
+	return nil
+}
+
+// FillNamespace gives every field of ns that is at its zero value the value it
+// has in base, and returns ns.
+func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
+	fill(&ns.Decay, base.Decay)
+	fill(&ns.HalfLifeUs, base.HalfLifeUs)
+	fill(&ns.Floor, base.Floor)
+	fill(&ns.Threshold, base.Threshold)
+	fill(&ns.Prior, base.Prior)
+	fill(&ns.Clock, base.Clock)
+	fill(&ns.Precision, base.Precision)
+	fill(&ns.AllowNegative, base.AllowNegative)
+	fill(&ns.BinsMax, base.BinsMax)
+	fill(&ns.HashSeed, base.HashSeed)
+	return ns
+}
+
+func fill[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// DefaultNamespaceSettings is what a namespace has where nothing else is said.
+func DefaultNamespaceSettings() *ebbv1.Namespace {
+	return &ebbv1.Namespace{
+		Decay: ebbv1.Decay_DECAY_HALF_LIFE, HalfLifeUs: DefaultHalfLifeUS,
+		Floor: ebbv1.Floor_FLOOR_PRUNE, Threshold: DefaultThreshold, Prior: DefaultPriorPseudo,
+		Clock: ebbv1.Clock_CLOCK_WALL, Precision: ebbv1.Precision_PRECISION_DEFAULT,
+		BinsMax: BinsMaxDefault,
+	}
+}
+
+// CheckQuestion checks everything about a question that does not depend on state.
+func CheckQuestion(q *ebbv1.Question) *Error {
+	if q.GetNamespace() != "" {
+		if err := CheckNamespaceName(q.GetNamespace()); err != nil {
+			return err
+		}
+	}
+	switch ask := q.GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return checkDistributionQuestion(ask.Distribution)
+	case *ebbv1.Question_CountKeys:
+		return nil
+	}
+	return ErrBadRequest.Errorf("a question must ask for something: distribution or count_keys")
+}
+
+func checkDistributionQuestion(q *ebbv1.DistributionQuestion) *Error {
+	if n := len(q.GetKeys()); n == 0 || n > KeysPerAskMax {
+		return ErrBadCount.Errorf("%d keys: a question names 1 to %d", n, KeysPerAskMax)
+	}
+	for _, key := range q.GetKeys() {
+		if err := CheckKey(key); err != nil {
+			return err
+		}
+	}
+	if c := q.GetConfidence(); c != 0 && !(c >= 0.5 && c <= 0.9999) {
+		return ErrBadRequest.Errorf("confidence %g: it must be from 0.5 to 0.9999", c)
+	}
+	if r := q.GetRate(); q.Rate != nil && !(r >= 0 && r <= 1e6) {
+		return ErrBadRequest.Errorf("rate %g per second: it must be from 0 to 1e6", r)
+	}
+	if err := CheckTime(q.GetAsOfUs()); err != nil {
+		return err
+	}
+	return checkSelect(q)
+}
+
+func checkSelect(q *ebbv1.DistributionQuestion) *Error {
+	switch s := q.GetSelect().(type) {
+	case *ebbv1.DistributionQuestion_Top:
+		return CheckTop(int64(s.Top))
+	case *ebbv1.DistributionQuestion_Bins:
+		if n := len(s.Bins.GetBins()); n == 0 || n > BatchOpsMax {
+			return ErrBadCount.Errorf("%d bins: a question names 1 to %d", n, BatchOpsMax)
+		}
+		for _, bin := range s.Bins.GetBins() {
+			if err := CheckBin(bin); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// CheckTop refuses an n that is not from 1 to TopMax.
+func CheckTop(n int64) *Error {
+	if n < 1 || n > TopMax {
+		return ErrBadCount.Errorf("n = %d: it must be from 1 to %d", n, TopMax)
+	}
+	return nil
+}

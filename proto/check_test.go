@@ -1,0 +1,200 @@
+package proto_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc/status"
+	pb "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// The hand-scanned field numbers are those of the descriptors.
+func TestFieldNumbers(t *testing.T) {
+	command := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields()
+	increment := (&ebbv1.Increment{}).ProtoReflect().Descriptor().Fields()
+	for _, c := range []struct {
+		fields protoreflect.FieldDescriptors
+		name   protoreflect.Name
+		want   protoreflect.FieldNumber
+	}{
+		{command, "namespace", proto.FieldCommandNamespace},
+		{command, "session", proto.FieldCommandSession},
+		{command, "source", proto.FieldCommandSource},
+		{command, "idempotency_key", proto.FieldCommandIdempotencyKey},
+		{command, "increments", proto.FieldCommandIncrements},
+		{command, "define_namespace", proto.FieldCommandDefineNamespace},
+		{increment, "key", proto.FieldIncrementKey},
+		{increment, "bin", proto.FieldIncrementBin},
+		{increment, "amount", proto.FieldIncrementAmount},
+		{increment, "time_us", proto.FieldIncrementTimeUS},
+		{increment, "offset", proto.FieldIncrementOffset},
+	} {
+		if got := c.fields.ByName(c.name).Number(); got != c.want {
+			t.Errorf("%s is field %d, the scanner reads %d", c.name, got, c.want)
+		}
+	}
+}
+
+// What AppendIncrement writes, both Parse and the generated code read back.
+func TestAppendIncrementRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		in := proto.IncrementWire{
+			Key:    rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "key"),
+			Bin:    rapid.SliceOfN(rapid.Byte(), 1, 20).Draw(t, "bin"),
+			Amount: rapid.SampledFrom([]float64{1, 2, 0.5, -3, 1e15}).Draw(t, "amount"),
+			TimeUS: rapid.Int64Range(0, math.MaxInt64).Draw(t, "time"),
+			Offset: rapid.Uint64().Draw(t, "offset"),
+		}
+		var batch ebbv1.Increments
+		raw := proto.AppendIncrement(nil, &in)
+		if err := pb.Unmarshal(raw, &batch); err != nil {
+			t.Fatal(err)
+		}
+		m := batch.GetIncrements()[0]
+		one, err := pb.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back proto.IncrementWire
+		if !back.Parse(one) || string(back.Key) != string(in.Key) || string(back.Bin) != string(in.Bin) ||
+			back.Amount != in.Amount || back.TimeUS != in.TimeUS || back.Offset != in.Offset {
+			t.Fatalf("wrote %+v, read %+v", in, back)
+		}
+		if m.Amount == nil && in.Amount != 1 {
+			t.Fatalf("amount %g lost", in.Amount)
+		}
+	})
+}
+
+func TestCheckCommand(t *testing.T) {
+	inc := func(key, bin string, amount float64, timeUS int64) *ebbv1.Command {
+		return &ebbv1.Command{Namespace: "default", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+			Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}, {Key: []byte(key), Bin: []byte(bin), Amount: &amount, TimeUs: timeUS}},
+		}}}
+	}
+	for _, c := range []struct {
+		name    string
+		command *ebbv1.Command
+		want    error
+		says    string
+	}{
+		{"fine", inc("k", "b", 1, 0), nil, ""},
+		{"negative is the namespace's business", inc("k", "b", -1, 0), nil, ""},
+		{"empty key", inc("", "b", 1, 0), proto.ErrBadKey, "increment 1: empty key"},
+		{"long key", inc(strings.Repeat("k", 513), "b", 1, 0), proto.ErrBadKey, "key of 513 bytes: the limit is 512"},
+		{"empty bin", inc("k", "", 1, 0), proto.ErrBadBin, "empty bin"},
+		{"long bin", inc("k", strings.Repeat("b", 257), 1, 0), proto.ErrBadBin, "the limit is 256"},
+		{"NaN", inc("k", "b", math.NaN(), 0), proto.ErrBadAmount, "NaN"},
+		{"infinite", inc("k", "b", math.Inf(-1), 0), proto.ErrBadAmount, "infinite"},
+		{"overflowing", inc("k", "b", 1e16, 0), proto.ErrBadAmount, "the limit is 1e+15"},
+		{"before 1970", inc("k", "b", 1, -5), proto.ErrBadTime, "before 1970"},
+		{"no body", &ebbv1.Command{Namespace: "x"}, proto.ErrBadRequest, "0 bodies"},
+		{"leader only", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{}}}, proto.ErrBadRequest, "not for clients"},
+		{"leader only", &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}, proto.ErrBadRequest, "not for clients"},
+		{"open session", &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}, nil, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			raw, err := pb.Marshal(c.command)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := proto.CheckCommand(raw)
+			if c.want == nil {
+				if got != nil {
+					t.Fatalf("refused: %v", got)
+				}
+				return
+			}
+			if got == nil || !errors.Is(got, c.want) || !strings.Contains(got.Message, c.says) {
+				t.Fatalf("got %v, want %v saying %q", got, c.want, c.says)
+			}
+		})
+	}
+}
+
+func FuzzCheckCommand(f *testing.F) {
+	raw, _ := pb.Marshal(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+		Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}},
+	}}})
+	f.Add(raw)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if proto.CheckCommand(raw) == nil {
+			if err := pb.Unmarshal(raw, &ebbv1.Command{}); err != nil {
+				// Only UTF-8 is left to the generated code.
+				if !strings.Contains(err.Error(), "UTF-8") {
+					t.Fatalf("accepted what does not decode: %v", err)
+				}
+			}
+		}
+		_ = proto.CommandNamespace(raw)
+	})
+}
+
+func TestRoute(t *testing.T) {
+	for _, c := range []struct{ key, route string }{
+		{"clicks/country", "clicks/country"},
+		{"play/2011", "play"},
+		{"play/2011-11", "play"},
+		{"play/2011-W44", "play"},
+		{"play/2011-11-01", "play"},
+		{"play/2011-11-01T13", "play"},
+		{"a/b/2011-11-01", "a/b"},
+		{"2011-11-01", "2011-11-01"},
+		{"play/2011-11-01/x", "play/2011-11-01/x"},
+		{"play/20111", "play/20111"},
+		{"play/2011-11-01T13:00", "play/2011-11-01T13:00"},
+		{"", ""},
+		{"/2011", ""},
+	} {
+		if got := string(proto.Route([]byte(c.key))); got != c.route {
+			t.Errorf("Route(%q) = %q, want %q", c.key, got, c.route)
+		}
+	}
+}
+
+// The hash is part of the wire contract: these values may never change.
+func TestShardOfGolden(t *testing.T) {
+	for _, c := range []struct {
+		namespace, key string
+		shards, want   uint32
+	}{
+		{"default", "clicks/country", 64, 41},
+		{"default", "play/2011-11-01", 64, 53},
+		{"default", "play/2012", 64, 53},
+		{"history", "A6qOVH", 1024, 433},
+	} {
+		if got := proto.ShardOf(c.namespace, []byte(c.key), c.shards); got != c.want {
+			t.Errorf("ShardOf(%q, %q, %d) = %d, want %d", c.namespace, c.key, c.shards, got, c.want)
+		}
+	}
+}
+
+// errors.Is works over the wire, for every sentinel.
+func TestStatusRoundTrip(t *testing.T) {
+	for number, name := range ebbv1.Code_name {
+		if number == 0 {
+			continue
+		}
+		in := &proto.Error{Code: ebbv1.Code(number), Message: "m", Hint: "h", Shard: 3, Leader: "ebb-1", RetryAfterUS: 5}
+		st := ebbv1grpc.Status(in)
+		if _, ok := status.FromError(st); !ok {
+			t.Fatalf("%s is not a status", name)
+		}
+		out := ebbv1grpc.FromStatus(st)
+		if !errors.Is(out, in) {
+			t.Errorf("%s came back as %v", name, out)
+		}
+		var e *proto.Error
+		if !errors.As(out, &e) || *e != *in {
+			t.Errorf("%s came back as %+v", name, e)
+		}
+	}
+}

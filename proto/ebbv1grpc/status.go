@@ -1,0 +1,96 @@
+package ebbv1grpc
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Status turns an error into a gRPC status that carries the coded error as its
+// detail; nil for nil. Context errors become DEADLINE and CANCELED.
+func Status(err error) error {
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, context.Canceled) {
+		return status.Error(codes.Canceled, err.Error())
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = proto.ErrDeadline.Errorf("%v", err)
+	}
+	var e *proto.Error
+	if !errors.As(err, &e) {
+		if _, ok := status.FromError(err); ok {
+			return err
+		}
+		e = proto.AsError(err)
+	}
+	st := status.New(grpcCode(e.Code), e.Error())
+	if detailed, derr := st.WithDetails(e.Wire()); derr == nil {
+		st = detailed
+	}
+	return st.Err()
+}
+
+// FromStatus turns what a gRPC call returned back into the coded error; nil for
+// nil. A status without detail (the connection failed, say) becomes the code
+// that fits it best.
+func FromStatus(err error) error {
+	if err == nil {
+		return nil
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return err
+	}
+	for _, d := range st.Details() {
+		if w, ok := d.(*ebbv1.Error); ok {
+			return proto.FromWire(w)
+		}
+	}
+	switch st.Code() {
+	case codes.Unavailable:
+		return proto.ErrUnreachable.Errorf("%s", st.Message())
+	case codes.DeadlineExceeded:
+		return proto.ErrDeadline.Errorf("%s", st.Message())
+	case codes.Canceled:
+		return context.Canceled
+	case codes.ResourceExhausted:
+		return proto.ErrMessageTooLarge.Errorf("%s", st.Message())
+	case codes.InvalidArgument, codes.Unimplemented:
+		return proto.ErrBadRequest.Errorf("%s", st.Message())
+	}
+	return proto.ErrInternal.Errorf("%s: %s", st.Code(), st.Message())
+}
+
+func grpcCode(c ebbv1.Code) codes.Code {
+	switch c {
+	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:
+		return codes.NotFound
+	case ebbv1.Code_CODE_NAMESPACE_EXISTS:
+		return codes.AlreadyExists
+	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_TOO_MANY_SESSIONS, ebbv1.Code_CODE_TOO_MANY_SOURCES,
+		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
+		return codes.ResourceExhausted
+	case ebbv1.Code_CODE_DEADLINE:
+		return codes.DeadlineExceeded
+	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_WRONG_CLUSTER, ebbv1.Code_CODE_NEWER_VERSION,
+		ebbv1.Code_CODE_SESSION_EXPIRED, ebbv1.Code_CODE_SEQUENCE_TOO_OLD, ebbv1.Code_CODE_SOURCE_FENCED,
+		ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_WRONG_KIND:
+		return codes.FailedPrecondition
+	case ebbv1.Code_CODE_UNKNOWN_OUTCOME:
+		return codes.Unknown
+	}
+	switch c / 1000 {
+	case 1:
+		return codes.Unavailable
+	case 2:
+		return codes.InvalidArgument
+	}
+	return codes.Internal
+}
