@@ -1,5 +1,6 @@
 //go:build !never
 
+// Package deps pins what is about to be used.
 package deps
 
 import (

@@ -1,3 +1,4 @@
+// Package ebbv1grpc holds the gRPC stubs, and carries coded errors over gRPC and back.
 package ebbv1grpc
 
 import (

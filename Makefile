@@ -1,0 +1,49 @@
+# The checks, each a line one can run alone. `make ci` is what .ci/run does.
+GO      ?= go
+BIN     := $(CURDIR)/.bin
+TOOL    := $(GO) tool -modfile=tools/go.mod
+LINT    := $(BIN)/golangci-lint
+LINT_VERSION := v2.15.0
+
+.PHONY: build test race lint generate generate-check golden fuzz ci bench vuln clean
+
+build:
+	$(GO) build -o ebb ./cmd/ebb
+
+test:
+	$(GO) test ./...
+
+race:
+	$(GO) test -race -short -timeout 20m ./...
+
+$(LINT):
+	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
+
+lint: $(LINT)
+	$(LINT) run ./...
+
+# the generators are built into .bin, so that buf finds them by name
+generate:
+	$(GO) build -modfile=tools/go.mod -o $(BIN)/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/bufbuild/buf/cmd/buf
+	PATH=$(BIN):$$PATH $(BIN)/buf lint
+	PATH=$(BIN):$$PATH $(BIN)/buf generate
+
+generate-check: generate
+	git diff --exit-code -- proto docs/openapi.json
+
+# replicated arithmetic gives the same bytes on every machine
+golden:
+	bash tools/golden.sh
+
+# every fuzz target for a few seconds beyond its seeds
+fuzz:
+	bash tools/fuzz.sh
+
+ci:
+	bash .ci/run
+
+vuln:
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
+
+clean:
+	rm -rf ebb dist .bin
