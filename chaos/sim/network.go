@@ -1,0 +1,547 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Link is how one host reaches another; the other direction has its own.
+type Link struct {
+	Cut    bool          // nothing arrives: streams stall, packets are lost
+	Delay  time.Duration // of every segment and packet
+	Jitter time.Duration // added uniformly
+	Loss   float64       // of packets, and the chance that a segment comes 200 ms late
+	Dup    float64       // of packets
+}
+
+// Net is a network of hosts. Streams are reliable and ordered like TCP: a cut
+// link stalls them and healing lets them go on; only a crash resets them.
+type Net struct {
+	mu        sync.Mutex // guards what follows; never held across a wait
+	rng       *rand.Rand
+	links     map[[2]string]Link
+	usual     Link
+	listeners map[string]*listener
+	packets   map[string]*packetConn
+	streams   map[*stream]struct{}
+	changed   chan struct{} // closed and replaced when a link changes
+	port      int
+}
+
+// NewNet returns a network whose chances are drawn from seed and whose links
+// have a delay of 0.2 ms plus 0.2 ms of jitter until told otherwise.
+func NewNet(seed uint64) *Net {
+	return &Net{
+		rng:       rand.New(rand.NewPCG(seed, 0x6e6574)),
+		usual:     Link{Delay: 200 * time.Microsecond, Jitter: 200 * time.Microsecond},
+		links:     map[[2]string]Link{},
+		listeners: map[string]*listener{},
+		packets:   map[string]*packetConn{},
+		streams:   map[*stream]struct{}{},
+		changed:   make(chan struct{}),
+		port:      30000,
+	}
+}
+
+// Host is one machine's view of the network. IP is its address.
+type Host struct {
+	net *Net
+	IP  string
+}
+
+// Host returns the machine with the given IP address.
+func (n *Net) Host(ip string) *Host { return &Host{net: n, IP: ip} }
+
+// SetLink replaces the link from one IP to another.
+func (n *Net) SetLink(from, to string, l Link) {
+	n.mu.Lock()
+	n.links[[2]string{from, to}] = l
+	n.announce()
+	n.mu.Unlock()
+}
+
+// Cut cuts both directions between two hosts.
+func (n *Net) Cut(a, b string) {
+	n.CutOneWay(a, b)
+	n.CutOneWay(b, a)
+}
+
+// CutOneWay cuts one direction, and leaves the rest of the link as it is.
+func (n *Net) CutOneWay(from, to string) {
+	l := n.link(from, to)
+	l.Cut = true
+	n.SetLink(from, to, l)
+}
+
+// Heal makes every link usual again.
+func (n *Net) Heal() {
+	n.mu.Lock()
+	n.links = map[[2]string]Link{}
+	n.announce()
+	n.mu.Unlock()
+}
+
+// SetUsual replaces what a link is when nothing else was said about it.
+func (n *Net) SetUsual(l Link) {
+	n.mu.Lock()
+	n.usual = l
+	n.announce()
+	n.mu.Unlock()
+}
+
+// Crash takes a host off the network as its process's death does: listeners
+// vanish and streams are reset.
+func (n *Net) Crash(ip string) {
+	n.mu.Lock()
+	var gone []*stream
+	for s := range n.streams {
+		if s.from == ip || s.to == ip {
+			gone = append(gone, s)
+		}
+	}
+	var closing []interface{ Close() error }
+	for addr, l := range n.listeners {
+		if hostOf(addr) == ip {
+			closing = append(closing, l)
+		}
+	}
+	for addr, p := range n.packets {
+		if hostOf(addr) == ip {
+			closing = append(closing, p)
+		}
+	}
+	n.mu.Unlock()
+	for _, c := range closing {
+		c.Close()
+	}
+	for _, s := range gone {
+		s.sever(errReset)
+	}
+}
+
+var (
+	errReset   = errors.New("connection reset by peer")
+	errRefused = errors.New("connection refused")
+)
+
+// announce wakes everything that waits for a link. n.mu is held.
+func (n *Net) announce() {
+	close(n.changed)
+	n.changed = make(chan struct{})
+}
+
+func (n *Net) link(from, to string) Link {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.linkLocked(from, to)
+}
+
+func (n *Net) linkLocked(from, to string) Link {
+	if from == to {
+		return Link{}
+	}
+	if l, ok := n.links[[2]string{from, to}]; ok {
+		return l
+	}
+	return n.usual
+}
+
+// state of a link now, and a channel that closes when any link changes.
+func (n *Net) state(from, to string) (cut bool, changed <-chan struct{}) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.linkLocked(from, to).Cut, n.changed
+}
+
+// latency draws how long one segment or packet takes.
+func (n *Net) latency(l Link) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := l.Delay
+	if l.Jitter > 0 {
+		d += time.Duration(n.rng.Int64N(int64(l.Jitter)))
+	}
+	return d
+}
+
+func (n *Net) chance(p float64) bool {
+	if p <= 0 {
+		return false
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.rng.Float64() < p
+}
+
+func hostOf(addr string) string {
+	host, _, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	return host
+}
+
+// tcpAddr is a real net.TCPAddr, because some callers look inside.
+func tcpAddr(addr string) net.Addr {
+	host, port, _ := net.SplitHostPort(addr)
+	number, _ := strconv.Atoi(port)
+	return &net.TCPAddr{IP: net.ParseIP(host), Port: number}
+}
+
+func (h *Host) complete(addr string) (string, error) {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", err
+	}
+	if host == "" {
+		host = h.IP
+	}
+	if host != h.IP {
+		return "", fmt.Errorf("listen %s: cannot assign requested address", addr)
+	}
+	if port == "0" {
+		h.net.mu.Lock()
+		h.net.port++
+		port = strconv.Itoa(h.net.port)
+		h.net.mu.Unlock()
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// Listen announces a stream listener on "ip:port" (port 0: any).
+func (h *Host) Listen(_ context.Context, addr string) (net.Listener, error) {
+	addr, err := h.complete(addr)
+	if err != nil {
+		return nil, err
+	}
+	n := h.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.listeners[addr] != nil {
+		return nil, fmt.Errorf("listen %s: address already in use", addr)
+	}
+	l := &listener{net: n, addr: addr, accept: make(chan net.Conn, 128), down: make(chan struct{})}
+	n.listeners[addr] = l
+	return l, nil
+}
+
+type listener struct {
+	net    *Net
+	addr   string
+	accept chan net.Conn
+	down   chan struct{}
+	once   sync.Once
+}
+
+func (l *listener) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.accept:
+		return c, nil
+	case <-l.down:
+		return nil, net.ErrClosed
+	}
+}
+
+func (l *listener) Close() error {
+	l.once.Do(func() {
+		l.net.mu.Lock()
+		delete(l.net.listeners, l.addr)
+		l.net.mu.Unlock()
+		close(l.down)
+		for { // what nobody accepted is reset
+			select {
+			case c := <-l.accept:
+				c.Close()
+			default:
+				return
+			}
+		}
+	})
+	return nil
+}
+
+func (l *listener) Addr() net.Addr { return tcpAddr(l.addr) }
+
+// Dial opens a stream. It waits while the link is cut in either direction, as
+// a SYN would, until ctx ends.
+func (h *Host) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	n, to := h.net, hostOf(addr)
+	for {
+		there, changed := n.state(h.IP, to)
+		back, _ := n.state(to, h.IP)
+		if !there && !back {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("dial %s: %w", addr, ctx.Err())
+		}
+	}
+	if err := wait(ctx, n.latency(n.link(h.IP, to))+n.latency(n.link(to, h.IP))); err != nil {
+		return nil, fmt.Errorf("dial %s: %w", addr, err)
+	}
+	return h.connect(addr)
+}
+
+func (h *Host) connect(addr string) (net.Conn, error) {
+	n := h.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.listeners[addr]
+	if l == nil {
+		return nil, fmt.Errorf("dial %s: %w", addr, errRefused)
+	}
+	n.port++
+	local := tcpAddr(net.JoinHostPort(h.IP, strconv.Itoa(n.port)))
+	remote := tcpAddr(addr)
+	out, in := newStream(n, h.IP, hostOf(addr)), newStream(n, hostOf(addr), h.IP)
+	select {
+	case l.accept <- &conn{read: out, write: in, local: remote, remote: local}:
+	default:
+		return nil, fmt.Errorf("dial %s: %w", addr, errRefused)
+	}
+	n.streams[out], n.streams[in] = struct{}{}, struct{}{}
+	return &conn{read: in, write: out, local: local, remote: remote}, nil
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// conn is one end of a connection: two streams.
+type conn struct {
+	read, write   *stream
+	local, remote net.Addr
+	rd, wd        deadline
+}
+
+func (c *conn) Read(b []byte) (int, error)  { return c.read.pull(b, &c.rd) }
+func (c *conn) Write(b []byte) (int, error) { return c.write.push(b, &c.wd) }
+func (c *conn) LocalAddr() net.Addr         { return c.local }
+func (c *conn) RemoteAddr() net.Addr        { return c.remote }
+
+func (c *conn) Close() error {
+	c.write.finish()
+	c.read.sever(net.ErrClosed)
+	c.write.net.forget(c.write)
+	return nil
+}
+
+func (c *conn) SetDeadline(t time.Time) error {
+	c.rd.set(t)
+	c.wd.set(t)
+	return nil
+}
+func (c *conn) SetReadDeadline(t time.Time) error  { c.rd.set(t); return nil }
+func (c *conn) SetWriteDeadline(t time.Time) error { c.wd.set(t); return nil }
+
+// deadline is a time that can change while somebody waits for it.
+type deadline struct {
+	mu      sync.Mutex
+	at      time.Time
+	changed chan struct{}
+}
+
+func (d *deadline) set(t time.Time) {
+	d.mu.Lock()
+	d.at = t
+	if d.changed != nil {
+		close(d.changed)
+	}
+	d.changed = make(chan struct{})
+	d.mu.Unlock()
+}
+
+func (d *deadline) get() (time.Time, <-chan struct{}) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.changed == nil {
+		d.changed = make(chan struct{})
+	}
+	return d.at, d.changed
+}
+
+// streamWindow is how many bytes may be on their way before a writer waits.
+const streamWindow = 1 << 20
+
+type segment struct {
+	at   time.Time
+	data []byte
+}
+
+// stream is one direction of a connection.
+type stream struct {
+	net      *Net
+	from, to string
+
+	mu     sync.Mutex // guards what follows; never held across a wait
+	queue  []segment
+	bytes  int
+	end    bool // no more will be written; the rest is still delivered
+	err    error
+	signal chan struct{} // closed and replaced at every change
+}
+
+func newStream(n *Net, from, to string) *stream {
+	return &stream{net: n, from: from, to: to, signal: make(chan struct{})}
+}
+
+// notify wakes reader and writer. s.mu is held.
+func (s *stream) notify() {
+	close(s.signal)
+	s.signal = make(chan struct{})
+}
+
+func (s *stream) finish() {
+	s.mu.Lock()
+	s.end = true
+	s.notify()
+	s.mu.Unlock()
+}
+
+func (s *stream) sever(err error) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.err = err
+	}
+	s.queue, s.bytes = nil, 0
+	s.notify()
+	s.mu.Unlock()
+	s.net.forget(s)
+}
+
+func (n *Net) forget(s *stream) {
+	n.mu.Lock()
+	delete(n.streams, s)
+	n.mu.Unlock()
+}
+
+func (s *stream) push(b []byte, d *deadline) (int, error) {
+	l := s.net.link(s.from, s.to)
+	delay := s.net.latency(l)
+	if s.net.chance(l.Loss) {
+		delay += 200 * time.Millisecond // retransmitted
+	}
+	for {
+		at, moved := d.get()
+		s.mu.Lock()
+		switch {
+		case s.err != nil:
+			s.mu.Unlock()
+			return 0, s.err
+		case s.end:
+			s.mu.Unlock()
+			return 0, net.ErrClosed
+		case s.bytes < streamWindow:
+			s.enqueue(b, delay)
+			s.mu.Unlock()
+			return len(b), nil
+		}
+		signal := s.signal
+		s.mu.Unlock()
+		if err := waitAny(at, time.Time{}, signal, moved, nil); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// enqueue keeps segments in order: none arrives before its predecessor.
+func (s *stream) enqueue(b []byte, delay time.Duration) {
+	at := time.Now().Add(delay)
+	if k := len(s.queue); k > 0 && s.queue[k-1].at.After(at) {
+		at = s.queue[k-1].at
+	}
+	s.queue = append(s.queue, segment{at, append([]byte(nil), b...)})
+	s.bytes += len(b)
+	s.notify()
+}
+
+func (s *stream) pull(b []byte, d *deadline) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	for {
+		at, moved := d.get()
+		cut, linkChanged := s.net.state(s.from, s.to)
+		n, next, signal, err := s.take(b, cut)
+		if n > 0 || err != nil {
+			return n, err
+		}
+		if err := waitAny(at, next, signal, moved, linkChanged); err != nil {
+			return 0, err
+		}
+	}
+}
+
+// take copies what has arrived; otherwise it says when the next segment will.
+func (s *stream) take(b []byte, cut bool) (n int, next time.Time, signal <-chan struct{}, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, time.Time{}, nil, s.err
+	}
+	now := time.Now()
+	for !cut && len(s.queue) > 0 && n < len(b) && !s.queue[0].at.After(now) {
+		k := copy(b[n:], s.queue[0].data)
+		n += k
+		if s.queue[0].data = s.queue[0].data[k:]; len(s.queue[0].data) == 0 {
+			s.queue = s.queue[1:]
+		}
+	}
+	if n > 0 {
+		s.bytes -= n
+		s.notify()
+		return n, time.Time{}, nil, nil
+	}
+	if s.end && len(s.queue) == 0 && !cut {
+		return 0, time.Time{}, nil, io.EOF
+	}
+	if !cut && len(s.queue) > 0 {
+		next = s.queue[0].at
+	}
+	return 0, next, s.signal, nil
+}
+
+// waitAny waits for a signal or for next; past the deadline it says so.
+func waitAny(deadline, next time.Time, a, b, c <-chan struct{}) error {
+	var timer, wake <-chan time.Time
+	if !deadline.IsZero() {
+		left := time.Until(deadline)
+		if left <= 0 {
+			return os.ErrDeadlineExceeded
+		}
+		t := time.NewTimer(left)
+		defer t.Stop()
+		timer = t.C
+	}
+	if !next.IsZero() {
+		t := time.NewTimer(time.Until(next))
+		defer t.Stop()
+		wake = t.C
+	}
+	select {
+	case <-timer:
+		return os.ErrDeadlineExceeded
+	case <-wake:
+	case <-a:
+	case <-b:
+	case <-c:
+	}
+	return nil
+}
