@@ -1,0 +1,184 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// ebbServer is service Ebb: it checks what arrives and hands it over. All doors
+// go through it.
+type ebbServer struct {
+	ebbv1grpc.UnimplementedEbbServer
+	*Services
+}
+
+func (s *ebbServer) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
+	if err := checkIncrementRequest(req); err != nil {
+		return nil, err
+	}
+	return s.Router.Increment(ctx, req)
+}
+
+func (s *ebbServer) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+	if err := checkAskRequest(req); err != nil {
+		return nil, err
+	}
+	resp, err := s.Coordinator.Ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAskResponse(resp); err != nil {
+		return nil, err
+	}
+	return resp, nil
+}
+
+func (s *ebbServer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	if err := checkSetNamespaceRequest(req); err != nil {
+		return nil, err
+	}
+	return s.Cluster.SetNamespace(ctx, req)
+}
+
+func (s *ebbServer) ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
+	t, err := s.table()
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.ListNamespacesResponse{Namespaces: t.GetNamespaces()}, nil
+}
+
+func (s *ebbServer) Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
+	t, err := s.table()
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.TableResponse{Table: t, Node: s.Node}, nil
+}
+
+func (s *ebbServer) Status(ctx context.Context, _ *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	return s.Cluster.Status(ctx)
+}
+
+// checkIncrementRequest refuses a batch as a whole, before any of it is applied.
+func checkIncrementRequest(req *ebbv1.IncrementRequest) error {
+	if err := checkNamespaceField(req.GetNamespace()); err != nil {
+		return err
+	}
+	n := len(req.GetIncrements())
+	if n == 0 {
+		return proto.ErrBadRequest.Errorf("no increments: a batch has 1 to %d", proto.BatchOpsMax)
+	}
+	if n > proto.BatchOpsMax {
+		return proto.ErrBatchTooLarge.Errorf("batch of %d increments: the limit is %d", n, proto.BatchOpsMax)
+	}
+	if size := protobuf.Size(req); size > proto.BatchBytesMax {
+		return proto.ErrBatchTooLarge.Errorf("batch of %d bytes: the limit is %d", size, proto.BatchBytesMax)
+	}
+	for i, in := range req.GetIncrements() {
+		if err := checkIncrement(in); err != nil {
+			return at("increment", i, err)
+		}
+	}
+	return checkIdempotencyKey(req.GetIdempotencyKey())
+}
+
+func checkIncrement(in *ebbv1.Increment) *proto.Error {
+	if in.GetOffset() != 0 {
+		return proto.ErrBadRequest.Errorf("offset %d: only a source's rows have offsets", in.GetOffset())
+	}
+	return proto.CheckIncrement(in)
+}
+
+func checkIdempotencyKey(k *ebbv1.IdempotencyKey) error {
+	if k != nil && k.GetIssuedAtUs() <= 0 {
+		return proto.ErrBadTime.Errorf("idempotency key issued at %d µs: it must be after 1970-01-01", k.GetIssuedAtUs())
+	}
+	return nil
+}
+
+func checkAskRequest(req *ebbv1.AskRequest) error {
+	n := len(req.GetQuestions())
+	if n == 0 || n > proto.QuestionsMax {
+		return proto.ErrBadCount.Errorf("%d questions: a request has 1 to %d", n, proto.QuestionsMax)
+	}
+	if err := checkConsistency(req.GetConsistency(), req.GetMaxStalenessUs()); err != nil {
+		return err
+	}
+	for i, q := range req.GetQuestions() {
+		if err := proto.CheckQuestion(q); err != nil {
+			return at("question", i, err)
+		}
+	}
+	return nil
+}
+
+func checkConsistency(c ebbv1.Consistency, maxStalenessUS int64) error {
+	if _, known := ebbv1.Consistency_name[int32(c)]; !known {
+		return proto.ErrBadRequest.Errorf("consistency %d is unknown: linearizable, bounded or any", c)
+	}
+	bounded := c == ebbv1.Consistency_CONSISTENCY_BOUNDED
+	if maxStalenessUS < 0 || bounded && maxStalenessUS == 0 {
+		return proto.ErrBadRequest.Errorf("max_staleness_us %d: it must be above 0", maxStalenessUS)
+	}
+	if maxStalenessUS > 0 && !bounded {
+		return proto.ErrBadRequest.Errorf("max_staleness_us %d: only consistency bounded has one", maxStalenessUS)
+	}
+	return nil
+}
+
+// checkAskResponse refuses to send what the caller's own limit would make it
+// drop without a word. Sizes are only computed for what may be over it.
+func checkAskResponse(resp *ebbv1.AskResponse) error {
+	const binBytesMax = proto.BinLenMax + 64
+	const answerBytesMax = proto.KeyLenMax + 4096
+	bound := 0
+	for _, a := range resp.GetAnswers() {
+		d := a.GetDistribution()
+		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax
+	}
+	if bound <= proto.MessageBytesMax {
+		return nil
+	}
+	if size := protobuf.Size(resp); size > proto.MessageBytesMax {
+		return proto.ErrResponseTooLarge.Errorf("answer of %d bytes: the limit is %d", size, proto.MessageBytesMax).
+			WithHint("ask for the top n bins, or for fewer questions at a time")
+	}
+	return nil
+}
+
+// checkSetNamespaceRequest checks what the request says; what it leaves out
+// stays as it is, and so stands here with its default.
+func checkSetNamespaceRequest(req *ebbv1.SetNamespaceRequest) error {
+	if req.GetNamespace() == nil {
+		return proto.ErrBadNamespace.Errorf("no namespace in the request")
+	}
+	ns := protobuf.CloneOf(req.GetNamespace())
+	if err := proto.CheckNamespace(proto.FillNamespace(ns, proto.DefaultNamespaceSettings())); err != nil {
+		return err
+	}
+	return nil
+}
+
+func checkNamespaceField(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := proto.CheckNamespaceName(name); err != nil {
+		return err
+	}
+	return nil
+}
+
+// at says which element of a batch an error is about.
+func at(what string, index int, err *proto.Error) *proto.Error {
+	c := *err
+	c.Message = fmt.Sprintf("%s %d: %s", what, index, err.Message)
+	return &c
+}

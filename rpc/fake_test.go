@@ -1,0 +1,137 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"testing"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// fake is every service at once; a nil func answers what an empty cluster would.
+type fake struct {
+	apply        func(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
+	increment    func(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error)
+	ask          func(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error)
+	shardAsk     func(context.Context, *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)
+	setNamespace func(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
+	table        *ebbv1.Table
+}
+
+func (f *fake) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	if f.apply != nil {
+		return f.apply(ctx, req)
+	}
+	resp := &ebbv1.ApplyResponse{}
+	for range req.GetCommands() {
+		resp.Results = append(resp.Results, &ebbv1.CommandResult{Applied: 1})
+	}
+	return resp, nil
+}
+
+func (f *fake) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
+	if f.increment != nil {
+		return f.increment(ctx, req)
+	}
+	return &ebbv1.IncrementResponse{Applied: uint64(len(req.GetIncrements()))}, nil
+}
+
+func (f *fake) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+	if f.ask != nil {
+		return f.ask(ctx, req)
+	}
+	resp := &ebbv1.AskResponse{}
+	for _, q := range req.GetQuestions() {
+		resp.Answers = append(resp.Answers, emptyAnswer(q))
+	}
+	return resp, nil
+}
+
+func emptyAnswer(q *ebbv1.Question) *ebbv1.Answer {
+	a := &ebbv1.Answer{Coverage: &ebbv1.Coverage{ShardsTotal: 1, ShardsAnswered: 1}}
+	if q.GetCountKeys() != nil {
+		a.Value = &ebbv1.Answer_CountKeys{CountKeys: &ebbv1.KeyCount{}}
+	} else {
+		a.Value = &ebbv1.Answer_Distribution{Distribution: &ebbv1.Distribution{Keys: q.GetDistribution().GetKeys()}}
+	}
+	return a
+}
+
+func (f *fake) Table() *ebbv1.Table { return f.table }
+
+func (f *fake) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	if f.setNamespace != nil {
+		return f.setNamespace(ctx, req)
+	}
+	return &ebbv1.SetNamespaceResponse{Namespace: proto.FillNamespace(req.GetNamespace(), proto.DefaultNamespaceSettings())}, nil
+}
+
+func (f *fake) Status(context.Context) (*ebbv1.StatusResponse, error) {
+	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}, {Phase: "serving"}}}, nil
+}
+
+func (f *fake) NodeStatus(context.Context) (*ebbv1.StatusResponse, error) {
+	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}}}, nil
+}
+
+// local is the fake's own shards.
+type local struct{ f *fake }
+
+func (l local) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+	if l.f.shardAsk != nil {
+		return l.f.shardAsk(ctx, req)
+	}
+	resp := &ebbv1.ShardAskResponse{}
+	for _, q := range req.GetQuestions() {
+		resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: emptyAnswer(q.GetQuestion())}})
+	}
+	return resp, nil
+}
+
+func (f *fake) services() Services {
+	return Services{
+		Router: f, Coordinator: f, Local: local{f}, Cluster: f,
+		Node: "ebb-0", Version: "test", Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// serve runs a gRPC server of s in memory and returns a connection to it.
+func serve(t testing.TB, s Services, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	srv := NewGRPC(s)
+	done := make(chan error, 1)
+	go func() { done <- srv.Serve(l) }()
+	opts = append([]grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+	}, opts...)
+	conn, err := grpc.NewClient("passthrough:///ebb-0", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		conn.Close()
+		srv.Stop()
+		if err := <-done; err != nil {
+			t.Errorf("serve: %v", err)
+		}
+	})
+	return conn
+}
+
+func marshal(t testing.TB, m protobuf.Message) []byte {
+	t.Helper()
+	b, err := protobuf.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}

@@ -1,0 +1,70 @@
+package rpc
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// DefaultTimeout is the deadline of a request whose caller gave none.
+const DefaultTimeout = 2 * time.Second
+
+// recvBytesMax is where gRPC itself drops a message, without a code. It is above
+// proto.MessageBytesMax so that what is a little too large gets a coded error.
+const recvBytesMax = 2 * proto.MessageBytesMax
+
+// NewGRPC returns a server of the services Ebb and Shards, with reflection and
+// health. Options come after its own and win over them. The caller serves and
+// stops it.
+func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
+	m := newMetrics("grpc", s.Registerer)
+	own := []grpc.ServerOption{
+		grpc.MaxRecvMsgSize(recvBytesMax),
+		grpc.ChainUnaryInterceptor(unary(&s, m)),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.SharedWriteBuffer(true),
+		grpc.WaitForHandlers(true),
+	}
+	srv := grpc.NewServer(append(own, opts...)...)
+	ebbv1grpc.RegisterEbbServer(srv, &ebbServer{Services: &s})
+	ebbv1grpc.RegisterShardsServer(srv, &shardsServer{Services: &s})
+	grpc_health_v1.RegisterHealthServer(srv, &healthServer{ready: s.ready})
+	reflection.Register(srv)
+	return srv
+}
+
+// unary is the one interceptor: a deadline, a latency, a code, and a panic that
+// ends its request and nothing else.
+func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
+	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+		start := time.Now()
+		if _, ok := ctx.Deadline(); !ok {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
+			defer cancel()
+		}
+		defer func() {
+			if p := recover(); p != nil {
+				resp, err = nil, panicked(s, info.FullMethod, p)
+			}
+			m.observe(info.FullMethod, start, err)
+			err = ebbv1grpc.Status(err)
+		}()
+		return handler(ctx, req)
+	}
+}
+
+// panicked logs a handler's panic with its stack and makes an error of it.
+func panicked(s *Services, method string, p any) error {
+	s.logger().Error("request handler panicked", "method", method, "panic", p, "stack", string(debug.Stack()))
+	return proto.ErrInternal.Errorf("%s: internal error; the node's log has the details", method)
+}

@@ -1,0 +1,122 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+func TestErrorsKeepTheirCode(t *testing.T) {
+	f := &fake{ask: func(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+		return nil, proto.ErrNoLeader.Errorf("shard 7 has no leader").WithShard(7).WithHint("ebb status")
+	}}
+	_, err := ebbv1grpc.NewEbbClient(serve(t, f.services())).Ask(t.Context(), topQuestion("k", 10))
+	err = ebbv1grpc.FromStatus(err)
+	if !errors.Is(err, proto.ErrNoLeader) {
+		t.Fatalf("got %v", err)
+	}
+	if e := proto.AsError(err); e.Shard != 7 || e.Hint != "ebb status" {
+		t.Errorf("lost on the way: %+v", e)
+	}
+}
+
+func TestPanicEndsItsRequestOnly(t *testing.T) {
+	f := &fake{ask: func(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error) { panic("boom") }}
+	c := ebbv1grpc.NewEbbClient(serve(t, f.services()))
+	_, err := c.Ask(t.Context(), topQuestion("k", 10))
+	if err := ebbv1grpc.FromStatus(err); !errors.Is(err, proto.ErrInternal) {
+		t.Fatalf("got %v", err)
+	}
+	if _, err := c.Status(t.Context(), &ebbv1.StatusRequest{}); err != nil {
+		t.Fatalf("the server did not survive: %v", err)
+	}
+}
+
+func TestDefaultDeadline(t *testing.T) {
+	var left time.Duration
+	f := &fake{ask: func(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+		d, _ := ctx.Deadline()
+		left = time.Until(d)
+		return (&fake{}).Ask(ctx, req)
+	}}
+	c := ebbv1grpc.NewEbbClient(serve(t, f.services()))
+	if _, err := c.Ask(t.Context(), topQuestion("k", 10)); err != nil {
+		t.Fatal(err)
+	}
+	if left <= 0 || left > DefaultTimeout {
+		t.Errorf("the handler had %v left", left)
+	}
+}
+
+func TestHealthFollowsReadiness(t *testing.T) {
+	ready := error(nil)
+	s := (&fake{}).services()
+	s.Ready = func() error { return ready }
+	h := grpc_health_v1.NewHealthClient(serve(t, s))
+	for _, service := range []string{"", "ebb.v1.Ebb", "ebb.v1.Shards"} {
+		resp, err := h.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: service})
+		if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Errorf("%q: %v, %v", service, resp, err)
+		}
+	}
+	if _, err := h.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{Service: "nobody"}); err == nil {
+		t.Error("an unknown service is healthy")
+	}
+	ready = errors.New("shard 3 has no leader")
+	resp, err := h.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil || resp.GetStatus() != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
+		t.Errorf("not ready: %v, %v", resp, err)
+	}
+}
+
+// A command that is refused does not take the others of its request with it.
+func TestApplyRefusesCommandByCommand(t *testing.T) {
+	good := command(t, "k", "b")
+	f := &fake{apply: func(_ context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+		resp := &ebbv1.ApplyResponse{}
+		for _, c := range req.GetCommands() {
+			resp.Results = append(resp.Results, &ebbv1.CommandResult{Applied: uint64(c.GetShard())})
+		}
+		return resp, nil
+	}}
+	p := NewPeer("ebb-0", serve(t, f.services()))
+	resp, err := p.Apply(t.Context(), &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{
+		{Shard: 1, Command: good},
+		{Shard: 2, Command: command(t, "", "b")},
+		{Shard: 0, Command: good},
+		{Shard: 4, Command: good},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	codes := []ebbv1.Code{0, ebbv1.Code_CODE_BAD_KEY, ebbv1.Code_CODE_WRONG_SHARD, 0}
+	applied := []uint64{1, 0, 0, 4}
+	for i, r := range resp.GetResults() {
+		if r.GetError().GetCode() != codes[i] || r.GetApplied() != applied[i] {
+			t.Errorf("command %d: %v", i, r)
+		}
+	}
+}
+
+func command(t testing.TB, key, bin string) []byte {
+	t.Helper()
+	return marshal(t, &ebbv1.Command{
+		Namespace: "default",
+		Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+			Increments: []*ebbv1.Increment{{Key: []byte(key), Bin: []byte(bin)}},
+		}},
+	})
+}
+
+func topQuestion(key string, n uint32) *ebbv1.AskRequest {
+	return &ebbv1.AskRequest{Questions: []*ebbv1.Question{{Ask: &ebbv1.Question_Distribution{
+		Distribution: &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: n}},
+	}}}}
+}

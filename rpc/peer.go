@@ -1,0 +1,236 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// peerRecvBytesMax bounds one answer of a peer: it may carry the parts of many
+// shards, which the coordinator folds into a message of the public limit.
+const peerRecvBytesMax = 16 * proto.MessageBytesMax
+
+// Peer is another node, called over gRPC. It satisfies what the router and the
+// coordinator ask of a backend. Its errors are coded ones.
+type Peer struct {
+	node   string
+	shards ebbv1grpc.ShardsClient
+	ebb    ebbv1grpc.EbbClient
+}
+
+// NewPeer returns the node behind a connection, which stays the caller's.
+func NewPeer(node string, conn grpc.ClientConnInterface) *Peer {
+	return &Peer{node: node, shards: ebbv1grpc.NewShardsClient(conn), ebb: ebbv1grpc.NewEbbClient(conn)}
+}
+
+// Node is the peer's name.
+func (p *Peer) Node() string { return p.node }
+
+// Apply sends commands to the peer. What may or may not have been applied is
+// UNKNOWN_OUTCOME; UNREACHABLE means that the request was never sent.
+func (p *Peer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	var sent peer.Peer
+	resp, err := p.shards.Apply(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// Ask asks shards of the peer.
+func (p *Peer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+	resp, err := p.shards.Ask(ctx, req, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+	return resp, p.named(err)
+}
+
+// NodeStatus asks the peer how it is.
+func (p *Peer) NodeStatus(ctx context.Context) (*ebbv1.StatusResponse, error) {
+	resp, err := p.shards.NodeStatus(ctx, &ebbv1.StatusRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+	return resp, p.named(err)
+}
+
+// Table asks the peer for the table as it knows it.
+func (p *Peer) Table(ctx context.Context) (*ebbv1.TableResponse, error) {
+	resp, err := p.ebb.Table(ctx, &ebbv1.TableRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+	return resp, p.named(err)
+}
+
+// SetNamespace asks the peer to create or change a namespace.
+func (p *Peer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.SetNamespace(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// writeError says whether a failed write may have happened all the same.
+func (p *Peer) writeError(err error, sent bool) error {
+	e := asError(ebbv1grpc.FromStatus(err))
+	if sent && (e.Is(proto.ErrUnreachable) || e.Is(proto.ErrDeadline)) {
+		return proto.ErrUnknownOutcome.Errorf("node %s: %s", p.node, e.Message)
+	}
+	return p.named(err)
+}
+
+// named is the coded error with the peer's name where the peer itself said nothing.
+func (p *Peer) named(err error) error {
+	if err == nil {
+		return nil
+	}
+	e := asError(ebbv1grpc.FromStatus(err))
+	switch {
+	case e == errCanceled:
+		return context.Canceled
+	case e.Is(proto.ErrUnreachable):
+		c := *e
+		c.Message = fmt.Sprintf("node %s: %s", p.node, e.Message)
+		return &c
+	}
+	return e
+}
+
+// PeersConfig says how to find and reach nodes.
+type PeersConfig struct {
+	// Address returns where a node listens now. It is asked often and must be cheap.
+	Address func(node string) (string, error)
+	// Dial opens a connection to an address.
+	Dial func(ctx context.Context, address string) (net.Conn, error)
+	// Options come after the pool's own and win over them (credentials, say).
+	Options []grpc.DialOption
+}
+
+// Peers holds one connection to each node that was asked for. A connection is
+// dialled when first used, redialled when it breaks, and follows its node to a
+// new address.
+type Peers struct {
+	cfg PeersConfig
+
+	mu     sync.Mutex // guards what follows
+	peers  map[string]*pooled
+	closed bool
+}
+
+// pooled is a peer with its connection.
+type pooled struct {
+	*Peer
+	conn *grpc.ClientConn
+	cfg  *PeersConfig
+
+	mu      sync.Mutex // guards what follows
+	socket  net.Conn   // the newest, possibly closed
+	address string     // of socket
+}
+
+// NewPeers returns an empty pool.
+func NewPeers(cfg PeersConfig) *Peers {
+	return &Peers{cfg: cfg, peers: make(map[string]*pooled)}
+}
+
+// Peer returns the peer of that name, without waiting for its connection.
+func (ps *Peers) Peer(node string) (*Peer, error) {
+	address, err := ps.cfg.Address(node)
+	if err != nil {
+		return nil, proto.ErrUnreachable.Errorf("node %s has no known address: %v", node, err)
+	}
+	p, err := ps.pooled(node)
+	if err != nil {
+		return nil, err
+	}
+	p.follow(address)
+	return p.Peer, nil
+}
+
+func (ps *Peers) pooled(node string) (*pooled, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.closed {
+		return nil, proto.ErrShuttingDown.Errorf("connections to peers are closed")
+	}
+	if p := ps.peers[node]; p != nil {
+		return p, nil
+	}
+	p, err := newPooled(node, &ps.cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connect to node %s: %w", node, err)
+	}
+	ps.peers[node] = p
+	return p, nil
+}
+
+func newPooled(node string, cfg *PeersConfig) (*pooled, error) {
+	p := &pooled{cfg: cfg}
+	own := []grpc.DialOption{
+		grpc.WithContextDialer(p.dial),
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithNoProxy(),
+		grpc.WithDisableServiceConfig(),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithSharedWriteBuffer(true),
+	}
+	conn, err := grpc.NewClient("passthrough:///"+node, append(own, cfg.Options...)...)
+	if err != nil {
+		return nil, err
+	}
+	p.Peer, p.conn = NewPeer(node, conn), conn
+	return p, nil
+}
+
+// dial is given the node's name and asks for its address each time.
+func (p *pooled) dial(ctx context.Context, node string) (net.Conn, error) {
+	address, err := p.cfg.Address(node)
+	if err != nil {
+		return nil, err
+	}
+	socket, err := p.cfg.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.socket, p.address = socket, address
+	return socket, nil
+}
+
+// follow drops a socket to an address where the node no longer is; gRPC then
+// dials the new one.
+func (p *pooled) follow(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.socket != nil && p.address != address {
+		_ = p.socket.Close() // the other end is not who we want
+		p.socket = nil
+	}
+}
+
+// Close closes all connections; calls under way fail.
+func (ps *Peers) Close() error {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.closed = true
+	var first error
+	for _, p := range ps.peers {
+		if err := p.conn.Close(); err != nil && first == nil {
+			first = err
+		}
+	}
+	clear(ps.peers)
+	return first
+}

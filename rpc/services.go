@@ -1,0 +1,86 @@
+package rpc
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Router puts writes where their shards are led.
+type Router interface {
+	// Apply sends each command to its shard. A request marked as forwarded is
+	// never forwarded again.
+	Apply(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
+	// Increment splits a batch by shard and applies it.
+	Increment(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error)
+}
+
+// Coordinator answers questions from all shards that hold a part of the answer.
+type Coordinator interface {
+	Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error)
+}
+
+// Local answers for the shards of this node alone.
+type Local interface {
+	Ask(context.Context, *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)
+}
+
+// Cluster is what a node knows of the cluster, and what it may ask of it.
+type Cluster interface {
+	// Table is the placement as this node knows it, nil before it knows any.
+	// The caller does not change it.
+	Table() *ebbv1.Table
+	// SetNamespace creates or changes a namespace, wherever the control group is led.
+	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
+	// Status reports on all nodes, this one first.
+	Status(context.Context) (*ebbv1.StatusResponse, error)
+	// NodeStatus reports on this node alone.
+	NodeStatus(context.Context) (*ebbv1.StatusResponse, error)
+}
+
+// Services is what the edges hand requests over to.
+type Services struct {
+	Router      Router
+	Coordinator Coordinator
+	Local       Local
+	Cluster     Cluster
+
+	// Node is the name of this node.
+	Node string
+	// Version is the version of this binary.
+	Version string
+	// Ready says why this node is not ready, or nil when it is. A nil func is ready.
+	Ready func() error
+	// Logger is where panics of handlers go; slog.Default() when nil.
+	Logger *slog.Logger
+	// Registerer collects the metrics of the edges; none are kept when nil.
+	Registerer prometheus.Registerer
+	// Gatherer is what /metrics shows; prometheus.DefaultGatherer when nil.
+	Gatherer prometheus.Gatherer
+}
+
+func (s *Services) logger() *slog.Logger {
+	if s.Logger == nil {
+		return slog.Default()
+	}
+	return s.Logger
+}
+
+func (s *Services) ready() error {
+	if s.Ready == nil {
+		return nil
+	}
+	return s.Ready()
+}
+
+func (s *Services) table() (*ebbv1.Table, error) {
+	t := s.Cluster.Table()
+	if t == nil {
+		return nil, proto.ErrStarting.Errorf("node %s does not know the cluster's table yet", s.Node)
+	}
+	return t, nil
+}
