@@ -1,0 +1,122 @@
+// Package fs is the disk as ebb uses it: a small interface with a real
+// implementation (OS) and one in memory (Mem) that can crash, tear, fail and
+// hang on demand.
+package fs
+
+import (
+	"errors"
+	"io"
+	iofs "io/fs"
+	"os"
+	"path/filepath"
+)
+
+// FS is a file system. Names are paths as the operating system writes them.
+// Errors satisfy errors.Is with io/fs.ErrNotExist, ErrExist and the syscall
+// numbers (EIO, ENOSPC, EROFS). Nothing but what Sync and SyncDir have covered
+// survives a power cut: Sync a file's bytes, SyncDir its name.
+type FS interface {
+	// OpenFile opens a file; flag as in os: O_RDONLY or O_RDWR, with O_CREATE,
+	// O_EXCL, O_TRUNC, O_APPEND.
+	OpenFile(name string, flag int) (File, error)
+	// Rename replaces to, if it exists, atomically.
+	Rename(from, to string) error
+	// Remove deletes a file or an empty directory.
+	Remove(name string) error
+	// RemoveAll deletes a tree; one that does not exist is no error.
+	RemoveAll(name string) error
+	MkdirAll(name string) error
+	// ReadDir lists a directory, sorted by name.
+	ReadDir(name string) ([]Info, error)
+	Stat(name string) (Info, error)
+	// SyncDir makes the directory's entries durable.
+	SyncDir(name string) error
+	// Lock takes a file as an exclusive lock until it is closed; it fails with
+	// proto.ErrLocked when another process, or this one, holds it.
+	Lock(name string) (io.Closer, error)
+	// Free returns the bytes available to this process where name lies.
+	Free(name string) (uint64, error)
+}
+
+// File is an open file. Read and Write go through the handle's own position.
+type File interface {
+	io.Reader
+	io.Writer
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Name() string
+	Size() (int64, error)
+	Truncate(size int64) error
+	// Preallocate makes the file at least size bytes long, zeros where nothing
+	// was written, with its blocks reserved where the system can.
+	Preallocate(size int64) error
+	// Sync makes the file's bytes and length durable. After it failed, nothing
+	// written since the last success can be trusted, and a second Sync may lie.
+	Sync() error
+}
+
+// Info describes a file or directory.
+type Info struct {
+	Name string // last element of its path
+	Size int64  // bytes
+	Dir  bool
+}
+
+// Open opens an existing file for reading.
+func Open(fsys FS, name string) (File, error) { return fsys.OpenFile(name, os.O_RDONLY) }
+
+// Create makes an empty file, or empties an existing one, for reading and writing.
+func Create(fsys FS, name string) (File, error) {
+	return fsys.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC)
+}
+
+// ReadFile returns a file's bytes.
+func ReadFile(fsys FS, name string) (data []byte, err error) {
+	f, err := Open(fsys, name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	data = make([]byte, size)
+	_, err = io.ReadFull(f, data)
+	return data, err
+}
+
+// WriteFile replaces a file's bytes durably and atomically: after a crash it
+// holds either the old or the new ones.
+func WriteFile(fsys FS, name string, data []byte) error {
+	tmp := name + ".tmp"
+	if err := writeSynced(fsys, tmp, data); err != nil {
+		return err
+	}
+	if err := fsys.Rename(tmp, name); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(name))
+}
+
+func writeSynced(fsys FS, name string, data []byte) (err error) {
+	f, err := Create(fsys, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	return f.Sync()
+}
+
+// Exists reports whether name exists.
+func Exists(fsys FS, name string) (bool, error) {
+	_, err := fsys.Stat(name)
+	if errors.Is(err, iofs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,267 @@
+package fs
+
+import (
+	"io"
+	"maps"
+	"math/rand/v2"
+	"slices"
+)
+
+// inode is a file or a directory of a Mem, with what is visible now and what a
+// crash leaves. All fields are guarded by Mem.mu.
+type inode struct {
+	dir bool
+
+	// of a directory
+	entries        map[string]*inode
+	durableEntries map[string]*inode
+	pendingChanges [][]change // since the last SyncDir, in order; each is atomic
+
+	// of a file; bytes in [len(data), size) are zero
+	data        []byte
+	size        int64
+	durable     []byte
+	durableSize int64
+	pending     []write // since the last Sync, in order
+}
+
+// change sets one name of a directory; a nil node removes it.
+type change struct {
+	name string
+	node *inode
+}
+
+// write is a range whose bytes are not durable, or a new length (off).
+type write struct {
+	resize   bool
+	off, len int64
+}
+
+func newDir() *inode {
+	return &inode{dir: true, entries: map[string]*inode{}, durableEntries: map[string]*inode{}}
+}
+
+func (n *inode) change(cs ...change) {
+	set(n.entries, cs)
+	n.pendingChanges = append(n.pendingChanges, cs)
+}
+
+// apply makes the first k pending changes durable.
+func (n *inode) apply(k int) {
+	for _, cs := range n.pendingChanges[:k] {
+		set(n.durableEntries, cs)
+	}
+}
+
+func set(entries map[string]*inode, cs []change) {
+	for _, c := range cs {
+		if c.node == nil {
+			delete(entries, c.name)
+		} else {
+			entries[c.name] = c.node
+		}
+	}
+}
+
+// bytes is the size of a file, or of all files below a directory.
+func (n *inode) bytes() int64 {
+	sum := n.size
+	for _, e := range n.entries {
+		sum += e.bytes()
+	}
+	return sum
+}
+
+func (n *inode) readAt(p []byte, off int64) (int, error) {
+	if off >= n.size {
+		return 0, io.EOF
+	}
+	want := p[:min(int64(len(p)), n.size-off)]
+	copied := 0
+	if off < int64(len(n.data)) {
+		copied = copy(want, n.data[off:])
+	}
+	clear(want[copied:])
+	if len(want) < len(p) {
+		return len(want), io.EOF
+	}
+	return len(want), nil
+}
+
+func (n *inode) write(p []byte, off int64) {
+	if len(p) == 0 {
+		return
+	}
+	end := off + int64(len(p))
+	n.grow(end)
+	copy(n.data[off:], p)
+	n.size = max(n.size, end)
+	n.pending = append(n.pending, write{off: off, len: int64(len(p))})
+}
+
+// grow makes data at least end bytes long.
+func (n *inode) grow(end int64) { n.data = grown(n.data, end) }
+
+func grown(b []byte, end int64) []byte {
+	if end <= int64(len(b)) {
+		return b
+	}
+	old := len(b)
+	b = slices.Grow(b, int(end)-old)[:end]
+	clear(b[old:])
+	return b
+}
+
+func (n *inode) resize(size int64) {
+	if size < int64(len(n.data)) {
+		n.data = n.data[:size]
+	}
+	n.size = size
+}
+
+// sync makes the pending writes durable.
+func (n *inode) sync() {
+	f := image{data: n.durable, size: n.durableSize}
+	for _, w := range n.pending {
+		f.keep(n, w, w.off, w.len)
+	}
+	n.durable, n.durableSize = f.data, f.size
+}
+
+// image is a file's content on the way to durability.
+type image struct {
+	data []byte
+	size int64
+}
+
+// keep takes over [off, off+length) of a pending write, or its new length.
+func (f *image) keep(n *inode, w write, off, length int64) {
+	if w.resize {
+		if w.off < int64(len(f.data)) {
+			f.data = f.data[:w.off]
+		}
+		f.size = w.off
+		return
+	}
+	end := off + length
+	f.data = grown(f.data, end)
+	clear(f.data[off:end])
+	if off < int64(len(n.data)) {
+		copy(f.data[off:end], n.data[off:])
+	}
+	f.size = max(f.size, end)
+}
+
+const sector = 512 // bytes that a disk writes whole or not at all
+
+// crash returns the file as a power cut may leave it.
+func (n *inode) crash(r *rand.Rand) *inode {
+	f := image{data: slices.Clone(n.durable), size: n.durableSize}
+	switch r.IntN(4) {
+	case 0: // nothing of what was not synced
+	case 1: // all of it
+		f.keepPrefix(n, len(n.pending), 0)
+	case 2: // in order, up to a torn write
+		k := r.IntN(len(n.pending) + 1)
+		f.keepPrefix(n, k, r.Float64())
+	case 3: // any sectors, in any order
+		f.keepSectors(n, r)
+	}
+	return f.inode()
+}
+
+// keepPrefix keeps the first k pending writes and a fraction of the next.
+func (f *image) keepPrefix(n *inode, k int, fraction float64) {
+	for i, w := range n.pending {
+		switch {
+		case i < k:
+			f.keep(n, w, w.off, w.len)
+		case i == k && !w.resize:
+			f.keep(n, w, w.off, int64(fraction*float64(w.len)))
+		}
+	}
+}
+
+func (f *image) keepSectors(n *inode, r *rand.Rand) {
+	for _, w := range n.pending {
+		if w.resize {
+			if r.IntN(2) == 0 {
+				f.keep(n, w, 0, 0)
+			}
+			continue
+		}
+		for off := w.off; off < w.off+w.len; {
+			next := min(w.off+w.len, (off/sector+1)*sector)
+			if r.IntN(2) == 0 {
+				f.keep(n, w, off, next-off)
+			}
+			off = next
+		}
+	}
+}
+
+func (f *image) inode() *inode {
+	f.data = f.data[:min(int64(len(f.data)), f.size)]
+	return &inode{data: f.data, size: f.size, durable: slices.Clone(f.data), durableSize: f.size}
+}
+
+// visible returns the file as other processes saw it: what a killed process leaves.
+func (n *inode) visible() *inode {
+	f := image{data: slices.Clone(n.data), size: n.size}
+	return f.inode()
+}
+
+// Crash cuts the power: it returns the disk as it may be found afterwards, and
+// makes every call on the old one fail with ErrCrashed. Of what was not synced,
+// the seed decides: nothing, everything, a prefix with a torn write, or any
+// sectors; of directory changes not synced, a prefix for each directory.
+// Hanging calls return.
+func (m *Mem) Crash(seed uint64) *Mem {
+	r := rand.New(rand.NewPCG(seed, 0x65626221))
+	return m.die(func(n *inode) *inode { return n.crash(r) }, func(n *inode) map[string]*inode {
+		left := maps.Clone(n.durableEntries)
+		for _, cs := range n.pendingChanges[:r.IntN(len(n.pendingChanges)+1)] {
+			set(left, cs)
+		}
+		return left
+	})
+}
+
+// Kill ends the process, not the machine: it returns the disk with everything
+// that was written, and makes every call on the old one fail with ErrCrashed.
+func (m *Mem) Kill() *Mem {
+	return m.die((*inode).visible, func(n *inode) map[string]*inode { return n.entries })
+}
+
+func (m *Mem) die(file func(*inode) *inode, entries func(*inode) map[string]*inode) *Mem {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := NewMem()
+	left.capacity, left.readOnly = m.capacity, m.readOnly
+	left.root = survivor(m.root, file, entries, map[*inode]*inode{})
+	left.used = left.root.bytes()
+	if !m.dead {
+		m.dead = true
+		close(m.crashed)
+	}
+	return left
+}
+
+// survivor copies a tree, in the order of names so that a seed says it all.
+func survivor(n *inode, file func(*inode) *inode, entries func(*inode) map[string]*inode, seen map[*inode]*inode) *inode {
+	if c := seen[n]; c != nil {
+		return c
+	}
+	if !n.dir {
+		seen[n] = file(n)
+		return seen[n]
+	}
+	c := newDir()
+	seen[n] = c
+	from := entries(n)
+	for _, name := range slices.Sorted(maps.Keys(from)) {
+		c.entries[name] = survivor(from[name], file, entries, seen)
+	}
+	c.durableEntries = maps.Clone(c.entries)
+	return c
+}

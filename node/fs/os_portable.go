@@ -1,0 +1,9 @@
+//go:build !linux
+
+package fs
+
+import "os"
+
+func preallocate(f *os.File, size int64) error { return f.Truncate(size) }
+
+func syncData(f *os.File) error { return f.Sync() }
