@@ -2685,8 +2685,11 @@ type ShardAskRequest struct {
 	Questions      []*ShardQuestion       `protobuf:"bytes,1,rep,name=questions,proto3" json:"questions,omitempty"`
 	Consistency    Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=ebb.v1.Consistency" json:"consistency,omitempty"`
 	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// when the question was asked, by the coordinator's clock: the evaluation time of
+	// questions without as_of_us; the answering node's own time when 0
+	NowUs         int64 `protobuf:"varint,4,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardAskRequest) Reset() {
@@ -2736,6 +2739,13 @@ func (x *ShardAskRequest) GetConsistency() Consistency {
 func (x *ShardAskRequest) GetMaxStalenessUs() int64 {
 	if x != nil {
 		return x.MaxStalenessUs
+	}
+	return 0
+}
+
+func (x *ShardAskRequest) GetNowUs() int64 {
+	if x != nil {
+		return x.NowUs
 	}
 	return 0
 }
@@ -2983,8 +2993,10 @@ func (x *NodeRecord) GetVersion() string {
 type ReplicaRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// never reused
-	Id            uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Node          string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Id   uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	// has the data but no vote
+	Nonvoter      bool `protobuf:"varint,3,opt,name=nonvoter,proto3" json:"nonvoter,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3031,6 +3043,13 @@ func (x *ReplicaRecord) GetNode() string {
 		return x.Node
 	}
 	return ""
+}
+
+func (x *ReplicaRecord) GetNonvoter() bool {
+	if x != nil {
+		return x.Nonvoter
+	}
+	return false
 }
 
 // ShardRecord is one Raft group. Shard 0 is the control group.
@@ -3973,11 +3992,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
-	"\apartial\x18\x03 \x01(\bR\apartial\"\xa7\x01\n" +
+	"\apartial\x18\x03 \x01(\bR\apartial\"\xbe\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
-	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\"A\n" +
+	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12\x15\n" +
+	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\"A\n" +
 	"\x10ShardAskResponse\x12-\n" +
 	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xab\x01\n" +
 	"\vShardAnswer\x12#\n" +
@@ -3994,10 +4014,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12%\n" +
 	"\x0egossip_address\x18\x04 \x01(\tR\rgossipAddress\x12\x14\n" +
 	"\x05alive\x18\x05 \x01(\bR\x05alive\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"3\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\"O\n" +
 	"\rReplicaRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\tR\x04node\"\xa0\x01\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
+	"\bnonvoter\x18\x03 \x01(\bR\bnonvoter\"\xa0\x01\n" +
 	"\vShardRecord\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x121\n" +
 	"\breplicas\x18\x02 \x03(\v2\x15.ebb.v1.ReplicaRecordR\breplicas\x12\x1c\n" +

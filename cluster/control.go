@@ -1,0 +1,244 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sort"
+	"sync/atomic"
+
+	"github.com/zeebo/xxh3"
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Control is the state machine of group 0: node records, placement and
+// namespaces. It is a function of its log and nothing else: no clock, no I/O,
+// no randomness. One goroutine applies; any number may read Table meanwhile.
+type Control struct {
+	applied uint64
+	table   atomic.Pointer[Table] // swapped whole, never written to
+	// changes counts the changes of decay or half-life of each namespace:
+	// shards keep a chain of them, so they are limited.
+	changes map[string]uint32
+}
+
+// NewControl returns the state before the first entry: a table without cluster
+// id, nodes, shards and namespaces.
+func NewControl() *Control {
+	c := &Control{changes: make(map[string]uint32)}
+	empty, err := NewTable(&ebbv1.Table{})
+	if err != nil {
+		panic(err) // invariant: the empty table is complete
+	}
+	c.table.Store(empty)
+	return c
+}
+
+// Table returns the current table. It never changes; later entries make new ones.
+func (c *Control) Table() *Table { return c.table.Load() }
+
+// Applied returns the index of the last entry applied. Only the goroutine that
+// applies may call it.
+func (c *Control) Applied() uint64 { return c.applied }
+
+// CheckControlCommand reports why Apply would not take raw: it is malformed, or
+// written by a newer version. Proposers check before they append.
+func CheckControlCommand(raw []byte) *proto.Error {
+	_, err := parseControlCommand(raw)
+	return err
+}
+
+func parseControlCommand(raw []byte) (*ebbv1.ControlCommand, *proto.Error) {
+	cmd := new(ebbv1.ControlCommand)
+	if err := pb.Unmarshal(raw, cmd); err != nil {
+		return nil, proto.ErrCorrupt.Errorf("control command of %d bytes: %v", len(raw), err)
+	}
+	switch {
+	case cmd.Body == nil && len(cmd.ProtoReflect().GetUnknown()) > 0:
+		return nil, proto.ErrNewerVersion.Errorf("control command of a kind that this version does not know")
+	case cmd.Body == nil:
+		return nil, proto.ErrCorrupt.Errorf("control command without a body")
+	}
+	return cmd, nil
+}
+
+// Apply applies one entry of the log and returns its result; nil for an entry
+// that was applied before. Refusals are part of the result. Committed bytes
+// that CheckControlCommand would refuse panic: going on would make this replica
+// differ from the others.
+func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
+	if index <= c.applied {
+		return nil
+	}
+	cmd, err := parseControlCommand(raw)
+	if err != nil {
+		panic(fmt.Sprintf("control log, entry %d: %v", index, err))
+	}
+	c.applied = index
+	result := new(ebbv1.ControlResult)
+	switch body := cmd.Body.(type) {
+	case *ebbv1.ControlCommand_InitCluster:
+		err = c.initCluster(body.InitCluster)
+	case *ebbv1.ControlCommand_SetNamespace:
+		result.Namespace, err = c.setNamespace(body.SetNamespace)
+	case *ebbv1.ControlCommand_PutNode:
+		err = c.putNode(body.PutNode.GetRecord())
+	}
+	result.Error = err.Wire()
+	result.Epoch = c.Table().Epoch()
+	result.ClusterId = c.Table().ClusterID()
+	return result
+}
+
+// initCluster gives the cluster its identity. Every node of a bootstrap may
+// propose it; the first one counts and the others learn what it said.
+func (c *Control) initCluster(cmd *ebbv1.InitCluster) *proto.Error {
+	if c.Table().ClusterID() != "" {
+		return nil
+	}
+	if cmd.GetClusterId() == "" {
+		return proto.ErrBadRequest.Errorf("a cluster needs an id")
+	}
+	table, err := NewTable(cmd.GetTable())
+	if err != nil {
+		return proto.AsError(err)
+	}
+	if table.Shards() == 0 {
+		return proto.ErrBadRequest.Errorf("a cluster needs at least one shard")
+	}
+	wire := edit(table)
+	wire.ClusterId = cmd.GetClusterId()
+	standard := proto.DefaultNamespaceSettings()
+	standard.Name = proto.DefaultNamespace
+	standard.Version = 1
+	standard.HashSeed = hashSeed(wire.ClusterId, standard.Name)
+	wire.Namespaces = []*ebbv1.Namespace{standard}
+	c.changes = make(map[string]uint32)
+	c.swap(wire)
+	return nil
+}
+
+// setNamespace returns the namespace as it is after the command.
+func (c *Control) setNamespace(req *ebbv1.SetNamespaceRequest) (*ebbv1.Namespace, *proto.Error) {
+	table := c.Table()
+	if table.ClusterID() == "" {
+		return nil, proto.ErrStarting.Errorf("the cluster has no identity yet")
+	}
+	name := req.GetNamespace().GetName()
+	if err := proto.CheckNamespaceName(name); err != nil {
+		return nil, err
+	}
+	have := table.Namespace(name)
+	if have != nil && req.GetCreate() {
+		return nil, proto.ErrNamespaceExists.Errorf("namespace %s exists", name)
+	}
+	want, err := c.mergeNamespace(req.GetNamespace(), have)
+	if err != nil {
+		return nil, err
+	}
+	if have != nil && pb.Equal(want, have) {
+		return have, nil
+	}
+	if err := c.countChange(want, have); err != nil {
+		return nil, err
+	}
+	want.Version++
+	wire := edit(table)
+	wire.Namespaces = put(wire.Namespaces, want, (*ebbv1.Namespace).GetName)
+	c.swap(wire)
+	return want, nil
+}
+
+// mergeNamespace fills what the request leaves out from what the namespace has,
+// or from the defaults when it is new, and checks the whole.
+func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespace, *proto.Error) {
+	table := c.Table()
+	want := pb.Clone(request).(*ebbv1.Namespace)
+	want.ProtoReflect().SetUnknown(nil)
+	base := have
+	if have == nil {
+		if len(table.Namespaces()) >= proto.NamespacesMax {
+			return nil, proto.ErrBadNamespace.Errorf("namespace %s: there are %d already, which is the limit", want.Name, proto.NamespacesMax)
+		}
+		base = proto.DefaultNamespaceSettings()
+		base.HashSeed = hashSeed(table.ClusterID(), want.Name)
+	} else if want.HashSeed != 0 && want.HashSeed != have.HashSeed {
+		return nil, proto.ErrBadNamespace.Errorf("namespace %s: its hash seed cannot change", want.Name)
+	}
+	want.Version = base.Version
+	proto.FillNamespace(want, base)
+	return want, proto.CheckNamespace(want)
+}
+
+func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
+	if have == nil || want.Decay == have.Decay && want.HalfLifeUs == have.HalfLifeUs {
+		return nil
+	}
+	if c.changes[want.Name] >= proto.HalfLifeChangesMax {
+		return proto.ErrBadHalfLife.Errorf("namespace %s: its half-life changed %d times, which is the limit", want.Name, proto.HalfLifeChangesMax)
+	}
+	c.changes[want.Name]++
+	return nil
+}
+
+// putNode replaces a node's record. Membership is what the table was born with:
+// a node that is not in it is refused.
+func (c *Control) putNode(record *ebbv1.NodeRecord) *proto.Error {
+	table := c.Table()
+	have := table.Node(record.GetName())
+	if have == nil {
+		return proto.ErrBadRequest.Errorf("node %q is not a member of the cluster", record.GetName())
+	}
+	want := pb.Clone(record).(*ebbv1.NodeRecord)
+	want.ProtoReflect().SetUnknown(nil)
+	want.Alive = false
+	if pb.Equal(want, have) {
+		return nil
+	}
+	wire := edit(table)
+	wire.Nodes = put(wire.Nodes, want, (*ebbv1.NodeRecord).GetName)
+	c.swap(wire)
+	return nil
+}
+
+// edit returns a wire table to change: the lists are copies, the records are
+// shared with the table and must be replaced, not written to.
+func edit(t *Table) *ebbv1.Table {
+	return &ebbv1.Table{
+		ClusterId: t.ClusterID(), Epoch: t.Epoch(), Shards: t.Shards(), Replication: t.Replication(),
+		Nodes:      slices.Clone(t.wire.Nodes),
+		Placement:  slices.Clone(t.wire.Placement),
+		Namespaces: slices.Clone(t.wire.Namespaces),
+	}
+}
+
+func (c *Control) swap(wire *ebbv1.Table) {
+	wire.Epoch++
+	table, err := indexTable(wire)
+	if err != nil {
+		panic(fmt.Sprintf("control table of epoch %d: %v", wire.Epoch, err)) // invariant: edits keep a table complete
+	}
+	c.table.Store(table)
+}
+
+// put replaces the record of the same name in a list sorted by name, or inserts it.
+func put[R any](list []R, record R, name func(R) string) []R {
+	i := sort.Search(len(list), func(i int) bool { return name(list[i]) >= name(record) })
+	if i < len(list) && name(list[i]) == name(record) {
+		list[i] = record
+		return list
+	}
+	return slices.Insert(list, i, record)
+}
+
+// hashSeed draws the seed of a namespace's hashes out of the cluster's random
+// id, so that all replicas draw the same and no two clusters do. It is never 0.
+func hashSeed(clusterID, name string) uint64 {
+	b := binary.AppendUvarint(nil, uint64(len(clusterID)))
+	b = append(b, clusterID...)
+	b = append(b, name...)
+	return max(xxh3.Hash(b), 1)
+}

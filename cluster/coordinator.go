@@ -1,0 +1,216 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// askTimeout is how long a question may take when its context has no deadline.
+	askTimeout = 2 * time.Second
+	// partsMax bounds what one request fans out to, over all its questions.
+	partsMax = 1 << 16
+)
+
+// CoordinatorConfig is what a Coordinator works with. All fields are required
+// but Now, which is time.Now when nil.
+type CoordinatorConfig struct {
+	Node    string        // this node's name
+	Table   func() *Table // the current table
+	Leaders *Leaders
+	Local   Backend // this node's own shards
+	Peers   Peers   // the other nodes
+	Now     func() time.Time
+	// Merge folds the answers of several shards, in shard order, into one.
+	Merge func(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
+}
+
+// Coordinator answers questions for the whole cluster: it plans which shards
+// hold a part, asks them with one call a node, and folds what they say in shard
+// order.
+//
+// All parts of a question have one evaluation time. Every part begins after the
+// question did, so all writes acknowledged before it are included; it is not
+// one atomic cut over the shards.
+type Coordinator struct {
+	cfg CoordinatorConfig
+}
+
+// NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
+func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
+	if cfg.Node == "" || cfg.Table == nil || cfg.Leaders == nil || cfg.Local == nil || cfg.Peers == nil || cfg.Merge == nil {
+		panic("cluster: CoordinatorConfig is incomplete")
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Coordinator{cfg: cfg}
+}
+
+// Ask answers a batch of questions, in their order. What is wrong with one
+// question, or went wrong with its shards, stands in its answer; the error
+// returned is about the request as a whole.
+//
+// A question over several shards of which some could not answer gets INCOMPLETE
+// naming them, or with allow_partial what the others said. Its coverage says
+// which they are in any case.
+func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+	table := c.cfg.Table()
+	if err := checkAsk(table, req); err != nil {
+		return nil, err
+	}
+	if _, limited := ctx.Deadline(); !limited {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+	}
+	p, err := plan(table, req)
+	if err != nil {
+		return nil, err
+	}
+	c.scatter(ctx, table, p)
+	answers := p.fold(c.cfg.Merge)
+	limitResponse(answers)
+	return &ebbv1.AskResponse{Answers: answers}, nil
+}
+
+func checkAsk(table *Table, req *ebbv1.AskRequest) error {
+	if table.Shards() == 0 {
+		return errStarting()
+	}
+	if n := len(req.GetQuestions()); n > proto.QuestionsMax {
+		return proto.ErrBatchTooLarge.Errorf("batch of %d questions: the limit is %d", n, proto.QuestionsMax)
+	}
+	switch req.GetConsistency() {
+	case ebbv1.Consistency_CONSISTENCY_UNSPECIFIED, ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, ebbv1.Consistency_CONSISTENCY_ANY:
+		return nil
+	case ebbv1.Consistency_CONSISTENCY_BOUNDED:
+		if req.GetMaxStalenessUs() <= 0 {
+			return proto.ErrBadRequest.Errorf("bounded consistency needs max_staleness_us above 0")
+		}
+		return nil
+	}
+	return proto.ErrBadRequest.Errorf("consistency %d is unknown: linearizable, bounded or any", req.GetConsistency())
+}
+
+// scatter asks all parts, and those that could not be answered again elsewhere,
+// as long as the context lasts.
+func (c *Coordinator) scatter(ctx context.Context, table *Table, p *askPlan) {
+	envelope := &ebbv1.ShardAskRequest{
+		Consistency:    p.consistency,
+		MaxStalenessUs: p.req.GetMaxStalenessUs(),
+		NowUs:          c.cfg.Now().UnixMicro(),
+	}
+	c.address(table, p)
+	calls := p.calls(envelope, nil)
+	for try := 1; len(calls) > 0; try++ {
+		c.send(ctx, table, calls)
+		again := c.collect(table, p, calls)
+		if len(again) == 0 || !pause(ctx, try) {
+			return
+		}
+		calls = p.calls(envelope, again)
+	}
+}
+
+// address gives every part the node to ask first: the leader, or this node
+// when the consistency allows any replica and it has one.
+func (c *Coordinator) address(table *Table, p *askPlan) {
+	anywhere := p.consistency != ebbv1.Consistency_CONSISTENCY_LINEARIZABLE
+	for i := range p.parts {
+		part := &p.parts[i]
+		if anywhere {
+			if _, here := table.ReplicaOn(c.cfg.Node, part.question.Shard); here {
+				part.node = c.cfg.Node
+				continue
+			}
+		}
+		part.node = target(table, c.cfg.Leaders, part.question.Shard)
+	}
+}
+
+// send makes all calls at once and waits for all: the local one, or else the
+// last, on the calling goroutine.
+func (c *Coordinator) send(ctx context.Context, table *Table, calls []askCall) {
+	here := len(calls) - 1
+	for i := range calls {
+		if calls[i].node == c.cfg.Node {
+			here = i
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range calls {
+		if i != here {
+			wg.Go(func() { c.call(ctx, table, &calls[i]) })
+		}
+	}
+	c.call(ctx, table, &calls[here])
+	wg.Wait()
+}
+
+// call asks one node. A remote node gets half the time that is left when
+// others hold replicas too, so that one that hangs leaves time to ask them.
+func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
+	if call.node == c.cfg.Node {
+		call.resp, call.err = c.cfg.Local.Ask(ctx, call.req)
+		return
+	}
+	backend, err := c.cfg.Peers.Backend(call.node)
+	if err != nil {
+		call.err = proto.ErrUnreachable.Errorf("node %s: %v", call.node, err)
+		return
+	}
+	if deadline, ok := ctx.Deadline(); ok && table.Replication() > 1 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
+		defer cancel()
+	}
+	call.resp, call.err = backend.Ask(ctx, call.req)
+}
+
+// collect puts the answers in their places, learns who leads, and returns the
+// parts worth another try.
+func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again []int) {
+	for i := range calls {
+		call := &calls[i]
+		failure := call.failure()
+		for j, question := range call.req.Questions {
+			at := call.position(j)
+			part := &p.parts[at]
+			part.answer = failure
+			if failure == nil {
+				part.answer = call.resp.Answers[j]
+			}
+			if e := part.answer.GetError(); e != nil && c.redirect(table, part, question.Shard, e) {
+				again = append(again, at)
+			}
+		}
+	}
+	return again
+}
+
+// redirect reports whether a part that got this error is worth asking again,
+// and points it at the node to ask.
+func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebbv1.Error) bool {
+	switch e.GetCode() {
+	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_UNREACHABLE:
+		learn(table, c.cfg.Leaders, shard, part.node, e)
+	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_SHUTTING_DOWN, ebbv1.Code_CODE_STARTING:
+		if part.node != c.cfg.Node {
+			c.cfg.Leaders.Correct(shard, part.node, table.after(shard, part.node))
+		}
+	case ebbv1.Code_CODE_TOO_STALE:
+	default:
+		return false
+	}
+	if next := target(table, c.cfg.Leaders, shard); next != part.node {
+		part.node = next
+	} else if e.GetCode() != ebbv1.Code_CODE_NO_LEADER {
+		part.node = table.after(shard, part.node)
+	}
+	return true
+}

@@ -1,0 +1,372 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// askPlan is a request taken apart: which shard is asked what.
+//
+//	questions  q0        q1              q2
+//	parts      s7        s1 s2 s3 ...    (refused)
+//	first      0         1               P+1     P+1
+type askPlan struct {
+	req         *ebbv1.AskRequest
+	consistency ebbv1.Consistency
+	parts       []askPart      // by question, then by shard
+	first       []int          // question i has parts first[i] to first[i+1]
+	refused     []*proto.Error // by question, for those that are not asked at all; nil when all are
+}
+
+// askPart is what one shard is asked of one question.
+type askPart struct {
+	question *ebbv1.ShardQuestion
+	node     string             // to ask next, or asked last
+	answer   *ebbv1.ShardAnswer // the last one
+}
+
+// plan decides which shards to ask. Questions that are wrong in themselves are
+// marked refused.
+func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
+	n := len(req.GetQuestions())
+	p := &askPlan{
+		req:         req,
+		consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE),
+		parts:       make([]askPart, 0, n),
+		first:       make([]int, 0, n+1),
+	}
+	single := make([]ebbv1.ShardQuestion, n) // one allocation for the common case
+	for i, q := range req.GetQuestions() {
+		p.first = append(p.first, len(p.parts))
+		if err := checkQuestion(table, q); err != nil {
+			p.refuse(i, err)
+			continue
+		}
+		p.add(table, q, &single[i])
+		if len(p.parts) > partsMax {
+			return nil, proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", partsMax)
+		}
+	}
+	p.first = append(p.first, len(p.parts))
+	return p, nil
+}
+
+func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
+	if err := proto.CheckQuestion(q); err != nil {
+		return err
+	}
+	if err := checkNamespaceExists(table, cmp.Or(q.GetNamespace(), proto.DefaultNamespace)); err != nil {
+		return proto.AsError(err)
+	}
+	return nil
+}
+
+func (p *askPlan) refuse(question int, err *proto.Error) {
+	if p.refused == nil {
+		p.refused = make([]*proto.Error, len(p.req.GetQuestions()))
+	}
+	p.refused[question] = err
+}
+
+func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuestion) {
+	if q.GetCountKeys() != nil {
+		for shard := uint32(1); shard <= table.Shards(); shard++ {
+			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: shard, Question: q, Partial: true}})
+		}
+		return
+	}
+	keys := q.GetDistribution().GetKeys()
+	shard := table.ShardOf(q.GetNamespace(), keys[0])
+	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], shard) {
+		p.addKeys(table, q)
+		return
+	}
+	single.Shard, single.Question = shard, q
+	p.parts = append(p.parts, askPart{question: single})
+}
+
+func allOn(table *Table, namespace string, keys [][]byte, shard uint32) bool {
+	for _, key := range keys {
+		if table.ShardOf(namespace, key) != shard {
+			return false
+		}
+	}
+	return true
+}
+
+// addKeys asks each shard for a part made of the keys that it holds.
+func (p *askPlan) addKeys(table *Table, q *ebbv1.Question) {
+	keys := q.GetDistribution().GetKeys()
+	order := make([]placed, len(keys))
+	for i, key := range keys {
+		order[i] = placed{table.ShardOf(q.GetNamespace(), key), uint32(i)}
+	}
+	slices.SortFunc(order, comparePlaced)
+	for len(order) > 0 {
+		n := 1
+		for n < len(order) && order[n].shard == order[0].shard {
+			n++
+		}
+		p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{
+			Shard: order[0].shard, Question: withKeys(q, order[:n]), Partial: true,
+		}})
+		order = order[n:]
+	}
+}
+
+// withKeys returns the question, narrowed to some of its keys.
+func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
+	all := q.GetDistribution()
+	some := &ebbv1.DistributionQuestion{
+		Keys: make([][]byte, len(order)), Select: all.Select,
+		AsOfUs: all.AsOfUs, Confidence: all.Confidence, Rate: all.Rate,
+	}
+	for i, p := range order {
+		some.Keys[i] = all.Keys[p.at]
+	}
+	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Distribution{Distribution: some}}
+}
+
+// askCall is what one node is asked in one call.
+type askCall struct {
+	node string
+	at   []int // positions in the plan's parts; nil: all of them
+	req  *ebbv1.ShardAskRequest
+	resp *ebbv1.ShardAskResponse
+	err  error
+}
+
+func (c *askCall) position(i int) int {
+	if c.at == nil {
+		return i
+	}
+	return c.at[i]
+}
+
+// failure returns what every part of a call that failed as a whole gets for an
+// answer; nil if the call did not fail.
+func (c *askCall) failure() *ebbv1.ShardAnswer {
+	err := c.err
+	switch {
+	case err == nil && len(c.resp.GetAnswers()) != len(c.req.Questions):
+		err = proto.ErrInternal.Errorf("node %s answered %d of %d questions", c.node, len(c.resp.GetAnswers()), len(c.req.Questions))
+	case errors.Is(err, context.DeadlineExceeded):
+		err = proto.ErrDeadline.Errorf("node %s did not answer in time", c.node)
+	case errors.Is(err, context.Canceled):
+		err = proto.ErrDeadline.Errorf("the caller went away")
+	}
+	if err == nil {
+		return nil
+	}
+	return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
+}
+
+// calls groups parts by node, in the order in which the nodes first appear;
+// all parts when at is nil. When they go to one node, as on a cluster of one or
+// with a client that knows its leaders, nothing is grouped.
+func (p *askPlan) calls(envelope *ebbv1.ShardAskRequest, at []int) []askCall {
+	if at == nil {
+		if call, one := p.oneCall(envelope); one {
+			return []askCall{call}
+		}
+		at = make([]int, len(p.parts))
+		for i := range at {
+			at[i] = i
+		}
+	}
+	var calls []askCall
+	byNode := make(map[string]int)
+	for _, i := range at {
+		node := p.parts[i].node
+		k, seen := byNode[node]
+		if !seen {
+			k = len(calls)
+			byNode[node] = k
+			calls = append(calls, askCall{node: node, req: address(envelope, nil)})
+		}
+		calls[k].at = append(calls[k].at, i)
+		calls[k].req.Questions = append(calls[k].req.Questions, p.parts[i].question)
+	}
+	return calls
+}
+
+func (p *askPlan) oneCall(envelope *ebbv1.ShardAskRequest) (call askCall, one bool) {
+	if len(p.parts) == 0 {
+		return askCall{}, false
+	}
+	for i := range p.parts {
+		if p.parts[i].node != p.parts[0].node {
+			return askCall{}, false
+		}
+	}
+	questions := make([]*ebbv1.ShardQuestion, len(p.parts))
+	for i := range p.parts {
+		questions[i] = p.parts[i].question
+	}
+	return askCall{node: p.parts[0].node, req: address(envelope, questions)}, true
+}
+
+// address returns the envelope with these questions in it.
+func address(envelope *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
+	return &ebbv1.ShardAskRequest{
+		Questions: questions, Consistency: envelope.Consistency,
+		MaxStalenessUs: envelope.MaxStalenessUs, NowUs: envelope.NowUs,
+	}
+}
+
+type mergeFunc func(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
+
+// fold makes one answer a question.
+func (p *askPlan) fold(merge mergeFunc) []*ebbv1.Answer {
+	answers := make([]*ebbv1.Answer, len(p.req.GetQuestions()))
+	coverage := make([]ebbv1.Coverage, len(answers))
+	for i, q := range p.req.GetQuestions() {
+		if p.refused != nil && p.refused[i] != nil {
+			answers[i] = &ebbv1.Answer{Error: p.refused[i].Wire()}
+			continue
+		}
+		parts := p.parts[p.first[i]:p.first[i+1]]
+		for j := range parts {
+			cover(&coverage[i], &parts[j])
+		}
+		answers[i] = foldOne(q, parts, &coverage[i], p.req.GetAllowPartial(), merge)
+		answers[i].Coverage = &coverage[i]
+	}
+	return answers
+}
+
+// cover counts a part in.
+func cover(c *ebbv1.Coverage, part *askPart) {
+	shard, answer := part.question.Shard, part.answer
+	c.ShardsTotal++
+	if answer.GetError() != nil || answer.GetValue() == nil {
+		c.ShardsFailed = append(c.ShardsFailed, shard)
+		return
+	}
+	c.ShardsAnswered++
+	if answer.Stale {
+		c.ShardsStale = append(c.ShardsStale, shard)
+	}
+	if c.ShardsAnswered == 1 {
+		c.AsOfMinUs, c.AsOfMaxUs = answer.AsOfUs, answer.AsOfUs
+	}
+	c.AsOfMinUs = min(c.AsOfMinUs, answer.AsOfUs)
+	c.AsOfMaxUs = max(c.AsOfMaxUs, answer.AsOfUs)
+}
+
+func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool, merge mergeFunc) *ebbv1.Answer {
+	if e := verdict(parts); e != nil {
+		return &ebbv1.Answer{Error: e}
+	}
+	if len(parts) == 1 && !parts[0].question.Partial {
+		return foldWhole(&parts[0])
+	}
+	if c.ShardsAnswered == 0 || len(c.ShardsFailed) > 0 && !allowPartial {
+		return &ebbv1.Answer{Error: incomplete(parts, c)}
+	}
+	heard := make([]*ebbv1.ShardAnswer, 0, len(parts))
+	for i := range parts {
+		if parts[i].answer.GetError() == nil && parts[i].answer.GetValue() != nil {
+			heard = append(heard, parts[i].answer)
+		}
+	}
+	answer, err := merge(q, heard)
+	if err != nil {
+		return &ebbv1.Answer{Error: proto.AsError(err).Wire()}
+	}
+	return answer
+}
+
+// foldWhole takes the answer of the one shard that could give it. Its own error
+// says more than INCOMPLETE would.
+func foldWhole(part *askPart) *ebbv1.Answer {
+	if e := part.answer.GetError(); e != nil {
+		return &ebbv1.Answer{Error: named(e, part.question.Shard)}
+	}
+	if whole := part.answer.GetAnswer(); whole != nil {
+		return whole
+	}
+	return &ebbv1.Answer{Error: proto.ErrInternal.Errorf("shard %d gave no answer", part.question.Shard).Wire()}
+}
+
+// named returns the error with its shard filled in.
+func named(e *ebbv1.Error, shard uint32) *ebbv1.Error {
+	if e.GetShard() == shard {
+		return e
+	}
+	c := pb.Clone(e).(*ebbv1.Error)
+	c.Shard = shard
+	return c
+}
+
+// verdict returns the error of the first shard that found the question itself
+// wrong (of another kind than the key, say); that is no matter of coverage.
+func verdict(parts []askPart) *ebbv1.Error {
+	for i := range parts {
+		if e := parts[i].answer.GetError(); e.GetCode()/1000 == 2 {
+			return named(e, parts[i].question.Shard)
+		}
+	}
+	return nil
+}
+
+// shardsNamedMax bounds how many failed shards an error's sentence lists; the
+// coverage has them all.
+const shardsNamedMax = 10
+
+func incomplete(parts []askPart, c *ebbv1.Coverage) *ebbv1.Error {
+	names, more := c.ShardsFailed, ""
+	if len(names) > shardsNamedMax {
+		names, more = names[:shardsNamedMax], " and more"
+	}
+	var cause *ebbv1.Error
+	for i := range parts {
+		if e := parts[i].answer.GetError(); e != nil {
+			cause = e
+			break
+		}
+	}
+	return proto.ErrIncomplete.Errorf("%d of %d shards did not answer: %d%s (shard %d: %s)",
+		len(c.ShardsFailed), c.ShardsTotal, names, more, c.ShardsFailed[0], cause.GetMessage()).
+		WithHint("try again, or allow partial answers").WithShard(c.ShardsFailed[0]).Wire()
+}
+
+// Room for what an answer holds beside its keys and bins, and beside the bytes
+// of each.
+const (
+	answerRoom = 256
+	binRoom    = 64
+	keyRoom    = 8
+)
+
+// limitResponse refuses the answers that would push the response over the
+// message limit, in their order. It measures only responses that might.
+func limitResponse(answers []*ebbv1.Answer) {
+	bound := 0
+	for _, a := range answers {
+		d := a.GetDistribution()
+		bound += answerRoom + len(d.GetBins())*(proto.BinLenMax+binRoom) + len(d.GetKeys())*(proto.KeyLenMax+keyRoom) +
+			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale()))
+	}
+	if bound <= proto.MessageBytesMax {
+		return
+	}
+	total := 0
+	for i, a := range answers {
+		size := pb.Size(a) + keyRoom
+		if total+size > proto.MessageBytesMax {
+			answers[i] = &ebbv1.Answer{Coverage: a.GetCoverage(), Error: proto.ErrResponseTooLarge.
+				Errorf("answer of %d bytes does not fit the response: the limit is %d", size, proto.MessageBytesMax).
+				WithHint("ask for fewer bins, or fewer questions at once").Wire()}
+			size = answerRoom
+		}
+		total += size
+	}
+}

@@ -1,0 +1,264 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/buraksezer/consistent"
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// ReplicationDefault is how many replicas a shard has when nothing is said
+	// and there are nodes enough.
+	ReplicationDefault = 3
+	// controlVotersMax bounds the voters of the control group; other nodes
+	// follow it without a vote.
+	controlVotersMax = 5
+
+	ringLoad    = 1.05 // the most a node leads, over the average
+	replicaLoad = 1.10 // the most a node holds, over the average
+	leastLoad   = 0.90 // the least of both, over the average
+	ringPoints  = 160  // of each node on the ring
+)
+
+// InitialTable places shards 1 to shards, and the control group, on nodes. It
+// depends on the set of names alone: every node of a bootstrap computes the
+// same table, whatever the order and however often a name is listed.
+//
+// The preferred leader of a shard comes from consistent hashing with bounded
+// loads; its other replicas are the nodes of highest hash(node, shard) that
+// still have room, because the ring's own successors would give every owner
+// one and the same pair. replication 0 stands for 3, or the number of nodes if
+// smaller. The table has no cluster id and no namespaces yet: Control adds both.
+func InitialTable(nodes []string, shards, replication uint32) (*Table, error) {
+	names := slices.Clone(nodes)
+	slices.Sort(names)
+	names = slices.Compact(names)
+	if replication == 0 {
+		replication = min(ReplicationDefault, uint32(len(names)))
+	}
+	if err := checkPlacement(names, shards, replication); err != nil {
+		return nil, err
+	}
+	leaders, err := place(names, shards)
+	if err != nil {
+		return nil, err
+	}
+	levelLeaders(names, leaders)
+	wire := &ebbv1.Table{Epoch: 1, Shards: shards, Replication: replication}
+	for _, name := range names {
+		wire.Nodes = append(wire.Nodes, &ebbv1.NodeRecord{Name: name})
+	}
+	data := dataRecords(names, leaders, replication)
+	levelFollowers(names, data)
+	wire.Placement = append(wire.Placement, controlRecord(names))
+	wire.Placement = append(wire.Placement, data...)
+	numberReplicas(wire.Placement)
+	return NewTable(wire)
+}
+
+func checkPlacement(names []string, shards, replication uint32) error {
+	switch {
+	case len(names) == 0:
+		return proto.ErrBadRequest.Errorf("no nodes: a cluster has at least one")
+	case shards == 0 || shards > proto.ShardsMax:
+		return proto.ErrBadRequest.Errorf("%d shards: a cluster has 1 to %d", shards, proto.ShardsMax)
+	case int(shards) < len(names):
+		return proto.ErrBadRequest.Errorf("%d shards for %d nodes: there must be at least one a node", shards, len(names))
+	case int(replication) > len(names):
+		return proto.ErrBadRequest.Errorf("replication %d on %d nodes: there must be a node for each replica", replication, len(names))
+	}
+	for _, name := range names {
+		if err := checkNodeName(name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// controlRecord makes an odd number of nodes, at most five, voters of the
+// control group (of two nodes both), by highest hash; the rest follow.
+func controlRecord(names []string) *ebbv1.ShardRecord {
+	ranked := rank(names, ControlShard)
+	voters := min(len(names), controlVotersMax)
+	if voters > 2 && voters%2 == 0 {
+		voters--
+	}
+	record := &ebbv1.ShardRecord{Shard: ControlShard, Preferred: ranked[0]}
+	for i, name := range ranked {
+		record.Replicas = append(record.Replicas, &ebbv1.ReplicaRecord{Node: name, Nonvoter: i >= voters})
+	}
+	return record
+}
+
+// dataRecords gives each leader's shard its other replicas.
+func dataRecords(names, leaders []string, replication uint32) []*ebbv1.ShardRecord {
+	held := make(map[string]int, len(names))
+	for _, leader := range leaders {
+		held[leader]++
+	}
+	room := int(math.Ceil(float64(len(leaders)) * float64(replication) / float64(len(names)) * replicaLoad))
+	records := make([]*ebbv1.ShardRecord, len(leaders))
+	for i, leader := range leaders {
+		shard := uint32(i + 1)
+		record := &ebbv1.ShardRecord{Shard: shard, Preferred: leader}
+		for _, name := range append([]string{leader}, followers(names, leader, shard, int(replication)-1, held, room)...) {
+			record.Replicas = append(record.Replicas, &ebbv1.ReplicaRecord{Node: name})
+		}
+		records[i] = record
+	}
+	return records
+}
+
+// followers picks count nodes other than the leader: those of highest hash that
+// hold less than room, then, when all such are taken, the emptiest. It counts
+// what it picks in held.
+func followers(names []string, leader string, shard uint32, count int, held map[string]int, room int) []string {
+	ranked := slices.DeleteFunc(rank(names, shard), func(name string) bool { return name == leader })
+	slices.SortStableFunc(ranked, func(a, b string) int {
+		return cmp.Compare(max(held[a], room-1), max(held[b], room-1))
+	})
+	picked := ranked[:count]
+	for _, name := range picked {
+		held[name]++
+	}
+	return picked
+}
+
+// levelLeaders gives every node its least share: bounded loads bound from above
+// only. Poor nodes take the shards of highest hash from nodes above the average.
+func levelLeaders(names, leaders []string) {
+	led := make(map[string]int, len(names))
+	for _, leader := range leaders {
+		led[leader]++
+	}
+	mean := float64(len(leaders)) / float64(len(names))
+	for {
+		poor := poorest(names, led)
+		if float64(led[poor]) >= math.Floor(mean*leastLoad) {
+			return
+		}
+		best := -1
+		for i, leader := range leaders {
+			if float64(led[leader]) > mean && (best < 0 || weight(poor, uint32(i+1)) > weight(poor, uint32(best+1))) {
+				best = i
+			}
+		}
+		led[leaders[best]]--
+		led[poor]++
+		leaders[best] = poor
+	}
+}
+
+// levelFollowers does the same for all replicas, leaving the leaders in place.
+func levelFollowers(names []string, records []*ebbv1.ShardRecord) {
+	held := make(map[string]int, len(names))
+	total := 0
+	for _, record := range records {
+		for _, replica := range record.Replicas {
+			held[replica.Node]++
+			total++
+		}
+	}
+	mean := float64(total) / float64(len(names))
+	for {
+		poor := poorest(names, held)
+		if float64(held[poor]) >= math.Floor(mean*leastLoad) {
+			return
+		}
+		best := bestGift(poor, records, held, mean)
+		if best == nil {
+			return
+		}
+		held[best.Node]--
+		held[poor]++
+		best.Node = poor
+	}
+}
+
+// bestGift finds the follower that poor should take over: in the shard of
+// highest hash that has one on a node above the average, and none on poor.
+func bestGift(poor string, records []*ebbv1.ShardRecord, held map[string]int, mean float64) *ebbv1.ReplicaRecord {
+	var best *ebbv1.ReplicaRecord
+	var bestWeight uint64
+	for _, record := range records {
+		w := weight(poor, record.Shard)
+		if best != nil && w <= bestWeight || holds(record, poor) {
+			continue
+		}
+		for _, replica := range record.Replicas[1:] {
+			if float64(held[replica.Node]) > mean {
+				best, bestWeight = replica, w
+			}
+		}
+	}
+	return best
+}
+
+func holds(record *ebbv1.ShardRecord, node string) bool {
+	return slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return r.Node == node })
+}
+
+// poorest returns the name of the smallest count, the first of several.
+func poorest(names []string, count map[string]int) string {
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+}
+
+// rank orders nodes by falling hash(node, shard), then by name.
+func rank(names []string, shard uint32) []string {
+	ranked := slices.Clone(names)
+	slices.SortFunc(ranked, func(a, b string) int {
+		return cmp.Or(cmp.Compare(weight(b, shard), weight(a, shard)), cmp.Compare(a, b))
+	})
+	return ranked
+}
+
+func weight(node string, shard uint32) uint64 {
+	return xxhash.Sum64String(fmt.Sprintf("%d:%s", shard, node))
+}
+
+func numberReplicas(placement []*ebbv1.ShardRecord) {
+	id := uint64(0)
+	for _, record := range placement {
+		for _, replica := range record.Replicas {
+			id++
+			replica.Id = id
+		}
+	}
+}
+
+type member string
+
+func (m member) String() string { return string(m) }
+
+type hasher struct{}
+
+func (hasher) Sum64(b []byte) uint64 { return xxhash.Sum64(b) }
+
+// place returns the preferred leader of shards 1 to shards. The library panics
+// where it finds no room; that becomes an error here.
+func place(names []string, shards uint32) (leaders []string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("place %d shards on %d nodes: %v", shards, len(names), r)
+		}
+	}()
+	members := make([]consistent.Member, len(names))
+	for i, name := range names {
+		members[i] = member(name)
+	}
+	ring := consistent.New(members, consistent.Config{
+		Hasher: hasher{}, PartitionCount: int(shards), ReplicationFactor: ringPoints, Load: ringLoad,
+	})
+	leaders = make([]string, shards)
+	for i := range leaders {
+		leaders[i] = ring.GetPartitionOwner(i).String()
+	}
+	return leaders, nil
+}

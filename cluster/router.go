@@ -1,0 +1,314 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// RouterConfig is what a Router works with. All fields are required.
+type RouterConfig struct {
+	Node    string        // this node's name
+	Table   func() *Table // the current table
+	Leaders *Leaders
+	Local   Backend // this node's own shards
+	Peers   Peers   // the other nodes
+}
+
+// Router takes commands to the leaders of their shards: to the local Backend
+// directly, to other nodes in one call each. A command is forwarded at most
+// once, and says so: who receives it answers NOT_LEADER rather than send it on.
+type Router struct {
+	cfg RouterConfig
+}
+
+// NewRouter returns a Router. It panics if a field of cfg is missing.
+func NewRouter(cfg RouterConfig) *Router {
+	if cfg.Node == "" || cfg.Table == nil || cfg.Leaders == nil || cfg.Local == nil || cfg.Peers == nil {
+		panic("cluster: RouterConfig is incomplete")
+	}
+	return &Router{cfg: cfg}
+}
+
+// Apply puts commands through the logs of their shards and answers position by
+// position. What goes wrong with a shard stands in the results of its commands:
+//
+//   - NOT_LEADER, NO_LEADER, UNREACHABLE: nothing was appended. Such commands
+//     are tried once more, where the answer pointed.
+//   - UNKNOWN_OUTCOME: it may have been applied; try again under the same identity.
+//   - everything else is the shard's own answer.
+//
+// The error returned is about the request as a whole.
+func (r *Router) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	table := r.cfg.Table()
+	if table.Shards() == 0 {
+		return nil, errStarting()
+	}
+	if req.GetForwarded() {
+		return r.applyHere(ctx, table, req)
+	}
+	return r.apply(ctx, table, req, onceMore), nil
+}
+
+// patience says which commands to try again, all of them known not to be appended.
+type patience int
+
+const (
+	onceMore    patience = iota // once, those for which another node is known
+	untilLeader                 // while the context lasts
+)
+
+func errStarting() *proto.Error {
+	return proto.ErrStarting.Errorf("the cluster is starting: its table is not known yet").
+		WithHint("try again in a few seconds")
+}
+
+// applyHere serves a request that was forwarded to this node.
+func (r *Router) applyHere(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	resp, err := r.cfg.Local.Apply(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	for i, result := range resp.GetResults() {
+		if e := result.GetError(); e.GetCode() == ebbv1.Code_CODE_NOT_LEADER && e.GetLeader() == "" && i < len(req.GetCommands()) {
+			e.Leader = r.hintOtherThanSelf(table, req.Commands[i].GetShard())
+		}
+	}
+	return resp, nil
+}
+
+func (r *Router) hintOtherThanSelf(table *Table, shard uint32) string {
+	if node := target(table, r.cfg.Leaders, shard); node != r.cfg.Node {
+		return node
+	}
+	return ""
+}
+
+// target returns the node to take a shard's business to: the last known leader,
+// or who should lead when nobody is known.
+func target(table *Table, leaders *Leaders, shard uint32) string {
+	if node, _ := leaders.Leader(shard); node != "" {
+		if _, holds := table.ReplicaOn(node, shard); holds {
+			return node
+		}
+	}
+	return table.Preferred(shard)
+}
+
+// parcel is what one node gets in one call.
+type parcel struct {
+	node    string
+	at      []int // positions in the request; nil: all of them
+	req     *ebbv1.ApplyRequest
+	results []*ebbv1.CommandResult
+}
+
+// position maps an index within the parcel to one in the request.
+func (p *parcel) position(i int) int {
+	if p.at == nil {
+		return i
+	}
+	return p.at[i]
+}
+
+func (r *Router) apply(ctx context.Context, table *Table, req *ebbv1.ApplyRequest, patience patience) *ebbv1.ApplyResponse {
+	results := make([]*ebbv1.CommandResult, len(req.GetCommands()))
+	parcels := r.pack(table, req, results)
+	for try := 1; len(parcels) > 0; try++ {
+		r.send(ctx, parcels)
+		again := r.unpack(table, parcels, results, patience)
+		if len(again) == 0 || patience == onceMore && try == 2 || !pause(ctx, try) {
+			break
+		}
+		parcels = r.repack(table, req, again)
+	}
+	return &ebbv1.ApplyResponse{Results: results}
+}
+
+// pack makes the parcels of the first try. Commands for shards that do not
+// exist get their results at once. When all go to one node no lists are copied.
+func (r *Router) pack(table *Table, req *ebbv1.ApplyRequest, results []*ebbv1.CommandResult) []*parcel {
+	if node, one := r.oneNode(table, req); one {
+		return []*parcel{{node: node, req: &ebbv1.ApplyRequest{Commands: req.GetCommands(), Forwarded: node != r.cfg.Node}}}
+	}
+	at := make([]int, 0, len(req.GetCommands()))
+	for i, cmd := range req.GetCommands() {
+		if err := checkShard(table, cmd.GetShard()); err != nil {
+			results[i] = &ebbv1.CommandResult{Error: err.Wire()}
+			continue
+		}
+		at = append(at, i)
+	}
+	return r.repack(table, req, at)
+}
+
+// oneNode returns the node that all commands go to, if it is one.
+func (r *Router) oneNode(table *Table, req *ebbv1.ApplyRequest) (node string, one bool) {
+	var last uint32
+	for _, cmd := range req.GetCommands() {
+		shard := cmd.GetShard()
+		if shard == last && shard != 0 {
+			continue
+		}
+		if checkShard(table, shard) != nil {
+			return "", false
+		}
+		to := target(table, r.cfg.Leaders, shard)
+		if node != "" && to != node {
+			return "", false
+		}
+		node, last = to, shard
+	}
+	return node, node != ""
+}
+
+func checkShard(table *Table, shard uint32) *proto.Error {
+	if shard == ControlShard || !table.Has(shard) {
+		return proto.ErrWrongShard.Errorf("shard %d: the cluster has 1 to %d", shard, table.Shards()).WithShard(shard)
+	}
+	return nil
+}
+
+// repack groups the commands at these positions by node, in the order in which
+// the nodes first appear.
+func (r *Router) repack(table *Table, req *ebbv1.ApplyRequest, at []int) []*parcel {
+	var parcels []*parcel
+	byNode := make(map[string]*parcel)
+	for _, i := range at {
+		node := target(table, r.cfg.Leaders, req.Commands[i].GetShard())
+		p := byNode[node]
+		if p == nil {
+			p = &parcel{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
+			byNode[node] = p
+			parcels = append(parcels, p)
+		}
+		p.at = append(p.at, i)
+		p.req.Commands = append(p.req.Commands, req.Commands[i])
+	}
+	return parcels
+}
+
+// send delivers all parcels at once and waits for all: the local one, or else
+// the last, on the calling goroutine.
+func (r *Router) send(ctx context.Context, parcels []*parcel) {
+	here := len(parcels) - 1
+	for i, p := range parcels {
+		if p.node == r.cfg.Node {
+			here = i
+		}
+	}
+	var wg sync.WaitGroup
+	for i, p := range parcels {
+		if i != here {
+			wg.Go(func() { r.deliver(ctx, p) })
+		}
+	}
+	r.deliver(ctx, parcels[here])
+	wg.Wait()
+}
+
+// deliver makes the one call that a parcel is for and fills in its results.
+func (r *Router) deliver(ctx context.Context, p *parcel) {
+	backend := r.cfg.Local
+	if p.node != r.cfg.Node {
+		var err error
+		if backend, err = r.cfg.Peers.Backend(p.node); err != nil {
+			p.fail(proto.ErrUnreachable.Errorf("node %s: %v", p.node, err))
+			return
+		}
+	}
+	resp, err := backend.Apply(ctx, p.req)
+	switch {
+	case err != nil:
+		p.fail(outcome(p.node, err))
+	case len(resp.GetResults()) != len(p.req.Commands):
+		p.fail(proto.ErrUnknownOutcome.Errorf("node %s answered %d of %d commands", p.node, len(resp.GetResults()), len(p.req.Commands)))
+	default:
+		p.results = resp.Results
+	}
+}
+
+func (p *parcel) fail(err *proto.Error) {
+	p.results = make([]*ebbv1.CommandResult, len(p.req.Commands))
+	for i, cmd := range p.req.Commands {
+		p.results[i] = &ebbv1.CommandResult{Error: err.WithShard(cmd.GetShard()).Wire()}
+	}
+}
+
+// outcome says what a failed call means for its commands. A node that refused
+// the call applied nothing; when the call broke or ran out of time nobody knows.
+func outcome(node string, err error) *proto.Error {
+	e := proto.AsError(err)
+	switch e.Code {
+	case ebbv1.Code_CODE_UNREACHABLE, ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_INTERNAL, ebbv1.Code_CODE_SHUTTING_DOWN:
+		return proto.ErrUnknownOutcome.Errorf("node %s: %v", node, err)
+	}
+	return e
+}
+
+// unpack puts results in their places, learns from those that name a leader,
+// and returns the positions worth another try.
+func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.CommandResult, patience patience) (again []int) {
+	for _, p := range parcels {
+		for i, result := range p.results {
+			results[p.position(i)] = result
+			if result.GetError() == nil {
+				continue
+			}
+			shard := p.req.Commands[i].GetShard()
+			safe := learn(table, r.cfg.Leaders, shard, p.node, result.GetError())
+			if safe && (patience == untilLeader || target(table, r.cfg.Leaders, shard) != p.node) {
+				again = append(again, p.position(i))
+			}
+		}
+	}
+	return again
+}
+
+// learn corrects the hint for a shard after asked answered with an error, and
+// reports whether the error promises that nothing happened, so that another try
+// is safe.
+func learn(table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) bool {
+	switch e.GetCode() {
+	case ebbv1.Code_CODE_NOT_LEADER:
+		leader := e.GetLeader()
+		if _, holds := table.ReplicaOn(leader, shard); !holds || leader == asked {
+			leader = table.after(shard, asked)
+		}
+		leaders.Correct(shard, asked, leader)
+		return true
+	case ebbv1.Code_CODE_UNREACHABLE:
+		leaders.Correct(shard, asked, table.after(shard, asked))
+		return true
+	case ebbv1.Code_CODE_UNKNOWN_OUTCOME:
+		leaders.Correct(shard, asked, table.after(shard, asked))
+		return false
+	case ebbv1.Code_CODE_NO_LEADER:
+		return true
+	}
+	return false
+}
+
+const (
+	pauseFirst = 5 * time.Millisecond
+	pauseMax   = 200 * time.Millisecond
+)
+
+// pause waits before try number try+1: not at all before the second, then
+// longer and longer. It reports whether the context still lasts.
+func pause(ctx context.Context, try int) bool {
+	if try < 2 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(min(pauseFirst<<min(try-2, 10), pauseMax))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
