@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// call collects the results of one request, whose commands may wait at several
+// shards. Each position is finished once, by whoever has its result.
+type call struct {
+	left atomic.Int32
+	done chan struct{} // closed when left is 0
+
+	mu      sync.Mutex // guards what follows
+	results []*ebbv1.CommandResult
+}
+
+func newCall(commands int) *call {
+	c := &call{done: make(chan struct{}), results: make([]*ebbv1.CommandResult, commands)}
+	c.left.Store(int32(commands))
+	if commands == 0 {
+		close(c.done)
+	}
+	return c
+}
+
+// finish hands over the result of one command.
+func (c *call) finish(at int, result *ebbv1.CommandResult) {
+	c.mu.Lock()
+	c.results[at] = result
+	c.mu.Unlock()
+	if c.left.Add(-1) == 0 {
+		close(c.done)
+	}
+}
+
+// fail finishes one command with an error.
+func (c *call) fail(at int, err *proto.Error) {
+	c.finish(at, &ebbv1.CommandResult{Error: err.Wire()})
+}
+
+// wait returns all results. When ctx ends first, the outcome of those that are
+// missing is unknown: they may be in the log already.
+func (c *call) wait(ctx context.Context) []*ebbv1.CommandResult {
+	select {
+	case <-c.done:
+		return c.results
+	case <-ctx.Done():
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	results := make([]*ebbv1.CommandResult, len(c.results))
+	for i, r := range c.results {
+		if r == nil {
+			err := proto.ErrUnknownOutcome.Errorf("the deadline passed while the write waited: it may or may not be applied").
+				WithHint("retry under the same session and sequence")
+			r = &ebbv1.CommandResult{Error: err.Wire()}
+		}
+		results[i] = r
+	}
+	return results
+}

@@ -1,0 +1,173 @@
+package node
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ebbdb/ebb/node/fail"
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Config says what a node is. The zero value is a working
+// one-node cluster on loopback with the default data directory.
+type Config struct {
+	// Name is this node's name in the cluster, "<prefix>-<ordinal>"; "ebb-0" by default.
+	Name string
+	// DataDir holds everything that survives a restart; DefaultDataDir() by default.
+	DataDir string
+
+	// GRPC, HTTP, Gossip and Admin are the addresses to listen on. By default
+	// these are loopback's ports 7070, 7080, 7071 and 7081; "-" turns HTTP or
+	// Admin off, and gossip in a cluster of one.
+	GRPC, HTTP, Gossip, Admin string
+	// AdvertiseGRPC, AdvertiseHTTP and AdvertiseGossip are what other nodes
+	// and clients are told instead of the addresses listened on.
+	AdvertiseGRPC, AdvertiseHTTP, AdvertiseGossip string
+
+	// Join names gossip addresses of other nodes. One that answers is enough.
+	Join []string
+	// BootstrapExpect is how many nodes the cluster is born with: those of
+	// ordinals 0 to BootstrapExpect-1. 1 by default.
+	BootstrapExpect int
+	// Shards is P, fixed when the cluster is born; 64 by default.
+	Shards uint32
+	// Replication is how many replicas a shard has: by default 3, or
+	// BootstrapExpect if smaller.
+	Replication uint32
+
+	// Clock, Network and FS are the machine's own by default.
+	Clock   Clock
+	Network Network
+	FS      fs.FS
+	// Fail holds this node's failpoints; none fire when nil.
+	Fail *fail.Points
+	// Logger is slog.Default() when nil.
+	Logger *slog.Logger
+	// Registry takes this node's metrics and is what /metrics shows; a new one when nil.
+	Registry *prometheus.Registry
+	// Version is the version of this program, for status and gossip.
+	Version string
+	// Fatal is told why the node cannot go on: its disk failed or hangs, a group
+	// is stuck beyond repair, the cluster refuses it. It must end the process, or
+	// in a test the node (Kill, from another goroutine); it is called once. By default
+	// the process exits with status 3.
+	Fatal func(error)
+}
+
+// Default addresses.
+const (
+	DefaultGRPC   = "127.0.0.1:7070"
+	DefaultHTTP   = "127.0.0.1:7080"
+	DefaultGossip = "127.0.0.1:7071"
+	DefaultAdmin  = "127.0.0.1:7081"
+	// Off as an address turns a listener off.
+	Off = "-"
+)
+
+// DefaultDataDir is $XDG_DATA_HOME/ebb, or ~/.local/share/ebb.
+func DefaultDataDir() string {
+	if dir := os.Getenv("XDG_DATA_HOME"); dir != "" {
+		return filepath.Join(dir, "ebb")
+	}
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return "ebb-data"
+	}
+	return filepath.Join(home, ".local", "share", "ebb")
+}
+
+// exitFatal is the status with which a process ends that cannot go on.
+const exitFatal = 3
+
+func (c Config) withDefaults() Config {
+	or(&c.Name, "ebb-0")
+	or(&c.GRPC, DefaultGRPC)
+	or(&c.HTTP, DefaultHTTP)
+	or(&c.Gossip, DefaultGossip)
+	or(&c.Admin, DefaultAdmin)
+	or(&c.BootstrapExpect, 1)
+	or(&c.Shards, proto.ShardsDefault)
+	or(&c.Replication, uint32(min(3, c.BootstrapExpect)))
+	or(&c.Version, "dev")
+	if c.DataDir == "" {
+		c.DataDir = DefaultDataDir()
+	}
+	if c.Clock == nil {
+		c.Clock = SystemClock{}
+	}
+	if c.Network == nil {
+		c.Network = OSNetwork{}
+	}
+	if c.FS == nil {
+		c.FS = fs.OS{}
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	if c.Registry == nil {
+		c.Registry = prometheus.NewRegistry()
+	}
+	if c.Fatal == nil {
+		logger := c.Logger
+		c.Fatal = func(err error) {
+			logger.Error("the node cannot go on", "err", err)
+			os.Exit(exitFatal)
+		}
+	}
+	return c
+}
+
+func or[T comparable](v *T, otherwise T) {
+	var zero T
+	if *v == zero {
+		*v = otherwise
+	}
+}
+
+// nodeName takes a name apart: what its siblings share, and its number.
+var nodeName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)-([0-9]{1,4})$`)
+
+// check refuses what cannot work, with the name of the setting.
+func (c *Config) check() error {
+	switch ordinal, err := c.ordinal(); {
+	case err != nil:
+		return err
+	case c.BootstrapExpect < 1:
+		return proto.ErrBadRequest.Errorf("bootstrap-expect %d: a cluster has at least one node", c.BootstrapExpect)
+	case ordinal >= c.BootstrapExpect:
+		return proto.ErrBadRequest.Errorf("node %s: a cluster of %d nodes has ordinals 0 to %d", c.Name, c.BootstrapExpect, c.BootstrapExpect-1).
+			WithHint("raise bootstrap-expect, or use another name")
+	case c.Shards > proto.ShardsMax:
+		return proto.ErrBadRequest.Errorf("%d shards: the limit is %d", c.Shards, proto.ShardsMax)
+	case int(c.Replication) > c.BootstrapExpect:
+		return proto.ErrBadRequest.Errorf("replication %d on %d nodes: there must be a node for each replica", c.Replication, c.BootstrapExpect)
+	case c.Gossip == Off && c.BootstrapExpect > 1:
+		return proto.ErrBadRequest.Errorf("gossip is off: a cluster of %d nodes needs it", c.BootstrapExpect)
+	}
+	return nil
+}
+
+func (c *Config) ordinal() (int, error) {
+	parts := nodeName.FindStringSubmatch(c.Name)
+	if parts == nil {
+		return 0, proto.ErrBadRequest.Errorf("node name %q is not <prefix>-<number>, like ebb-0", c.Name)
+	}
+	return strconv.Atoi(parts[2])
+}
+
+// founders are the names of the nodes that the cluster is born with.
+func (c *Config) founders() []string {
+	prefix := nodeName.FindStringSubmatch(c.Name)[1]
+	names := make([]string, c.BootstrapExpect)
+	for i := range names {
+		names[i] = fmt.Sprintf("%s-%d", prefix, i)
+	}
+	return names
+}

@@ -1,0 +1,127 @@
+package node
+
+import (
+	"io"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// appendBytesMax bounds the entries of one append. Raft counts entries, not bytes.
+const appendBytesMax = 384 << 10
+
+// carrier is what a link needs of a group's transport.
+type carrier interface {
+	raft.Transport
+	raft.WithPreVote
+	raft.WithClose
+}
+
+// link is the transport of one incarnation of a replica, watched: it cuts
+// appends to size and notes how far each peer has come, which Raft keeps to
+// itself and which transfers of leadership and the watchdog need.
+type link struct {
+	carrier
+
+	mu    sync.Mutex // guards peers
+	peers map[raft.ServerID]*progress
+}
+
+// progress is what a leader knows of one follower in this term.
+type progress struct {
+	term    uint64    // of which the rest speaks
+	match   uint64    // the follower's log agrees with ours up to here
+	told    uint64    // the commit index it was last told, and has entries for
+	heard   time.Time // its last answer of any kind
+	install bool      // a snapshot is on its way
+}
+
+var _ carrier = (*link)(nil)
+
+func newLink(c carrier) *link { return &link{carrier: c, peers: make(map[raft.ServerID]*progress)} }
+
+// AppendEntries implements raft.Transport.
+func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	cut(args)
+	if err := l.carrier.AppendEntries(id, target, args, resp); err != nil {
+		return err
+	}
+	l.note(id, args, resp)
+	return nil
+}
+
+// cut drops entries from the end of args until what remains is at most
+// appendBytesMax, or one entry. Raft looks at args after the call to learn what
+// was appended, and sends the rest next.
+func cut(args *raft.AppendEntriesRequest) {
+	size := 0
+	for i, e := range args.Entries {
+		size += len(e.Data)
+		if size > appendBytesMax && i > 0 {
+			args.Entries = args.Entries[:i]
+			return
+		}
+	}
+}
+
+// note takes an answer to the books.
+func (l *link) note(id raft.ServerID, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) {
+	now := time.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p := l.peer(id, args.Term)
+	p.heard = now
+	if !resp.Success || isHeartbeat(args) {
+		return
+	}
+	match := args.PrevLogEntry + uint64(len(args.Entries))
+	p.match = max(p.match, match)
+	p.told = max(p.told, min(args.LeaderCommitIndex, match))
+}
+
+// peer returns a peer's progress in a term. l.mu is held.
+func (l *link) peer(id raft.ServerID, term uint64) *progress {
+	p := l.peers[id]
+	if p == nil || p.term < term {
+		p = &progress{term: term}
+		l.peers[id] = p
+	}
+	return p
+}
+
+// isHeartbeat recognises what Raft's heartbeat loop sends: it says nothing of the log.
+func isHeartbeat(args *raft.AppendEntriesRequest) bool {
+	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0
+}
+
+// InstallSnapshot implements raft.Transport.
+func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	l.installing(id, args.Term, true)
+	defer l.installing(id, args.Term, false)
+	err := l.carrier.InstallSnapshot(id, target, args, resp, data)
+	if err == nil && resp.Success {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		p := l.peer(id, args.Term)
+		p.match = max(p.match, args.LastLogIndex)
+		p.told = max(p.told, args.LastLogIndex)
+	}
+	return err
+}
+
+func (l *link) installing(id raft.ServerID, term uint64, on bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.peer(id, term).install = on
+}
+
+// progressOf returns what is known of a peer in a term; the zero value if nothing is.
+func (l *link) progressOf(id raft.ServerID, term uint64) progress {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if p := l.peers[id]; p != nil && p.term == term {
+		return *p
+	}
+	return progress{}
+}

@@ -1,0 +1,204 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/node/transport"
+)
+
+// machine is a state machine as a member sees it.
+type machine interface {
+	raft.BatchingFSM
+	// index returns the last entry that the state includes.
+	index() uint64
+}
+
+// seat is a member's place in its group, and what it stands on.
+type seat struct {
+	group   uint32
+	replica uint64
+	node    string
+	shards  uint32 // of the cluster; decides the timeouts
+
+	machine machine
+	log     raft.LogStore
+	stable  raft.StableStore
+	snaps   raft.SnapshotStore
+	carrier func() carrier // makes the transport of one incarnation
+	events  *events
+	logger  hclog.Logger
+
+	// seen is told who leads the group ("" if nobody known does), and led when
+	// this replica comes to lead it. Neither may wait.
+	seen func(leader string, term uint64)
+	led  func(term uint64)
+}
+
+// member is one member of a Raft group, whatever the group replicates. Its Raft
+// can be restarted in place: the machine keeps its state and skips the entries
+// that it has applied.
+type member struct {
+	seat
+	now atomic.Pointer[incarnation]
+
+	mu      sync.Mutex // held while an incarnation starts or stops
+	ledTerm uint64     // the term last told to led; guarded by events' single actor
+}
+
+// incarnation is one run of a member's Raft.
+type incarnation struct {
+	raft *raft.Raft
+	link *link
+}
+
+func newMember(s seat) *member { return &member{seat: s} }
+
+// bootstrap writes the group's first configuration, unless this replica has any
+// state already.
+func (m *member) bootstrap(configuration raft.Configuration) error {
+	l := newLink(m.carrier())
+	defer l.Close() //nolint:errcheck // never fails
+	err := raft.BootstrapCluster(raftConfig(m.replica, m.shards, m.logger), m.log, m.stable, m.snaps, l, configuration)
+	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+		return fmt.Errorf("bootstrap group %d: %w", m.group, err)
+	}
+	return nil
+}
+
+// start runs Raft. It restores the newest snapshot, if the machine does not
+// include it.
+func (m *member) start() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.run()
+}
+
+func (m *member) run() error {
+	conf := raftConfig(m.replica, m.shards, m.logger)
+	snapshots, err := m.snaps.List()
+	if err != nil {
+		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
+	}
+	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
+	l := newLink(m.carrier())
+	r, err := raft.NewRaft(conf, m.machine, m.log, m.stable, m.snaps, l)
+	if err != nil {
+		_ = l.Close()
+		return fmt.Errorf("start group %d: %w", m.group, err)
+	}
+	m.now.Store(&incarnation{raft: r, link: l})
+	m.events.observe(m, r)
+	return nil
+}
+
+// stop shuts Raft down and waits for its goroutines. Nothing may be on its way.
+func (m *member) stop() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.halt()
+}
+
+func (m *member) halt() {
+	i := m.now.Load()
+	if i == nil {
+		return
+	}
+	done := i.raft.Shutdown()
+	_ = i.link.Close()
+	_ = done.Error() // nil always; waits
+	m.events.forget(i.raft)
+}
+
+// restart replaces Raft in place.
+func (m *member) restart() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.halt()
+	return m.run()
+}
+
+// leading returns the term in which this member leads its group.
+func (m *member) leading() (term uint64, ok bool) {
+	i := m.now.Load()
+	if i == nil || i.raft.State() != raft.Leader {
+		return 0, false
+	}
+	return i.raft.CurrentTerm(), true
+}
+
+// leader returns the node that is known to lead; "" if none is.
+func (m *member) leader() string {
+	i := m.now.Load()
+	if i == nil {
+		return ""
+	}
+	address, _ := i.raft.LeaderWithID()
+	node, _, err := transport.ParseAddress(address)
+	if err != nil {
+		return ""
+	}
+	return node
+}
+
+// propose hands an entry to Raft.
+func (m *member) propose(entry []byte) raft.ApplyFuture {
+	return m.now.Load().raft.Apply(entry, 0)
+}
+
+// configuration returns the members of the group as last appended to its log.
+func (m *member) configuration() raft.Configuration {
+	i := m.now.Load()
+	if i == nil {
+		return raft.Configuration{}
+	}
+	return i.raft.GetConfiguration().Configuration()
+}
+
+// voters returns the addresses of the group's voters, and their nodes.
+func (m *member) voters() (addresses []raft.ServerAddress, nodes []string) {
+	for _, s := range m.configuration().Servers {
+		if s.Suffrage != raft.Voter {
+			continue
+		}
+		node, _, err := transport.ParseAddress(s.Address)
+		if err != nil {
+			continue
+		}
+		addresses, nodes = append(addresses, s.Address), append(nodes, node)
+	}
+	return addresses, nodes
+}
+
+// look acts on a change: it tells who leads, and when this replica does.
+func (m *member) look() {
+	i := m.now.Load()
+	if i == nil {
+		return
+	}
+	term := i.raft.CurrentTerm()
+	m.seen(m.leader(), term)
+	if i.raft.State() == raft.Leader && m.ledTerm != term {
+		m.ledTerm = term
+		m.led(term)
+	}
+}
+
+// behind returns how many entries a follower lacks, as far as this leader
+// knows, and whether it was heard within the last lease.
+func (m *member) behind(id raft.ServerID) (entries uint64, heard bool) {
+	i := m.now.Load()
+	term, ok := m.leading()
+	if i == nil || !ok {
+		return 0, false
+	}
+	p := i.link.progressOf(id, term)
+	last := i.raft.LastIndex()
+	return last - min(last, p.match), time.Since(p.heard) < electionTimeout(m.shards)/2
+}

@@ -1,0 +1,441 @@
+package node
+
+import (
+	"bytes"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// flightsMax is how many entries of a shard may be on their way at once.
+	flightsMax = 4
+	// queueBytesMax bounds the commands that wait at one shard.
+	queueBytesMax = 4 << 20
+	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
+	commandBytesMax = proto.EntryBytesHard - entryOverhead
+	// entryOverhead is room for the stamp and for definitions of namespaces.
+	entryOverhead = 16 << 10
+	// retryAfter is what callers are told when a queue is full: about as long
+	// as a full queue takes to drain.
+	retryAfter = 50 * time.Millisecond
+	// unsurePause is how often a proposal looks again at a clock that could not be judged.
+	unsurePause = 5 * time.Millisecond
+)
+
+// proposals is what a proposer asks of its shard.
+type proposals interface {
+	// propose hands an entry to Raft. It does not wait for its outcome.
+	propose(entry []byte) raft.ApplyFuture
+	// leading returns the term in which this replica believes to lead.
+	leading() (term uint64, ok bool)
+	// notLeader is the refusal of one that does not lead.
+	notLeader() *proto.Error
+	// stamp returns the time of day, if this node's clock is fit to lead.
+	stamp() (int64, error)
+	// clockUS is the shard's clock as applied here.
+	clockUS() int64
+	// namespace returns a namespace as the cluster's table has it, or nil.
+	namespace(name []byte) *ebbv1.Namespace
+	// version returns the version of a namespace that the shard has applied; 0 for none.
+	version(name string) uint64
+	// unfit says that the clock kept this leader from serving.
+	unfit()
+}
+
+// proposer collects the commands that wait for one shard and puts them into its
+// log, many to an entry:
+//
+//	commands --> queue --> [stamp | definitions | commands] --> Raft --> results
+//
+// An entry leaves at once when none is on its way, or when 64 KiB wait. A
+// goroutine exists only while entries are on their way.
+type proposer struct {
+	shard uint32
+	to    proposals
+	count *proposeMetrics
+
+	mu      sync.Mutex // guards what follows; nothing waits while holding it
+	queue   []waiting  // from head on
+	head    int
+	bytes   int // of the commands in queue
+	flights int // goroutines in fly
+	paused  bool
+	closed  bool
+	idle    chan struct{} // closed when flights falls to 0; nil when nobody waits
+
+	order   sync.Mutex        // held from choosing an entry's commands until Raft has it
+	last    int64             // newest stamp given; guarded by order
+	term    uint64            // of which defined speaks; guarded by order
+	defined map[string]uint64 // versions that this term's log defines; guarded by order
+}
+
+// waiting is a command in the queue.
+type waiting struct {
+	command []byte
+	call    *call
+	at      int // position in call
+}
+
+func newProposer(shard uint32, to proposals, count *proposeMetrics) *proposer {
+	return &proposer{shard: shard, to: to, count: count, defined: make(map[string]uint64)}
+}
+
+// enqueue adds a command, whose result goes to c. It takes effect with kick, so
+// that the commands of one request travel together.
+func (p *proposer) enqueue(c *call, at int, command []byte) {
+	if err := p.admit(command); err != nil {
+		c.fail(at, err)
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		c.fail(at, errShuttingDown(p.shard))
+	case p.bytes+len(command) > queueBytesMax:
+		p.count.overloaded()
+		err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait already: the limit is %d", p.shard, p.bytes, queueBytesMax).WithShard(p.shard)
+		err.RetryAfterUS = retryAfter.Microseconds()
+		c.fail(at, err)
+	default:
+		p.queue = append(p.queue, waiting{command, c, at})
+		p.bytes += len(command)
+	}
+}
+
+func (p *proposer) admit(command []byte) *proto.Error {
+	if len(command) > commandBytesMax {
+		return proto.ErrBatchTooLarge.Errorf("command of %d bytes for shard %d: the limit is %d", len(command), p.shard, commandBytesMax).
+			WithHint("send it in smaller batches").WithShard(p.shard)
+	}
+	if _, ok := p.to.leading(); !ok {
+		return p.to.notLeader()
+	}
+	return nil
+}
+
+// kick sends what waits, if it is time.
+func (p *proposer) kick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.head == len(p.queue) || p.paused || p.flights >= flightsMax {
+		return
+	}
+	if p.flights > 0 && p.bytes < proto.EntryBytesSoft {
+		return // the last one to land takes it along
+	}
+	p.flights++
+	go p.fly()
+}
+
+// pause keeps further entries back and waits until none is on its way, so that
+// leadership changes hands with nothing in doubt. It reports whether that came
+// to pass before the deadline; resume must follow in any case.
+func (p *proposer) pause(deadline time.Duration) bool {
+	p.mu.Lock()
+	p.paused = true
+	idle := p.whenIdle()
+	p.mu.Unlock()
+	timer := time.NewTimer(deadline)
+	defer timer.Stop()
+	select {
+	case <-idle:
+		return true
+	case <-timer.C:
+		return false
+	}
+}
+
+// resume sends what has waited since pause.
+func (p *proposer) resume() {
+	p.mu.Lock()
+	p.paused = false
+	p.mu.Unlock()
+	p.kick()
+}
+
+// whenIdle returns a channel that is closed when nothing is on its way. p.mu is held.
+func (p *proposer) whenIdle() <-chan struct{} {
+	if p.idle == nil {
+		p.idle = make(chan struct{})
+	}
+	idle := p.idle
+	if p.flights == 0 {
+		close(p.idle)
+		p.idle = nil
+	}
+	return idle
+}
+
+// close refuses what waits and whatever comes, and waits for what is on its
+// way. That ends because Raft answers every entry it was given, as long as it
+// runs: close comes before Raft's shutdown.
+func (p *proposer) close() {
+	p.mu.Lock()
+	p.closed = true
+	refused := p.queue[p.head:]
+	p.queue, p.head, p.bytes = nil, 0, 0
+	idle := p.whenIdle()
+	p.mu.Unlock()
+	for _, w := range refused {
+		w.call.fail(w.at, errShuttingDown(p.shard))
+	}
+	<-idle
+}
+
+// fly sends entries until nothing waits.
+func (p *proposer) fly() {
+	var cargo []waiting
+	for {
+		now, refusal := p.clock()
+		if refusal != nil {
+			cargo = p.take(cargo[:0])
+			failAll(cargo, refusal)
+		} else {
+			cargo = p.send(cargo[:0], now)
+		}
+		clear(cargo)
+		if p.land() {
+			return
+		}
+	}
+}
+
+// clock reads the clock, and gives one that cannot be judged a little time.
+func (p *proposer) clock() (int64, *proto.Error) {
+	now, err := p.to.stamp()
+	for waited := time.Duration(0); err == errClockUnsure && waited < clockWait && !p.isClosed(); waited += unsurePause {
+		time.Sleep(unsurePause)
+		now, err = p.to.stamp()
+	}
+	if err == nil {
+		return now, nil
+	}
+	if err != errClockUnsure {
+		p.to.unfit()
+	}
+	return 0, proto.AsError(err).WithShard(p.shard)
+}
+
+func (p *proposer) isClosed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.closed
+}
+
+// land ends a flight, unless much waits, or anything does and no other flight
+// would take it along. It reports whether the flight is over.
+func (p *proposer) land() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if waits := p.head < len(p.queue); waits && !p.paused && (p.flights == 1 || p.bytes >= proto.EntryBytesSoft) {
+		return false
+	}
+	p.flights--
+	if p.flights == 0 && p.idle != nil {
+		close(p.idle)
+		p.idle = nil
+	}
+	return true
+}
+
+// send makes an entry of what waits, proposes it, and hands its results back.
+func (p *proposer) send(cargo []waiting, now int64) []waiting {
+	cargo, definitions, future := p.propose(cargo, now)
+	if len(cargo) > 0 {
+		p.deliver(cargo, definitions, future)
+	}
+	return cargo
+}
+
+// propose makes an entry of what waits, if anything does, and gives it to Raft.
+func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions int, _ raft.ApplyFuture) {
+	p.order.Lock()
+	defer p.order.Unlock()
+	cargo = p.take(cargo)
+	if len(cargo) == 0 {
+		return cargo, 0, nil
+	}
+	defines := p.definitions(cargo)
+	entry := p.entry(p.next(now), defines, cargo)
+	p.count.sent(len(entry), len(cargo))
+	return cargo, len(defines), p.to.propose(entry)
+}
+
+// tick proposes an empty entry: it moves the shard's clock, shows how far the
+// log is committed in this term, and tells followers. Its stamp does not wait
+// for the clock to be judged.
+func (p *proposer) tick() raft.ApplyFuture {
+	now, err := p.to.stamp()
+	if err != nil {
+		now = 0
+	}
+	p.order.Lock()
+	defer p.order.Unlock()
+	return p.to.propose(p.entry(p.next(now), nil, nil))
+}
+
+// next returns the stamp of the next entry: max(last+1, now). p.order is held.
+func (p *proposer) next(now int64) int64 {
+	p.last = max(p.last+1, p.to.clockUS()+1, now)
+	return p.last
+}
+
+// take moves commands from the queue into cargo: at least one if there is one,
+// and no more than the soft limit of an entry.
+func (p *proposer) take(cargo []waiting) []waiting {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.paused {
+		return cargo
+	}
+	size := 0
+	for p.head < len(p.queue) {
+		w := p.queue[p.head]
+		size += len(w.command)
+		if size > proto.EntryBytesSoft && len(cargo) > 0 {
+			break
+		}
+		cargo = append(cargo, w)
+		p.bytes -= len(w.command)
+		p.queue[p.head] = waiting{}
+		p.head++
+	}
+	if p.head == len(p.queue) {
+		p.queue, p.head = p.queue[:0], 0
+	}
+	return cargo
+}
+
+// definitions returns serialised DefineNamespace commands for the namespaces of
+// the cargo of which the shard has no version, or an older one. p.order is held.
+func (p *proposer) definitions(cargo []waiting) [][]byte {
+	if term, _ := p.to.leading(); term != p.term {
+		p.term = term
+		clear(p.defined)
+	}
+	var out [][]byte
+	var before []byte
+	for i, w := range cargo {
+		name := proto.CommandNamespace(w.command)
+		if i > 0 && bytes.Equal(name, before) {
+			continue
+		}
+		before = name
+		if ns := p.to.namespace(name); ns != nil && p.undefined(ns) {
+			out = append(out, defineCommand(ns))
+		}
+	}
+	return out
+}
+
+// undefined reports whether the shard lacks this version of a namespace, and
+// takes it for defined from now on. p.order is held.
+func (p *proposer) undefined(ns *ebbv1.Namespace) bool {
+	known := p.defined[ns.GetName()]
+	if known == 0 {
+		known = p.to.version(ns.GetName())
+	}
+	p.defined[ns.GetName()] = max(known, ns.GetVersion())
+	return known < ns.GetVersion()
+}
+
+// forget drops what the log was believed to define, since an entry that defined
+// something may not have reached it.
+func (p *proposer) forget() {
+	p.order.Lock()
+	defer p.order.Unlock()
+	clear(p.defined)
+}
+
+func defineCommand(ns *ebbv1.Namespace) []byte {
+	raw, err := protobuf.Marshal(&ebbv1.Command{
+		Namespace: ns.GetName(),
+		Body:      &ebbv1.Command_DefineNamespace{DefineNamespace: ns},
+	})
+	if err != nil {
+		panic("node: a namespace of the table does not serialise: " + err.Error())
+	}
+	return raw
+}
+
+// Tags of ebbv1.Entry.
+const (
+	fieldEntryStamp    = 1
+	fieldEntryCommands = 2
+)
+
+// entry serialises an ebbv1.Entry. The commands are copied as they are.
+func (p *proposer) entry(stamp int64, definitions [][]byte, cargo []waiting) []byte {
+	size := 1 + 8
+	for _, d := range definitions {
+		size += 1 + protowire.SizeBytes(len(d))
+	}
+	for _, w := range cargo {
+		size += 1 + protowire.SizeBytes(len(w.command))
+	}
+	b := make([]byte, 0, size)
+	b = protowire.AppendTag(b, fieldEntryStamp, protowire.Fixed64Type)
+	b = protowire.AppendFixed64(b, uint64(stamp))
+	for _, d := range definitions {
+		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
+		b = protowire.AppendBytes(b, d)
+	}
+	for _, w := range cargo {
+		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
+		b = protowire.AppendBytes(b, w.command)
+	}
+	return b
+}
+
+// deliver waits for an entry's outcome and hands its results back.
+func (p *proposer) deliver(cargo []waiting, definitions int, future raft.ApplyFuture) {
+	if err := future.Error(); err != nil {
+		p.forget()
+		failAll(cargo, p.refusal(err))
+		return
+	}
+	results, _ := future.Response().([]*ebbv1.CommandResult)
+	if len(results) != definitions+len(cargo) {
+		failAll(cargo, errUnknownOutcome(p.shard, "the entry was applied before"))
+		return
+	}
+	for i, w := range cargo {
+		w.call.finish(w.at, results[definitions+i])
+	}
+}
+
+func failAll(cargo []waiting, err *proto.Error) {
+	for _, w := range cargo {
+		w.call.fail(w.at, err)
+	}
+}
+
+// refusal translates what Raft says of a proposal. Only what certainly never
+// reached the log may be tried elsewhere without more ado.
+func (p *proposer) refusal(err error) *proto.Error {
+	switch {
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return p.to.notLeader()
+	case errors.Is(err, raft.ErrLeadershipLost):
+		return errUnknownOutcome(p.shard, "leadership was lost while the entry was on its way")
+	}
+	return errUnknownOutcome(p.shard, err.Error())
+}
+
+func errUnknownOutcome(shard uint32, why string) *proto.Error {
+	return proto.ErrUnknownOutcome.Errorf("shard %d: the write may or may not be applied: %s", shard, why).
+		WithHint("retry under the same session and sequence").WithShard(shard)
+}
+
+func errShuttingDown(shard uint32) *proto.Error {
+	return proto.ErrShuttingDown.Errorf("the node is stopping").WithShard(shard)
+}

@@ -1,0 +1,149 @@
+package node
+
+import (
+	"context"
+	"io"
+	"log"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+)
+
+// repeatQuiet is how long a kind of message stays silent after it was logged.
+const repeatQuiet = 10 * time.Second
+
+// quiet passes on what Raft says, much reduced: 64 groups a node tell every
+// election and every failed heartbeat, each in several lines. What Raft calls
+// information is debugging to an operator, and an error is said once in ten
+// seconds for all groups, with the number of times it was not.
+type quiet struct {
+	out   *slog.Logger
+	shown *repeats // shared by all groups of the node
+	args  []any
+}
+
+// repeats remembers when each kind of message was last shown.
+type repeats struct {
+	mu   sync.Mutex // guards what follows
+	last map[string]repeat
+}
+
+type repeat struct {
+	at      time.Time
+	skipped int
+}
+
+func newRepeats() *repeats { return &repeats{last: make(map[string]repeat)} }
+
+// due reports whether to show the message now, and how many like it were skipped.
+func (r *repeats) due(message string, now time.Time) (skipped int, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	last, known := r.last[message]
+	if known && now.Sub(last.at) < repeatQuiet {
+		last.skipped++
+		r.last[message] = last
+		return 0, false
+	}
+	r.last[message] = repeat{at: now}
+	return last.skipped, true
+}
+
+var _ hclog.Logger = (*quiet)(nil)
+
+// newQuiet returns Raft's logger of one group.
+func newQuiet(out *slog.Logger, shown *repeats, group uint32) hclog.Logger {
+	return &quiet{out: out.With("group", group), shown: shown}
+}
+
+// Log implements hclog.Logger.
+func (q *quiet) Log(level hclog.Level, message string, args ...any) {
+	if level < hclog.Error {
+		q.debug(message, args)
+		return
+	}
+	skipped, ok := q.shown.due(message, time.Now())
+	if !ok {
+		q.debug(message, args)
+		return
+	}
+	args = append(args[:len(args):len(args)], q.args...)
+	if skipped > 0 {
+		args = append(args, "times_unsaid", skipped)
+	}
+	q.out.Warn("raft: "+message, args...)
+}
+
+func (q *quiet) debug(message string, args []any) {
+	if q.IsDebug() {
+		q.out.Debug("raft: "+message, append(args[:len(args):len(args)], q.args...)...)
+	}
+}
+
+// Trace implements hclog.Logger.
+func (q *quiet) Trace(string, ...any) {}
+
+// Debug implements hclog.Logger.
+func (q *quiet) Debug(message string, args ...any) { q.debug(message, args) }
+
+// Info implements hclog.Logger.
+func (q *quiet) Info(message string, args ...any) { q.debug(message, args) }
+
+// Warn implements hclog.Logger.
+func (q *quiet) Warn(message string, args ...any) { q.debug(message, args) }
+
+// Error implements hclog.Logger.
+func (q *quiet) Error(message string, args ...any) { q.Log(hclog.Error, message, args...) }
+
+// IsTrace implements hclog.Logger.
+func (q *quiet) IsTrace() bool { return false }
+
+// IsDebug implements hclog.Logger.
+func (q *quiet) IsDebug() bool { return q.out.Enabled(context.Background(), slog.LevelDebug) }
+
+// IsInfo implements hclog.Logger.
+func (q *quiet) IsInfo() bool { return q.IsDebug() }
+
+// IsWarn implements hclog.Logger.
+func (q *quiet) IsWarn() bool { return q.IsDebug() }
+
+// IsError implements hclog.Logger.
+func (q *quiet) IsError() bool { return true }
+
+// ImpliedArgs implements hclog.Logger.
+func (q *quiet) ImpliedArgs() []any { return q.args }
+
+// With implements hclog.Logger.
+func (q *quiet) With(args ...any) hclog.Logger {
+	return &quiet{out: q.out, shown: q.shown, args: append(q.args[:len(q.args):len(q.args)], args...)}
+}
+
+// Name implements hclog.Logger.
+func (q *quiet) Name() string { return "raft" }
+
+// Named implements hclog.Logger.
+func (q *quiet) Named(string) hclog.Logger { return q }
+
+// ResetNamed implements hclog.Logger.
+func (q *quiet) ResetNamed(string) hclog.Logger { return q }
+
+// SetLevel implements hclog.Logger; the slog handler decides.
+func (q *quiet) SetLevel(hclog.Level) {}
+
+// GetLevel implements hclog.Logger.
+func (q *quiet) GetLevel() hclog.Level {
+	if q.IsDebug() {
+		return hclog.Debug
+	}
+	return hclog.Error
+}
+
+// StandardLogger implements hclog.Logger.
+func (q *quiet) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {
+	return slog.NewLogLogger(q.out.Handler(), slog.LevelDebug)
+}
+
+// StandardWriter implements hclog.Logger.
+func (q *quiet) StandardWriter(*hclog.StandardLoggerOptions) io.Writer { return io.Discard }

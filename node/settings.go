@@ -1,0 +1,63 @@
+package node
+
+import (
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+const (
+	// appendEntriesMax is how many entries one append carries at most; the link
+	// cuts it further by bytes. Raft also batches applies by it, and buffers
+	// as many proposals.
+	appendEntriesMax = 64
+	// commitTimeout is how soon followers of an idle group hear of its last
+	// commit. The default of 50 ms sends 13 empty appends a second to each.
+	commitTimeout = time.Second
+	// never is for what Raft would schedule by count or time and we do by bytes.
+	never = 100 * 365 * 24 * time.Hour
+)
+
+// electionTimeout is one setting of the cluster, derived from its number of
+// shards: how long a group may be without a leader before it elects another.
+// Heartbeats go ten times as often, so more groups need longer ones.
+func electionTimeout(shards uint32) time.Duration {
+	switch {
+	case shards <= 64:
+		return time.Second
+	case shards <= 256:
+		return 3 * time.Second
+	}
+	return 5 * time.Second
+}
+
+// raftConfig is how each group runs. RestoreCommittedLogs stays false: it loses
+// the configuration on restart and hangs above some 8,192 committed entries.
+// NotifyCh stays nil: Raft blocks on it when nobody reads; events.go observes.
+func raftConfig(replica uint64, shards uint32, logger hclog.Logger) *raft.Config {
+	timeout := electionTimeout(shards)
+	return &raft.Config{
+		ProtocolVersion:    raft.ProtocolVersionMax,
+		LocalID:            serverID(replica),
+		HeartbeatTimeout:   timeout,
+		ElectionTimeout:    timeout,
+		LeaderLeaseTimeout: timeout / 2,
+		CommitTimeout:      commitTimeout,
+		MaxAppendEntries:   appendEntriesMax,
+		BatchApplyCh:       true,
+		ShutdownOnRemove:   false,
+		TrailingLogs:       0, // set before each snapshot, by bytes
+		SnapshotInterval:   never,
+		SnapshotThreshold:  math.MaxUint64,
+		NoLegacyTelemetry:  true,
+		Logger:             logger,
+	}
+}
+
+// serverID is a replica's name in its group's configuration: its id in decimal.
+func serverID(replica uint64) raft.ServerID {
+	return raft.ServerID(strconv.FormatUint(replica, 10))
+}

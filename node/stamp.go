@@ -1,0 +1,129 @@
+package node
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	// stampAheadMax is how far ahead of the median of its voters' clocks a
+	// leader may stamp. A stamp ten years ahead would kill every summary.
+	stampAheadMax = 500 * time.Millisecond
+	// clockJump is how far our clock may run from the monotonic one between two
+	// readings before that counts as a jump.
+	clockJump = 100 * time.Millisecond
+	// clockSettle is how long after a jump the samples of peers' clocks, which
+	// are differences to ours, are all newer than the jump.
+	clockSettle = 3 * clockSample
+	// clockSample is the time between two samples of a peer's clock.
+	clockSample = 100 * time.Millisecond
+	// clockWait is how long a proposal waits for the clock to be judged.
+	clockWait = time.Second
+)
+
+// errClockUnsure says that too few clocks are known yet to judge our own.
+var errClockUnsure = proto.ErrClockSkew.Errorf("the clocks of a majority of voters are not known yet").
+	WithHint("try again")
+
+// timekeeper compares this node's clock with its peers'. Between two samples it
+// extrapolates by the monotonic clock, so that a jump of our own clock is seen at
+// once and not only when the next sample arrives.
+//
+//	ahead = (wall - anchor.wall) - (mono - anchor.mono) - median(offsets)
+type timekeeper struct {
+	clock   Clock
+	offsets func() map[string]time.Duration // peer's clock less ours
+
+	anchor atomic.Pointer[anchor]
+
+	mu     sync.Mutex // guards what follows
+	last   anchor     // the newest reading
+	jumped time.Time  // monotonic; when our clock last jumped
+}
+
+// anchor is one reading of both our clocks, with what was known of peers.
+type anchor struct {
+	wallUS  int64
+	mono    time.Time
+	offsets map[string]time.Duration
+}
+
+func newTimekeeper(clock Clock, offsets func() map[string]time.Duration) *timekeeper {
+	k := &timekeeper{clock: clock, offsets: offsets}
+	k.sample()
+	return k
+}
+
+// nowUS reads the clock in microseconds since the Unix epoch.
+func (k *timekeeper) nowUS() int64 { return k.clock.Now().UnixMicro() }
+
+// sample takes a new anchor, unless our clock has just jumped: then the samples
+// of peers still speak of the clock as it was. It is called every clockSample.
+func (k *timekeeper) sample() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := anchor{wallUS: k.nowUS(), mono: time.Now()}
+	if !k.last.mono.IsZero() && now.drift(&k.last).Abs() > clockJump {
+		k.jumped = now.mono
+	}
+	k.last = now
+	if !k.jumped.IsZero() && now.mono.Sub(k.jumped) < clockSettle {
+		return
+	}
+	now.offsets = k.offsets()
+	k.anchor.Store(&now)
+}
+
+// drift is how far the wall clock ran from the monotonic one since an earlier reading.
+func (a *anchor) drift(from *anchor) time.Duration {
+	return time.Duration(a.wallUS-from.wallUS)*time.Microsecond - a.mono.Sub(from.mono)
+}
+
+// stamp returns the time of day for a log entry, or CLOCK_SKEW: when it is more
+// than stampAheadMax ahead of the median of the voters' clocks, or when too few
+// of them are known (errClockUnsure). self is among the voters.
+func (k *timekeeper) stamp(self string, voters []string) (int64, error) {
+	now := anchor{wallUS: k.nowUS(), mono: time.Now()}
+	at := k.anchor.Load()
+	median, ok := at.median(self, voters)
+	if !ok {
+		return 0, errClockUnsure
+	}
+	if ahead := now.drift(at) - median; ahead > stampAheadMax {
+		return 0, proto.ErrClockSkew.Errorf("clock of node %s is %v ahead of the median of its shard's voters: the limit is %v", self, ahead.Round(time.Millisecond), stampAheadMax).
+			WithHint("set the node's clock right (ebb doctor); another node takes over meanwhile")
+	}
+	return now.wallUS, nil
+}
+
+// median returns how far the median voter's clock was ahead of ours. Of an even
+// number it takes the lower middle: that refuses too much rather than too
+// little, and the voter behind may lead instead.
+func (a *anchor) median(self string, voters []string) (time.Duration, bool) {
+	var room [8]time.Duration
+	known := room[:0]
+	for _, v := range voters {
+		if v == self {
+			known = append(known, 0)
+		} else if d, ok := a.offsets[v]; ok {
+			known = append(known, d)
+		}
+	}
+	if 2*len(known) <= len(voters) {
+		return 0, false
+	}
+	slices.Sort(known)
+	return known[(len(known)-1)/2], true
+}
+
+// usable reports whether a peer's clock would let it lead.
+func (k *timekeeper) usable(peer, self string, voters []string) bool {
+	at := k.anchor.Load()
+	median, ok := at.median(self, voters)
+	offset, known := at.offsets[peer]
+	return ok && known && offset-median <= stampAheadMax
+}
