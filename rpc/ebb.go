@@ -182,3 +182,22 @@ func at(what string, index int, err *proto.Error) *proto.Error {
 	c.Message = fmt.Sprintf("%s %d: %s", what, index, err.Message)
 	return &c
 }
+
+// askOne asks a request of one question, for the doors that know no batches.
+func (s *ebbServer) askOne(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.Answer, error) {
+	if err := proto.CheckQuestion(req.GetQuestions()[0]); err != nil {
+		return nil, err // before Ask says "question 0"
+	}
+	resp, err := s.Ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(resp.GetAnswers()); n != 1 {
+		return nil, proto.ErrInternal.Errorf("%d answers to one question", n)
+	}
+	a := resp.GetAnswers()[0]
+	if a.GetError() != nil {
+		return nil, proto.FromWire(a.GetError())
+	}
+	return a, nil
+}

@@ -1,9 +1,222 @@
 package rpc
 
-import "net/http"
+import (
+	"context"
+	"errors"
+	"io"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
 
-// NewHTTP returns the public HTTP handler: every method of service Ebb as
-// JSON, its OpenAPI document, and the doors for other programs' clients.
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// NewHTTP returns the public HTTP handler: every method of service Ebb as JSON
+// under /v1/, its OpenAPI document at /openapi.json, and the forgettable door.
 func NewHTTP(s Services) http.Handler {
-	return http.NotFoundHandler()
+	h := &httpServer{
+		Services: &s,
+		ebb:      &ebbServer{Services: &s},
+		metrics:  newMetrics("http", s.Registerer),
+	}
+	h.forgettable = newForgettable(h.ebb, newMetrics("forgettable", s.Registerer))
+	return h
+}
+
+// httpServer tells the doors apart by path. It does not use http.ServeMux,
+// whose cleaning of paths would turn the key a//b into a/b.
+type httpServer struct {
+	*Services
+	ebb         *ebbServer
+	forgettable *forgettable
+	metrics     *metrics
+}
+
+func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path := r.URL.EscapedPath()
+	if path == "/openapi.json" {
+		h.serveOpenAPI(w, r)
+		return
+	}
+	if op, ok := h.forgettable.operation(path); ok {
+		h.forgettable.serve(w, r, op)
+		return
+	}
+	rt, values, methods := findRoute(r.Method, path)
+	switch {
+	case rt != nil:
+		h.serveRoute(w, r, rt, values)
+	case methods != nil:
+		w.Header().Set("Allow", strings.Join(methods, ", "))
+		err := proto.ErrBadRequest.Errorf("%s %s: only %s is possible here", clip(r.Method), clip(path), strings.Join(methods, " or "))
+		writeErrorStatus(w, http.StatusMethodNotAllowed, err)
+	default:
+		err := proto.ErrBadRequest.Errorf("nothing is at %s", quote(path)).WithHint(pathHint(path))
+		writeErrorStatus(w, http.StatusNotFound, err)
+	}
+}
+
+// serveRoute is to HTTP what the interceptor is to gRPC.
+func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *route, values pathValues) {
+	start := time.Now()
+	name := rt.method + " " + rt.pattern
+	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
+	defer cancel()
+	var err error
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(h.Services, name, p)
+			writeError(w, err)
+		}
+		h.metrics.observe(name, start, err)
+	}()
+	var resp protobuf.Message
+	if resp, err = h.call(ctx, w, r, rt, values); err == nil {
+		err = writeMessage(w, resp)
+	}
+	if err != nil {
+		writeError(w, err)
+	}
+}
+
+func (h *httpServer) call(ctx context.Context, w http.ResponseWriter, r *http.Request, rt *route, values pathValues) (protobuf.Message, error) {
+	query, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if ns, ok := values["ns"]; ok {
+		if err := proto.CheckNamespaceName(ns); err != nil {
+			return nil, err
+		}
+	}
+	c := &call{path: values, query: query}
+	if err := c.checkParams(rt.params); err != nil {
+		return nil, err
+	}
+	if rt.body != nil {
+		if c.body, err = readBody(w, r); err != nil {
+			return nil, err
+		}
+	}
+	return rt.serve(ctx, h.ebb, c)
+}
+
+// readBody reads at most a message's worth.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
+		return nil, proto.ErrBadRequest.Errorf("content encoding %s is not supported", quote(enc))
+	}
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, proto.MessageBytesMax))
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, proto.ErrMessageTooLarge.Errorf("body of more than %d bytes: that is the limit", proto.MessageBytesMax).
+			WithHint("send it in smaller batches")
+	case err != nil:
+		return nil, proto.ErrBadRequest.Errorf("the body broke off: %v", err)
+	}
+	return b, nil
+}
+
+func parseQuery(raw string) (url.Values, error) {
+	q, err := url.ParseQuery(raw)
+	if err != nil {
+		return nil, proto.ErrBadRequest.Errorf("malformed query string: %v", err)
+	}
+	return q, nil
+}
+
+// writeMessage writes nothing when m has no JSON, so that an error still can be.
+func writeMessage(w http.ResponseWriter, m protobuf.Message) error {
+	if resp, ok := m.(*ebbv1.IncrementResponse); ok && nothingApplied(resp) {
+		return writeRefusals(w, resp)
+	}
+	b, err := appendJSON(nil, m)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, b)
+	return nil
+}
+
+// nothingApplied recognises a batch that was refused to the last increment, which
+// to HTTP callers is an error.
+func nothingApplied(resp *ebbv1.IncrementResponse) bool {
+	return resp.GetApplied() == 0 && resp.GetDuplicates() == 0 && len(resp.GetRefused()) > 0
+}
+
+// writeRefusals answers with the first refusal's error, and all the refusals.
+func writeRefusals(w http.ResponseWriter, resp *ebbv1.IncrementResponse) error {
+	first := proto.FromWire(resp.GetRefused()[0].GetError())
+	body, err := appendJSON(nil, resp)
+	if err != nil {
+		return err
+	}
+	b := append([]byte(`{"error":`), appendErrorJSON(nil, first.Wire())...)
+	b = append(b, ',')
+	b = append(b, body[1:]...) // the members of an object that is not empty
+	setRetryAfter(w, first)
+	writeJSON(w, httpStatus(first.Code), b)
+	return nil
+}
+
+// writeError answers with {"error":{...}}.
+func writeError(w http.ResponseWriter, err error) {
+	e := asError(err)
+	writeErrorStatus(w, httpStatus(e.Code), e)
+}
+
+func writeErrorStatus(w http.ResponseWriter, status int, e *proto.Error) {
+	b := append([]byte(`{"error":`), appendErrorJSON(nil, e.Wire())...)
+	setRetryAfter(w, e)
+	writeJSON(w, status, append(b, '}'))
+}
+
+func setRetryAfter(w http.ResponseWriter, e *proto.Error) {
+	if e.RetryAfterUS > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(float64(e.RetryAfterUS)/1e6))))
+	}
+}
+
+func writeJSON(w http.ResponseWriter, status int, b []byte) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(b, '\n')) // the caller went away
+}
+
+// httpStatus is the status that fits a code best.
+func httpStatus(c ebbv1.Code) int {
+	switch c {
+	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:
+		return http.StatusNotFound
+	case ebbv1.Code_CODE_NAMESPACE_EXISTS, ebbv1.Code_CODE_WRONG_KIND, ebbv1.Code_CODE_TOO_MANY_BINS:
+		return http.StatusConflict
+	case ebbv1.Code_CODE_BATCH_TOO_LARGE, ebbv1.Code_CODE_MESSAGE_TOO_LARGE:
+		return http.StatusRequestEntityTooLarge
+	case ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
+		return http.StatusUnprocessableEntity
+	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_TOO_MANY_SESSIONS,
+		ebbv1.Code_CODE_TOO_MANY_SOURCES, ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS:
+		return http.StatusTooManyRequests
+	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_UNKNOWN_OUTCOME:
+		return http.StatusGatewayTimeout
+	case codeCanceled:
+		return 499 // nobody reads it
+	}
+	switch c / 1000 {
+	case 1:
+		return http.StatusServiceUnavailable
+	case 2:
+		return http.StatusBadRequest
+	case 3:
+		return http.StatusConflict
+	}
+	return http.StatusInternalServerError
 }

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/peer"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -21,6 +22,11 @@ import (
 // peerRecvBytesMax bounds one answer of a peer: it may carry the parts of many
 // shards, which the coordinator folds into a message of the public limit.
 const peerRecvBytesMax = 16 * proto.MessageBytesMax
+
+var (
+	_ cluster.Backend = (*Peer)(nil)
+	_ cluster.Peers   = (*Peers)(nil)
+)
 
 // Peer is another node, called over gRPC. It satisfies what the router and the
 // coordinator ask of a backend. Its errors are coded ones.
@@ -152,6 +158,15 @@ func (ps *Peers) Peer(node string) (*Peer, error) {
 	}
 	p.follow(address)
 	return p.Peer, nil
+}
+
+// Backend is Peer as the router and the coordinator want it.
+func (ps *Peers) Backend(node string) (cluster.Backend, error) {
+	p, err := ps.Peer(node)
+	if err != nil {
+		return nil, err // not a nil *Peer in an interface
+	}
+	return p, nil
 }
 
 func (ps *Peers) pooled(node string) (*pooled, error) {

@@ -1,0 +1,446 @@
+package rpc
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	protobuf "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// parseJSON reads a document into m, which is empty. What it does not
+// understand it refuses, and says where it stands. On an error m is half-filled
+// and good for nothing.
+func parseJSON(b []byte, m protobuf.Message) *proto.Error {
+	l, err := newLexer(b)
+	if err != nil {
+		return err
+	}
+	if l.peek() == 0 && l.i == len(b) {
+		return proto.ErrBadRequest.Errorf("empty body: a JSON object is expected")
+	}
+	d := document{lexer: l}
+	if err := d.message(m.ProtoReflect()); err != nil {
+		return err
+	}
+	return l.end()
+}
+
+// document is a JSON text being read. Its path says where it is, for errors.
+type document struct {
+	*lexer
+	path jsonPath
+}
+
+func (d *document) message(m protoreflect.Message) *proto.Error {
+	if d.peek() != '{' {
+		return d.mismatch(proto.ErrBadRequest, "an object")
+	}
+	d.i++
+	if d.take('}') {
+		return nil
+	}
+	var seen [64]bool // by index of the field; no message of ours has more
+	for {
+		if err := d.member(m, &seen); err != nil {
+			return err
+		}
+		if d.take('}') {
+			return nil
+		}
+		if err := d.expect(','); err != nil {
+			return err
+		}
+	}
+}
+
+// member reads one "name": value.
+func (d *document) member(m protoreflect.Message, seen *[64]bool) *proto.Error {
+	if d.peek() != '"' {
+		return d.unexpected("a field name")
+	}
+	name, err := d.str()
+	if err != nil {
+		return err
+	}
+	if err := d.expect(':'); err != nil {
+		return err
+	}
+	fd := fieldByName(m.Descriptor(), name)
+	if fd == nil {
+		return d.unknownField(m.Descriptor(), name)
+	}
+	mark := d.path.push(string(fd.Name()))
+	defer d.path.pop(mark)
+	if seen[fd.Index()] {
+		return proto.ErrBadRequest.Errorf("%s is given twice", d.path.text())
+	}
+	seen[fd.Index()] = true
+	if d.peek() == 'n' {
+		return d.keyword("null")
+	}
+	if other := chosen(m, fd); other != nil {
+		return proto.ErrBadRequest.Errorf("%s: only one of %s may be given", d.path.text(), oneofNames(fd.ContainingOneof()))
+	}
+	return d.field(m, fd)
+}
+
+// chosen is the other field of fd's oneof that is set already, if any.
+func chosen(m protoreflect.Message, fd protoreflect.FieldDescriptor) protoreflect.FieldDescriptor {
+	if fd.ContainingOneof() == nil {
+		return nil
+	}
+	return m.WhichOneof(fd.ContainingOneof())
+}
+
+func oneofNames(od protoreflect.OneofDescriptor) string {
+	var names []string
+	for i := range od.Fields().Len() {
+		names = append(names, string(od.Fields().Get(i).Name()))
+	}
+	return strings.Join(names, ", ")
+}
+
+func fieldByName(md protoreflect.MessageDescriptor, name string) protoreflect.FieldDescriptor {
+	if fd := md.Fields().ByName(protoreflect.Name(name)); fd != nil {
+		return fd
+	}
+	return md.Fields().ByJSONName(name)
+}
+
+func (d *document) unknownField(md protoreflect.MessageDescriptor, name string) *proto.Error {
+	var names []string
+	for i := range md.Fields().Len() {
+		names = append(names, string(md.Fields().Get(i).Name()))
+	}
+	where := ""
+	if len(d.path) > 0 {
+		where = " in " + d.path.text()
+	}
+	return proto.ErrBadRequest.Errorf("unknown field %s%s", quote(name), where).WithHint(didYouMean(name, names))
+}
+
+func (d *document) field(m protoreflect.Message, fd protoreflect.FieldDescriptor) *proto.Error {
+	switch {
+	case fd.IsList():
+		return d.list(m.Mutable(fd).List(), fd)
+	case fd.Message() != nil:
+		return d.message(m.Mutable(fd).Message())
+	}
+	v, err := d.scalar(fd)
+	if err != nil {
+		return err
+	}
+	m.Set(fd, v)
+	return nil
+}
+
+func (d *document) list(l protoreflect.List, fd protoreflect.FieldDescriptor) *proto.Error {
+	if d.peek() != '[' {
+		return d.mismatch(complaint(fd), "an array")
+	}
+	d.i++
+	if d.take(']') {
+		return nil
+	}
+	for {
+		if err := d.element(l, fd); err != nil {
+			return err
+		}
+		if d.take(']') {
+			return nil
+		}
+		if err := d.expect(','); err != nil {
+			return err
+		}
+	}
+}
+
+func (d *document) element(l protoreflect.List, fd protoreflect.FieldDescriptor) *proto.Error {
+	mark := d.path.pushIndex(l.Len())
+	defer d.path.pop(mark)
+	if fd.Message() != nil {
+		return d.message(l.AppendMutable().Message())
+	}
+	v, err := d.scalar(fd)
+	if err != nil {
+		return err
+	}
+	l.Append(v)
+	return nil
+}
+
+func (d *document) scalar(fd protoreflect.FieldDescriptor) (protoreflect.Value, *proto.Error) {
+	switch fd.Kind() {
+	case protoreflect.BytesKind:
+		s, err := d.text(fd)
+		return protoreflect.ValueOfBytes([]byte(s)), err
+	case protoreflect.StringKind:
+		s, err := d.text(fd)
+		return protoreflect.ValueOfString(s), err
+	case protoreflect.BoolKind:
+		return d.boolean(fd)
+	}
+	s, err := d.numeral(fd)
+	if err != nil {
+		return protoreflect.Value{}, err
+	}
+	v, err := parseNumeral(fd, s)
+	if err != nil {
+		err.Message = d.path.text() + ": " + err.Message
+	}
+	return v, err
+}
+
+func (d *document) text(fd protoreflect.FieldDescriptor) (string, *proto.Error) {
+	if d.peek() != '"' {
+		return "", d.mismatch(complaint(fd), "a string")
+	}
+	return d.str()
+}
+
+func (d *document) boolean(fd protoreflect.FieldDescriptor) (protoreflect.Value, *proto.Error) {
+	switch d.peek() {
+	case 't':
+		return protoreflect.ValueOfBool(true), d.keyword("true")
+	case 'f':
+		return protoreflect.ValueOfBool(false), d.keyword("false")
+	}
+	return protoreflect.Value{}, d.mismatch(complaint(fd), "true or false")
+}
+
+// numeral reads the text of a number, or of a string that stands for one.
+func (d *document) numeral(fd protoreflect.FieldDescriptor) (string, *proto.Error) {
+	switch c := d.peek(); {
+	case c == '"':
+		return d.str()
+	case c == '-' || c >= '0' && c <= '9':
+		return d.number()
+	}
+	return "", d.mismatch(complaint(fd), numeralShape(fd))
+}
+
+func (d *document) mismatch(sentinel *proto.Error, want string) *proto.Error {
+	got := "the end of the document"
+	switch c := d.peek(); {
+	case c == '{':
+		got = "an object"
+	case c == '[':
+		got = "an array"
+	case c == '"':
+		got = "a string"
+	case c == 't' || c == 'f':
+		got = "a boolean"
+	case c == 'n':
+		got = "null"
+	case c == '-' || c >= '0' && c <= '9':
+		got = "a number"
+	case c != 0:
+		return d.unexpected(want)
+	}
+	return sentinel.Errorf("%s: it must be %s, not %s", d.path.text(), want, got)
+}
+
+// numeralShape says in words what a field takes.
+func numeralShape(fd protoreflect.FieldDescriptor) string {
+	switch {
+	case fd.Enum() != nil:
+		return "one of " + strings.Join(enumNames(fd.Enum()), ", ")
+	case fd.Kind() == protoreflect.DoubleKind:
+		return "a number"
+	case isDuration(fd):
+		return `an integer (microseconds) or a duration such as "90s" or "30d"`
+	case isTime(fd):
+		return "an integer (microseconds since 1970) or an RFC 3339 time"
+	}
+	switch fd.Kind() {
+	case protoreflect.Uint32Kind:
+		return "an integer from 0 to 4294967295"
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		return "an integer from 0 to 18446744073709551615"
+	}
+	return "an integer"
+}
+
+// complaint is the sentinel for bad values of a field, so that the same mistake
+// has the same code at every door.
+func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
+	switch name := string(fd.Name()); {
+	case name == "key" || name == "keys":
+		return proto.ErrBadKey
+	case name == "bin" || fd.FullName() == "ebb.v1.BinList.bins":
+		return proto.ErrBadBin
+	case name == "amount":
+		return proto.ErrBadAmount
+	case name == "top":
+		return proto.ErrBadCount
+	case name == "half_life_us":
+		return proto.ErrBadHalfLife
+	case isTime(fd):
+		return proto.ErrBadTime
+	case fd.ContainingMessage().Name() == "Namespace":
+		return proto.ErrBadNamespace
+	}
+	return proto.ErrBadRequest
+}
+
+func isTime(fd protoreflect.FieldDescriptor) bool {
+	return strings.HasSuffix(string(fd.Name()), "_us") && !isDuration(fd)
+}
+
+func isDuration(fd protoreflect.FieldDescriptor) bool {
+	switch fd.Name() {
+	case "half_life_us", "max_staleness_us", "retry_after_us":
+		return true
+	}
+	return false
+}
+
+// parseNumeral reads the text of an enum, an integer or a float of fd's kind.
+func parseNumeral(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, *proto.Error) {
+	var v protoreflect.Value
+	var ok bool
+	switch fd.Kind() {
+	case protoreflect.EnumKind:
+		v, ok = parseEnum(fd.Enum(), s)
+	case protoreflect.DoubleKind:
+		v, ok = parseDouble(s)
+	case protoreflect.Uint32Kind:
+		if fd.Name() == "top" {
+			return parseTop(s)
+		}
+		u, err := parseUint(s, math.MaxUint32)
+		v, ok = protoreflect.ValueOfUint32(uint32(u)), err == nil
+	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
+		u, err := parseUint(s, math.MaxUint64)
+		v, ok = protoreflect.ValueOfUint64(u), err == nil
+	case protoreflect.Int64Kind:
+		return parseInt64(fd, s)
+	}
+	if !ok {
+		return v, complaint(fd).Errorf("%s is not %s", quote(s), numeralShape(fd))
+	}
+	return v, nil
+}
+
+// parseTop knows the limits of n, which are narrower than those of its field.
+func parseTop(s string) (protoreflect.Value, *proto.Error) {
+	n, err := parseInt(s)
+	if err != nil {
+		return protoreflect.Value{}, proto.ErrBadCount.Errorf("n = %s: it must be an integer from 1 to %d", clip(s), proto.TopMax)
+	}
+	if err := proto.CheckTop(n); err != nil {
+		return protoreflect.Value{}, err
+	}
+	return protoreflect.ValueOfUint32(uint32(n)), nil
+}
+
+func parseInt64(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, *proto.Error) {
+	n, err := parseInt(s)
+	switch {
+	case err == nil:
+	case isDuration(fd):
+		n, err = parseDuration(s)
+	case isTime(fd):
+		n, err = parseTime(s)
+	}
+	if err != nil {
+		return protoreflect.Value{}, complaint(fd).Errorf("%s is not %s", quote(s), numeralShape(fd))
+	}
+	// A zero that is written is not a zero that is left out.
+	if fd.Name() == "half_life_us" {
+		if err := proto.CheckHalfLife(n); err != nil {
+			return protoreflect.Value{}, err
+		}
+	}
+	return protoreflect.ValueOfInt64(n), nil
+}
+
+// parseInt also takes 1e6 and 2.0, which JSON does not tell from integers.
+func parseInt(s string) (int64, error) {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err == nil {
+		return n, nil
+	}
+	f, ferr := strconv.ParseFloat(s, 64)
+	if ferr != nil || f != math.Trunc(f) || math.Abs(f) > numberMax {
+		return 0, err
+	}
+	return int64(f), nil
+}
+
+func parseUint(s string, limit uint64) (uint64, error) {
+	u, err := strconv.ParseUint(s, 10, 64)
+	if err != nil {
+		n, ierr := parseInt(s)
+		if ierr != nil || n < 0 {
+			return 0, err
+		}
+		u = uint64(n)
+	}
+	if u > limit {
+		return 0, strconv.ErrRange
+	}
+	return u, nil
+}
+
+// parseTime reads RFC 3339 as microseconds since 1970.
+func parseTime(s string) (int64, error) {
+	t, err := time.Parse(time.RFC3339Nano, s)
+	if err != nil {
+		return 0, err
+	}
+	return t.UnixMicro(), nil
+}
+
+// parseDuration reads a Go duration, or a number of days, as microseconds.
+func parseDuration(s string) (int64, error) {
+	if days, found := strings.CutSuffix(s, "d"); found {
+		f, err := strconv.ParseFloat(days, 64)
+		if us := f * 24 * 3600e6; err == nil && math.Abs(us) < 1<<62 {
+			return int64(us), nil
+		}
+	}
+	d, err := time.ParseDuration(s)
+	return d.Microseconds(), err
+}
+
+// parseDouble lets infinities and NaN through, under protobuf's names and as
+// overflows: whether a field takes them is not the document's business.
+func parseDouble(s string) (protoreflect.Value, bool) {
+	f, err := strconv.ParseFloat(s, 64)
+	if err != nil && !math.IsInf(f, 0) {
+		return protoreflect.Value{}, false
+	}
+	return protoreflect.ValueOfFloat64(f), true
+}
+
+// parseEnum reads half_life, half-life, DECAY_HALF_LIFE or 1.
+func parseEnum(ed protoreflect.EnumDescriptor, s string) (protoreflect.Value, bool) {
+	name := strings.ReplaceAll(strings.ToUpper(s), "-", "_")
+	for _, n := range []string{name, enumPrefix(ed) + name} {
+		if v := ed.Values().ByName(protoreflect.Name(n)); v != nil {
+			return protoreflect.ValueOfEnum(v.Number()), true
+		}
+	}
+	n, err := strconv.ParseInt(s, 10, 32)
+	if v := ed.Values().ByNumber(protoreflect.EnumNumber(n)); err == nil && v != nil {
+		return protoreflect.ValueOfEnum(v.Number()), true
+	}
+	return protoreflect.Value{}, false
+}
+
+// quote shows what a caller sent, cut to a length that fits a message.
+func quote(s string) string { return strconv.Quote(clip(s)) }
+
+func clip(s string) string {
+	const shown = 40
+	if len(s) > shown {
+		return strings.ToValidUTF8(s[:shown], "") + "..."
+	}
+	return s
+}

@@ -1,0 +1,398 @@
+package rpc
+
+import (
+	"context"
+	"io"
+	"math"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// forgettable is the HTTP interface of bitly's forgettable (the Go one):
+//
+//	/incr?distribution=D&field=F[&field=F...][&N=1]    OK
+//	/get?distribution=D&field=F[&field=F...][&rate=R]  the envelope
+//	/dist?distribution=D[&rate=R]
+//	/nmostprobable?distribution=D[&N=10][&rate=R]
+//	/dbsize
+//	/exit                                              403
+//
+// under /, /forget and /ns/NAME, by any method, with arguments in the query or
+// in a form. Z and counts are rounded to integers, p is not. Errors have HTTP
+// status 500 and one of the codes that its clients know; what exactly was wrong
+// is in the header Ebb-Error.
+type forgettable struct {
+	ebb     *ebbServer
+	metrics *metrics
+}
+
+// forgettableOperations are the paths of the door.
+var forgettableOperations = []string{"incr", "get", "dist", "nmostprobable", "dbsize", "exit"}
+
+// The codes of forgettable.
+const (
+	codeInvalidURI     = "INVALID_URI"
+	codeNoDistribution = "MISSING_ARG_DISTRIBUTION"
+	codeNoField        = "MISSING_ARG_FIELD"
+	codeBadIncrN       = "COULDNT_PARSE_N"
+	codeBadRate        = "CANNOT_PARSE_RATE"
+	codeBadN           = "INVALID_ARG_N"
+	codeNotRetrieved   = "COULD_NOT_RETRIEVE_DISTRIBUTION"
+	codeFieldNotFound  = "COULD_NOT_RETRIEVE_FIELD"
+	codeSizeNotRead    = "COULD_NOT_READ_SIZE"
+	codeForbidden      = "FORBIDDEN"
+)
+
+const (
+	forgettableTop = 10  // N of /nmostprobable when it is absent
+	rateMax        = 1e6 // as proto.CheckQuestion has it
+)
+
+func newForgettable(s *ebbServer, m *metrics) *forgettable {
+	return &forgettable{ebb: s, metrics: m}
+}
+
+// forgetOp is what a path asks of the door.
+type forgetOp struct {
+	name      string
+	namespace string // "" for the default
+}
+
+// operation recognises the door's paths: /incr, /ns/NAME/incr, /forget/incr.
+func (f *forgettable) operation(path string) (forgetOp, bool) {
+	var op forgetOp
+	path = strings.TrimPrefix(path, "/forget/")
+	path = strings.TrimPrefix(path, "/")
+	if rest, ok := strings.CutPrefix(path, "ns/"); ok {
+		name, rest, _ := strings.Cut(rest, "/")
+		ns, err := url.PathUnescape(name)
+		if err != nil || ns == "" {
+			return op, false
+		}
+		op.namespace, path = ns, strings.TrimPrefix(rest, "forget/")
+	}
+	op.name = path
+	return op, slices.Contains(forgettableOperations, path)
+}
+
+// forgetError is a refusal: the door's code, and ours.
+type forgetError struct {
+	code string
+	err  *proto.Error
+}
+
+func refuse(code string, err error) *forgetError {
+	return &forgetError{code: code, err: asError(err)}
+}
+
+// forgetReply is what goes out when all is well: text as it is, else data in the envelope.
+type forgetReply struct {
+	text string
+	data []byte
+}
+
+func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
+	defer cancel()
+	var err error
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(f.ebb.Services, op.name, p)
+			writeForgetError(w, op, refuse(codeNotRetrieved, err))
+		}
+		f.metrics.observe("/"+op.name, start, err)
+	}()
+	reply, refused := f.run(ctx, w, r, op)
+	if refused != nil {
+		err = refused.err
+		writeForgetError(w, op, refused)
+		return
+	}
+	writeForget(w, reply)
+}
+
+func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Request, op forgetOp) (forgetReply, *forgetError) {
+	args, err := formArgs(w, r)
+	if err != nil {
+		return forgetReply{}, refuse(codeInvalidURI, err)
+	}
+	switch op.name {
+	case "dbsize":
+		return f.dbsize(ctx, op)
+	case "exit":
+		return forgetReply{}, refuse(codeForbidden, proto.ErrBadRequest.Errorf("a node is not stopped over HTTP"))
+	}
+	if args.Get("distribution") == "" {
+		return forgetReply{}, refuse(codeNoDistribution, proto.ErrBadKey.Errorf("argument distribution is missing"))
+	}
+	switch op.name {
+	case "incr":
+		return f.incr(ctx, op, args)
+	case "get":
+		return f.field(ctx, op, args)
+	case "dist":
+		q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_All{All: true}}
+		return f.distribution(ctx, op, args, q, codeNotRetrieved)
+	}
+	return f.nMostProbable(ctx, op, args)
+}
+
+// formArgs reads the query, and the body when it is a form.
+func formArgs(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	args, err := parseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, err
+	}
+	if t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); t != "application/x-www-form-urlencoded" {
+		return args, nil
+	}
+	body, err := readBody(w, r)
+	if err != nil {
+		return nil, err
+	}
+	form, err := parseQuery(string(body))
+	if err != nil {
+		return nil, err
+	}
+	for name, values := range form {
+		args[name] = append(args[name], values...)
+	}
+	return args, nil
+}
+
+func (f *forgettable) incr(ctx context.Context, op forgetOp, args url.Values) (forgetReply, *forgetError) {
+	fields := args["field"]
+	if len(fields) == 0 {
+		return forgetReply{}, refuse(codeNoField, proto.ErrBadBin.Errorf("argument field is missing"))
+	}
+	n, refused := parseN(args, 1, codeBadIncrN)
+	if refused != nil {
+		return forgetReply{}, refused
+	}
+	if err := checkText("distribution", args.Get("distribution")); err != nil {
+		return forgetReply{}, refuse("", err)
+	}
+	amount := float64(n)
+	req := &ebbv1.IncrementRequest{Namespace: op.namespace}
+	for _, field := range fields {
+		if err := checkText("field", field); err != nil {
+			return forgetReply{}, refuse("", err) // it could never be read here again
+		}
+		req.Increments = append(req.Increments, &ebbv1.Increment{
+			Key: []byte(args.Get("distribution")), Bin: []byte(field), Amount: &amount,
+		})
+	}
+	resp, err := f.ebb.Increment(ctx, req)
+	if err == nil {
+		err = firstRefusal(resp, len(fields))
+	}
+	if err != nil {
+		return forgetReply{}, refuse("", err)
+	}
+	return forgetReply{text: "OK"}, nil
+}
+
+// firstRefusal says how much of a batch was not counted, and why.
+func firstRefusal(resp *ebbv1.IncrementResponse, total int) error {
+	if len(resp.GetRefused()) == 0 {
+		return nil
+	}
+	e := proto.FromWire(resp.GetRefused()[0].GetError())
+	if total == 1 {
+		return e
+	}
+	return e.Errorf("%d of %d fields were not counted; field %d: %s", len(resp.GetRefused()), total, resp.GetRefused()[0].GetIndex(), e.Message)
+}
+
+func (f *forgettable) field(ctx context.Context, op forgetOp, args url.Values) (forgetReply, *forgetError) {
+	if args.Get("field") == "" {
+		return forgetReply{}, refuse(codeNoField, proto.ErrBadBin.Errorf("argument field is missing"))
+	}
+	list := &ebbv1.BinList{}
+	for _, field := range args["field"] {
+		list.Bins = append(list.Bins, []byte(field))
+	}
+	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Bins{Bins: list}}
+	return f.distribution(ctx, op, args, q, codeFieldNotFound)
+}
+
+func (f *forgettable) nMostProbable(ctx context.Context, op forgetOp, args url.Values) (forgetReply, *forgetError) {
+	n, refused := parseN(args, forgettableTop, codeBadN)
+	if refused != nil {
+		return forgetReply{}, refused
+	}
+	if err := proto.CheckTop(n); err != nil {
+		return forgetReply{}, refuse(codeBadN, err)
+	}
+	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}}
+	return f.distribution(ctx, op, args, q, codeNotRetrieved)
+}
+
+// distribution asks q, and answers with code when that fails.
+func (f *forgettable) distribution(ctx context.Context, op forgetOp, args url.Values, q *ebbv1.DistributionQuestion, code string) (forgetReply, *forgetError) {
+	if raw := args.Get("rate"); raw != "" {
+		rate, err := strconv.ParseFloat(raw, 64)
+		if err != nil || !(rate >= 0 && rate <= rateMax) {
+			return forgetReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf("rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))
+		}
+		q.Rate = &rate
+	}
+	q.Keys = [][]byte{[]byte(args.Get("distribution"))}
+	a, err := f.ask(ctx, &ebbv1.Question{Namespace: op.namespace, Ask: &ebbv1.Question_Distribution{Distribution: q}})
+	if err != nil {
+		return forgetReply{}, refuse(code, err)
+	}
+	data, err := f.appendDistribution(nil, op, q, a.GetDistribution())
+	if err != nil {
+		return forgetReply{}, refuse(code, err)
+	}
+	return forgetReply{data: data}, nil
+}
+
+func (f *forgettable) dbsize(ctx context.Context, op forgetOp) (forgetReply, *forgetError) {
+	a, err := f.ask(ctx, &ebbv1.Question{Namespace: op.namespace, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}})
+	if err != nil {
+		return forgetReply{}, refuse(codeSizeNotRead, err)
+	}
+	return forgetReply{data: strconv.AppendUint(nil, a.GetCountKeys().GetKeys(), 10)}, nil
+}
+
+func (f *forgettable) ask(ctx context.Context, q *ebbv1.Question) (*ebbv1.Answer, error) {
+	return f.ebb.askOne(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
+}
+
+// appendDistribution writes forgettable's Distribution, in the order of its fields.
+func (f *forgettable) appendDistribution(b []byte, op forgetOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution) ([]byte, error) {
+	name := string(q.GetKeys()[0])
+	if err := checkText("distribution", name); err != nil {
+		return nil, err
+	}
+	rate, prune := f.settings(op, q, d)
+	b = appendString(append(b, `{"distribution":`...), name)
+	b = appendRounded(append(b, `,"Z":`...), d.GetZ())
+	b = appendSeconds(append(b, `,"T":`...), d.GetAsOfUs())
+	b = append(b, `,"data":[`...)
+	for i, bin := range d.GetBins() {
+		if !d.GetFound() {
+			break // bins asked for by name answer zero even then
+		}
+		if err := checkText("field", string(bin.GetBin())); err != nil {
+			return nil, err
+		}
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendString(append(b, `{"bin":`...), string(bin.GetBin()))
+		b = appendRounded(append(b, `,"count":`...), bin.GetCount())
+		b = appendDouble(append(b, `,"p":`...), bin.GetP())
+		b = append(b, '}')
+	}
+	b = appendDouble(append(b, `],"rate":`...), rate)
+	b = strconv.AppendBool(append(b, `,"prune":`...), prune)
+	b = appendSeconds(append(b, `,"last_sync_time":`...), d.GetLastEventUs())
+	return append(b, '}'), nil
+}
+
+// settings are the rate (asked for, or ln 2 / half-life a second) and whether
+// the floor prunes. A distribution that does not exist has its namespace's.
+func (f *forgettable) settings(op forgetOp, q *ebbv1.DistributionQuestion, d *ebbv1.Distribution) (rate float64, prune bool) {
+	decay, halfLifeUS, floor := d.GetDecay(), d.GetHalfLifeUs(), d.GetFloor()
+	if decay == ebbv1.Decay_DECAY_UNSPECIFIED {
+		ns := f.namespace(op.namespace)
+		decay, halfLifeUS, floor = ns.GetDecay(), ns.GetHalfLifeUs(), ns.GetFloor()
+	}
+	prune = floor == ebbv1.Floor_FLOOR_PRUNE
+	switch {
+	case q.Rate != nil:
+		return q.GetRate(), prune
+	case decay == ebbv1.Decay_DECAY_NONE || halfLifeUS <= 0:
+		return 0, prune
+	}
+	return math.Ln2 / (float64(halfLifeUS) / 1e6), prune
+}
+
+func (f *forgettable) namespace(name string) *ebbv1.Namespace {
+	if name == "" {
+		name = proto.DefaultNamespace
+	}
+	for _, ns := range f.ebb.Cluster.Table().GetNamespaces() {
+		if ns.GetName() == name {
+			return ns
+		}
+	}
+	return proto.DefaultNamespaceSettings()
+}
+
+// parseN reads argument N, fallback when it is absent.
+func parseN(args url.Values, fallback int64, code string) (int64, *forgetError) {
+	raw := args.Get("N")
+	if raw == "" {
+		return fallback, nil
+	}
+	n, err := strconv.ParseInt(raw, 10, 64)
+	if err != nil {
+		return 0, refuse(code, proto.ErrBadCount.Errorf("N = %s is not a whole number", quote(raw)))
+	}
+	return n, nil
+}
+
+// appendRounded writes the nearest integer.
+func appendRounded(b []byte, v float64) []byte {
+	return strconv.AppendFloat(b, math.Round(v)+0, 'f', -1, 64) // +0: no -0
+}
+
+func appendSeconds(b []byte, us int64) []byte {
+	return strconv.AppendInt(b, us/1e6, 10)
+}
+
+func writeForget(w http.ResponseWriter, reply forgetReply) {
+	if reply.text != "" {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		_, _ = io.WriteString(w, reply.text) // the caller went away
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	b := append([]byte(`{"status_code":200,"status_txt":"","data":`), reply.data...)
+	_, _ = w.Write(append(b, '}'))
+}
+
+// writeForgetError answers as forgettable did: FAIL to a failed increment, else
+// the envelope. Our own error goes where its clients do not look.
+func writeForgetError(w http.ResponseWriter, op forgetOp, e *forgetError) {
+	status := http.StatusInternalServerError
+	if e.code == codeForbidden {
+		status = http.StatusForbidden
+	}
+	w.Header().Set("Ebb-Error", headerText(codeText(e.err.Code)+" "+e.err.Message))
+	setRetryAfter(w, e.err)
+	if op.name == "incr" && (e.code == "" || e.code == codeNotRetrieved) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, "FAIL: "+e.err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	b := strconv.AppendInt([]byte(`{"status_code":`), int64(status), 10)
+	b = appendString(append(b, `,"status_txt":`...), e.code)
+	_, _ = w.Write(append(b, `,"data":null}`...))
+}
+
+// headerText is s without what a header must not hold.
+func headerText(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < 0x20 || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, s)
+}

@@ -1,0 +1,140 @@
+package rpc
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// checkParams refuses parameters that the route does not have, and one given
+// twice where one is meant.
+func (c *call) checkParams(params []param) *proto.Error {
+	names := make([]string, 0, len(c.query))
+	for name := range c.query {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		i := slices.IndexFunc(params, func(p param) bool { return p.name == name })
+		switch {
+		case i < 0:
+			return proto.ErrBadRequest.Errorf("unknown parameter %s", quote(name)).WithHint(paramHint(name, params))
+		case !params[i].repeated && len(c.query[name]) > 1:
+			return proto.ErrBadRequest.Errorf("parameter %s is given %d times", name, len(c.query[name]))
+		}
+	}
+	return nil
+}
+
+func paramHint(name string, params []param) string {
+	var names []string
+	for _, p := range params {
+		names = append(names, p.name)
+	}
+	if len(names) == 0 {
+		return "this path has no parameters"
+	}
+	return didYouMean(name, names)
+}
+
+// distributionQuestion reads a question from path and query.
+func (c *call) distributionQuestion() (*ebbv1.DistributionQuestion, error) {
+	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_All{All: true}}
+	keys := c.query["key"]
+	if key, ok := c.path["key"]; ok {
+		keys = []string{key}
+	}
+	for _, key := range keys {
+		if err := checkText("key", key); err != nil {
+			return nil, err
+		}
+		q.Keys = append(q.Keys, []byte(key))
+	}
+	if err := c.selection(q); err != nil {
+		return nil, err
+	}
+	for _, p := range []struct{ param, field string }{
+		{"as_of", "as_of_us"}, {"confidence", "confidence"}, {"rate", "rate"},
+	} {
+		if err := c.set(q.ProtoReflect(), p.param, p.field); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// selection reads which bins are asked for: all unless something else is said.
+func (c *call) selection(q *ebbv1.DistributionQuestion) error {
+	bins := c.query["bin"]
+	if list := c.query.Get("bins"); list != "" {
+		bins = append(slices.Clone(bins), strings.Split(list, ",")...)
+	}
+	switch {
+	case len(bins) > 0 && c.query.Has("top"):
+		return proto.ErrBadRequest.Errorf("top and bins: only one of them may be given")
+	case c.query.Has("top"):
+		q.Select = nil
+		return c.set(q.ProtoReflect(), "top", "top")
+	case len(bins) == 0 && c.query.Has("bins"):
+		return proto.ErrBadBin.Errorf("bins: no bin is named")
+	case len(bins) == 0:
+		return nil
+	}
+	list := &ebbv1.BinList{}
+	for _, bin := range bins {
+		if err := checkText("bin", bin); err != nil {
+			return err
+		}
+		list.Bins = append(list.Bins, []byte(bin))
+	}
+	q.Select = &ebbv1.DistributionQuestion_Bins{Bins: list}
+	return nil
+}
+
+// askOptions reads how the question is to be answered.
+func (c *call) askOptions(req *ebbv1.AskRequest) error {
+	if err := c.set(req.ProtoReflect(), "consistency", "consistency"); err != nil {
+		return err
+	}
+	if err := c.set(req.ProtoReflect(), "max_staleness", "max_staleness_us"); err != nil {
+		return err
+	}
+	if v := c.query.Get("allow_partial"); v != "" {
+		b, err := strconv.ParseBool(v)
+		if err != nil {
+			return proto.ErrBadRequest.Errorf("allow_partial: %s is not true or false", quote(v))
+		}
+		req.AllowPartial = b
+	}
+	return nil
+}
+
+// set gives a field the value of a parameter, if there is one.
+func (c *call) set(m protoreflect.Message, name, field string) error {
+	if !c.query.Has(name) {
+		return nil
+	}
+	fd := m.Descriptor().Fields().ByName(protoreflect.Name(field))
+	v, err := parseNumeral(fd, c.query.Get(name))
+	if err != nil {
+		err.Message = name + ": " + err.Message
+		return err
+	}
+	m.Set(fd, v)
+	return nil
+}
+
+// checkText refuses what could not be shown again in JSON.
+func checkText(what, s string) error {
+	if !utf8.ValidString(s) {
+		return proto.ErrNotUTF8.Errorf("%s is not UTF-8: bytes %s", what, hexHead([]byte(s))).
+			WithHint("keys and bins that are not UTF-8 can be used over gRPC")
+	}
+	return nil
+}

@@ -1,0 +1,273 @@
+package rpc
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// route is one method and path of the HTTP/JSON door. Its OpenAPI description
+// is made of the same fields, so the two cannot differ.
+type route struct {
+	method  string
+	pattern string // segments, {name} for one of them, {name...} for all that follow
+	id      string // OpenAPI's operationId
+	summary string
+	params  []param
+	body    protobuf.Message // nil: no body
+	answer  protobuf.Message
+	serve   func(context.Context, *ebbServer, *call) (protobuf.Message, error)
+}
+
+// param is one parameter of a query string.
+type param struct {
+	name     string
+	kind     string // of JSON schema
+	summary  string
+	repeated bool
+}
+
+var askParams = []param{
+	{name: "consistency", kind: "string", summary: "linearizable (default), bounded or any"},
+	{name: "max_staleness", kind: "string", summary: "of bounded: microseconds, or a duration such as 500ms"},
+	{name: "allow_partial", kind: "boolean", summary: "answer even if some shards do not"},
+}
+
+var distributionParams = append([]param{
+	{name: "top", kind: "integer", summary: "only the n most probable bins, 1 to 100,000"},
+	{name: "bin", kind: "string", summary: "only this bin; may be repeated", repeated: true},
+	{name: "bins", kind: "string", summary: "only these bins, separated by commas"},
+	{name: "as_of", kind: "string", summary: "evaluate at this time: microseconds since 1970, or RFC 3339; now by default"},
+	{name: "confidence", kind: "number", summary: "of the intervals, 0.5 to 0.9999; 0.95 by default"},
+	{name: "rate", kind: "number", summary: "decay from the last event at this rate per second instead of the stored half-life"},
+}, askParams...)
+
+// mergedParams name keys in the query instead of the path.
+var mergedParams = append([]param{
+	{name: "key", kind: "string", summary: "the key; several are merged into one distribution", repeated: true},
+}, distributionParams...)
+
+var routes = []*route{
+	{
+		method: http.MethodPost, pattern: "/v1/increment", id: "increment",
+		summary: "Add to bins of distributions of one namespace.",
+		body:    &ebbv1.IncrementRequest{}, answer: &ebbv1.IncrementResponse{},
+		serve: rpc((*ebbServer).Increment),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/ask", id: "ask",
+		summary: "Answer a batch of questions.",
+		body:    &ebbv1.AskRequest{}, answer: &ebbv1.AskResponse{},
+		serve: rpc((*ebbServer).Ask),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/namespaces", id: "setNamespace",
+		summary: "Create a namespace or change its settings.",
+		body:    &ebbv1.SetNamespaceRequest{}, answer: &ebbv1.SetNamespaceResponse{},
+		serve: rpc((*ebbServer).SetNamespace),
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/namespaces", id: "listNamespaces",
+		summary: "List the namespaces with their settings.",
+		answer:  &ebbv1.ListNamespacesResponse{},
+		serve:   rpc((*ebbServer).ListNamespaces),
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/table", id: "table",
+		summary: "Where everything is, as this node knows it.",
+		answer:  &ebbv1.TableResponse{},
+		serve:   rpc((*ebbServer).Table),
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/status", id: "status",
+		summary: "The nodes and their replicas.",
+		answer:  &ebbv1.StatusResponse{},
+		serve:   rpc((*ebbServer).Status),
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}", id: "namespace",
+		summary: "The settings of one namespace.",
+		answer:  &ebbv1.Namespace{},
+		serve:   serveNamespace,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/keys", id: "countKeys",
+		summary: "How many live keys a namespace has.",
+		params:  askParams, answer: &ebbv1.Answer{},
+		serve: serveCountKeys,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/distribution", id: "mergedDistribution",
+		summary: "One distribution, or several merged into one, with keys in the query.",
+		params:  mergedParams, answer: &ebbv1.Answer{},
+		serve: serveDistribution,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/distribution/{key...}", id: "distribution",
+		summary: "One distribution. The key may hold slashes; other special characters are percent-encoded.",
+		params:  distributionParams, answer: &ebbv1.Answer{},
+		serve: serveDistribution,
+	},
+}
+
+// call is one request of a route, taken apart.
+type call struct {
+	path  pathValues
+	query url.Values
+	body  []byte
+}
+
+// rpc serves a method of service Ebb whose request is the body, if it has one.
+func rpc[Req any, PReq interface {
+	*Req
+	protobuf.Message
+}, Resp protobuf.Message](method func(*ebbServer, context.Context, PReq) (Resp, error)) func(context.Context, *ebbServer, *call) (protobuf.Message, error) {
+	return func(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+		req := PReq(new(Req))
+		if c.body != nil {
+			if err := parseJSON(c.body, req); err != nil {
+				return nil, err
+			}
+		}
+		return method(s, ctx, req)
+	}
+}
+
+// pathValues are what the wildcards of a pattern matched, unescaped.
+type pathValues map[string]string
+
+// findRoute returns the route of a path, or the methods that the path has.
+func findRoute(method, path string) (*route, pathValues, []string) {
+	if method == http.MethodHead {
+		method = http.MethodGet
+	}
+	var methods []string
+	for _, rt := range routes {
+		values, ok := matchPath(rt.pattern, path)
+		switch {
+		case !ok:
+		case rt.method == method:
+			return rt, values, nil
+		default:
+			methods = append(methods, rt.method)
+		}
+	}
+	return nil, nil, methods
+}
+
+// matchPath matches an escaped path segment by segment. No pattern has a
+// wildcard where another has a literal, so at most one matches.
+func matchPath(pattern, path string) (pathValues, bool) {
+	var values pathValues
+	for pattern != "" {
+		want, restWant := nextSegment(pattern)
+		if path == "" {
+			return nil, false
+		}
+		got, rest := nextSegment(path)
+		name, wild := strings.CutPrefix(want, "{")
+		if !wild {
+			if got != want {
+				return nil, false
+			}
+			pattern, path = restWant, rest
+			continue
+		}
+		name, all := strings.CutSuffix(strings.TrimSuffix(name, "}"), "...")
+		if all {
+			got, rest = path[1:], ""
+		}
+		v, err := url.PathUnescape(got)
+		if err != nil {
+			return nil, false
+		}
+		if values == nil {
+			values = pathValues{}
+		}
+		values[name] = v
+		pattern, path = restWant, rest
+	}
+	return values, path == ""
+}
+
+// nextSegment splits "/a/b" into "a" and "/b".
+func nextSegment(path string) (segment, rest string) {
+	path = path[1:]
+	if i := strings.IndexByte(path, '/'); i >= 0 {
+		return path[:i], path[i:]
+	}
+	return path, ""
+}
+
+// pathHint names the path that was probably meant.
+func pathHint(path string) string {
+	var names []string
+	for _, rt := range routes {
+		names = append(names, likeness(rt.pattern, path))
+	}
+	for _, op := range forgettableOperations {
+		names = append(names, "/"+op)
+	}
+	if near := nearest(path, names); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "/openapi.json lists what there is"
+}
+
+// likeness is pattern with its wildcards filled from path.
+func likeness(pattern, path string) string {
+	want := strings.Split(pattern, "/")
+	got := strings.Split(path, "/")
+	for i, segment := range want {
+		if strings.HasPrefix(segment, "{") && i < len(got) {
+			want[i] = got[i]
+			if strings.HasSuffix(segment, "...}") {
+				return strings.Join(slices.Concat(want[:i], got[i:]), "/")
+			}
+		}
+	}
+	return strings.Join(want, "/")
+}
+
+func serveNamespace(_ context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	t, err := s.table()
+	if err != nil {
+		return nil, err
+	}
+	name := c.path["ns"]
+	for _, ns := range t.GetNamespaces() {
+		if ns.GetName() == name {
+			return ns, nil
+		}
+	}
+	return nil, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", quote(name))
+}
+
+func serveCountKeys(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	q := &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}
+	return askOne(ctx, s, c, q)
+}
+
+func serveDistribution(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	d, err := c.distributionQuestion()
+	if err != nil {
+		return nil, err
+	}
+	q := &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Distribution{Distribution: d}}
+	return askOne(ctx, s, c, q)
+}
+
+func askOne(ctx context.Context, s *ebbServer, c *call, q *ebbv1.Question) (protobuf.Message, error) {
+	req := &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}}
+	if err := c.askOptions(req); err != nil {
+		return nil, err
+	}
+	return s.askOne(ctx, req)
+}
