@@ -1,0 +1,230 @@
+package sketch
+
+import (
+	"math"
+	"slices"
+)
+
+// form is how the values of a distribution are stored.
+type form uint8
+
+const (
+	wide    form = iota // float64
+	compact             // 32 bits, see compact.go
+	micro               // int64 levels in micro-counts, see leak.go
+)
+
+// The bins lie in one allocation without pointers: room for a number of ids, as many values, and, when they are many, the
+// slots of an index from id to position.
+//
+//	words  | ids, two a word | values, one a word (compact: two) | slots, four a word (two when room >= 65,535) |
+//	         <--  room/2  -->  <--     room (compact: room/2) --> <--  only when room > scanMax, 5/4 room slots  -->
+//
+// The slots are derived: nothing of them is serialised. They hold position + 1, 0 when empty, probed linearly.
+
+// scanMax is the most bins that are searched one after the other.
+const scanMax = 64
+
+func idWords(room int) int { return (room + 1) / 2 }
+
+func valueWords(f form, room int) int {
+	if f == compact {
+		return (room + 1) / 2
+	}
+	return room
+}
+
+func slotCount(room int) int {
+	if room <= scanMax {
+		return 0
+	}
+	return room + room/4
+}
+
+func slotWords(room int) int {
+	if room < math.MaxUint16 {
+		return (slotCount(room) + 3) / 4
+	}
+	return (slotCount(room) + 1) / 2
+}
+
+func wordsFor(f form, room int) int { return idWords(room) + valueWords(f, room) + slotWords(room) }
+
+// Len is the number of bins stored, faded ones included.
+func (d *Distribution) Len() int { return int(d.shape >> 8) }
+
+func (d *Distribution) form() form { return form(d.shape) }
+
+func (d *Distribution) setShape(n int, f form) { d.shape = uint32(n)<<8 | uint32(f) }
+
+func (d *Distribution) id(i int) uint32 { return uint32(d.words[i>>1] >> (i & 1 * 32)) }
+
+func (d *Distribution) setID(i int, id uint32) {
+	w, shift := &d.words[i>>1], i&1*32
+	*w = *w&^(math.MaxUint32<<shift) | uint64(id)<<shift
+}
+
+// raw is the stored value: the bits of a float64, a level, or a compact value.
+func (d *Distribution) raw(i int) uint64 {
+	at := idWords(int(d.room))
+	if d.form() == compact {
+		return d.words[at+i>>1] >> (i & 1 * 32) & math.MaxUint32
+	}
+	return d.words[at+i]
+}
+
+func (d *Distribution) setRaw(i int, v uint64) {
+	at := idWords(int(d.room))
+	if d.form() == compact {
+		w, shift := &d.words[at+i>>1], i&1*32
+		*w = *w&^(math.MaxUint32<<shift) | v<<shift
+		return
+	}
+	d.words[at+i] = v
+}
+
+// values are the words that hold values.
+func (d *Distribution) values() []uint64 {
+	at := idWords(int(d.room))
+	return d.words[at : at+valueWords(d.form(), d.Len())]
+}
+
+// value is a stored value of the wide and compact forms.
+func (d *Distribution) value(i int) float64 {
+	if d.form() == compact {
+		return expand(uint32(d.raw(i)))
+	}
+	return math.Float64frombits(d.raw(i))
+}
+
+// find is the position of a bin, -1 when it is not stored.
+func (d *Distribution) find(bin uint32) int {
+	if d.room > scanMax {
+		return d.probe(bin)
+	}
+	n := d.Len()
+	pair := uint64(bin)<<32 | uint64(bin)
+	for i, w := range d.words[:(n+1)/2] {
+		x := w ^ pair
+		if uint32(x) == 0 {
+			return 2 * i
+		}
+		if x>>32 == 0 && 2*i+1 < n {
+			return 2*i + 1
+		}
+	}
+	return -1
+}
+
+func (d *Distribution) slots() slots {
+	room := int(d.room)
+	return slots{
+		words: d.words[idWords(room)+valueWords(d.form(), room):],
+		n:     uint32(slotCount(room)),
+		small: room < math.MaxUint16,
+	}
+}
+
+func (d *Distribution) probe(bin uint32) int {
+	s := d.slots()
+	for i := s.home(bin); ; i = s.next(i) {
+		at := int(s.get(i)) - 1
+		if at < 0 || d.id(at) == bin {
+			return at
+		}
+	}
+}
+
+// slots is the index part of the words.
+type slots struct {
+	words []uint64
+	n     uint32
+	small bool
+}
+
+func (s *slots) home(bin uint32) uint32 {
+	return uint32(uint64(bin*0x9e3779b1) * uint64(s.n) >> 32)
+}
+
+func (s *slots) next(i uint32) uint32 {
+	if i++; i == s.n {
+		return 0
+	}
+	return i
+}
+
+func (s *slots) get(i uint32) uint32 {
+	if s.small {
+		return uint32(s.words[i>>2]>>(i&3*16)) & math.MaxUint16
+	}
+	return uint32(s.words[i>>1] >> (i & 1 * 32))
+}
+
+// put enters a position for a bin that is not there.
+func (s *slots) put(bin uint32, position int) {
+	i := s.home(bin)
+	for s.get(i) != 0 {
+		i = s.next(i)
+	}
+	if s.small {
+		s.words[i>>2] |= uint64(position+1) << (i & 3 * 16)
+		return
+	}
+	s.words[i>>1] |= uint64(position+1) << (i & 1 * 32)
+}
+
+// push appends a bin that is not there, with a raw value.
+func (d *Distribution) push(bin uint32, v uint64) {
+	n := d.Len()
+	if n == int(d.room) {
+		d.resize(d.form(), n+max(2, n/8))
+	}
+	d.setShape(n+1, d.form())
+	d.setID(n, bin)
+	d.setRaw(n, v)
+	if d.room > scanMax {
+		s := d.slots()
+		s.put(bin, n)
+	}
+}
+
+// resize moves the bins into new words with at least the given room. When the form changes between wide and compact the
+// values are converted; only widening is exact.
+func (d *Distribution) resize(f form, room int) {
+	old := *d
+	d.words = slices.Grow([]uint64(nil), wordsFor(f, room))
+	d.words = d.words[:cap(d.words)]
+	for wordsFor(f, room+1) <= len(d.words) {
+		room++ // use all that the allocator gave
+	}
+	d.room = uint32(room)
+	d.setShape(old.Len(), f)
+	copy(d.words, old.words[:idWords(old.Len())])
+	if f == old.form() {
+		copy(d.words[idWords(room):], old.values())
+	} else {
+		for i := range old.Len() {
+			d.setRaw(i, math.Float64bits(old.value(i)))
+		}
+	}
+	d.reindex()
+}
+
+// reindex derives the slots from the ids.
+func (d *Distribution) reindex() {
+	if d.room <= scanMax {
+		return
+	}
+	s := d.slots()
+	clear(s.words)
+	for i := range d.Len() {
+		s.put(d.id(i), i)
+	}
+}
+
+// widen makes a compact distribution wide.
+func (d *Distribution) widen() {
+	if d.form() == compact {
+		d.resize(wide, d.Len())
+	}
+}

@@ -1,0 +1,186 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"errors"
+	"math"
+	"slices"
+)
+
+// A distribution in bytes. Every state has one encoding: varints are minimal, bins are sorted by id.
+//
+//	version  1 byte, 1
+//	form     1 byte: 0 wide, 1 compact, 2 micro
+//	bins     uvarint
+//	mark     varint (zigzag): landmark in half-lives, or the highest level
+//	last     uvarint: tick of the latest event
+//	z, z2    8 bytes each, little endian doubles; absent in micro
+//	ids      uvarints: the first, then how far each is beyond its predecessor, less 1
+//	values   8 bytes each, little endian (4 when compact)
+
+const codecVersion = 1
+
+// ErrCorrupt: bytes that no distribution encodes to.
+var ErrCorrupt = errors.New("corrupt distribution")
+
+// AppendBinary appends the encoding to b.
+func (d *Distribution) AppendBinary(b []byte) []byte {
+	n, f := d.Len(), d.form()
+	b = append(b, codecVersion, byte(f))
+	b = binary.AppendUvarint(b, uint64(n))
+	b = binary.AppendVarint(b, d.mark)
+	b = binary.AppendUvarint(b, uint64(d.last))
+	if f != micro {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(d.z))
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(d.z2))
+	}
+	order := d.byID()
+	next := uint32(0)
+	for _, key := range order {
+		id := uint32(key >> 32)
+		b = binary.AppendUvarint(b, uint64(id-next))
+		next = id + 1
+	}
+	for _, key := range order {
+		v := d.raw(int(uint32(key)))
+		if f == compact {
+			b = binary.LittleEndian.AppendUint32(b, uint32(v))
+		} else {
+			b = binary.LittleEndian.AppendUint64(b, v)
+		}
+	}
+	return b
+}
+
+// byID is id << 32 | position of every bin, sorted.
+func (d *Distribution) byID() []uint64 {
+	order := make([]uint64, d.Len())
+	for i := range order {
+		order[i] = uint64(d.id(i))<<32 | uint64(i)
+	}
+	slices.Sort(order)
+	return order
+}
+
+// Decode replaces the distribution by the one at the start of b, and answers what follows it. Bytes that AppendBinary
+// cannot have written are refused with ErrCorrupt, and the receiver stays as it was.
+func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	var n Distribution
+	if version := r.byte(); version != codecVersion {
+		return nil, ErrCorrupt
+	}
+	f := form(r.byte())
+	bins := r.uvarint()
+	n.mark = r.varint()
+	n.last = Tick(r.uvarint())
+	if f != micro {
+		n.z = r.float()
+		n.z2 = r.float()
+	}
+	if !r.ok || f > micro || n.last < 0 || n.z2 < 0 || f == micro && n.mark < 0 {
+		return nil, ErrCorrupt
+	}
+	// an id takes a byte at least, a value 4 or 8: a length that lies is caught before anything is allocated
+	if bins > BinsMax || bins*uint64(1+valueBytes(f)) > uint64(len(r.b)) {
+		return nil, ErrCorrupt
+	}
+	n.setShape(0, f)
+	if bins > 0 {
+		n.resize(f, int(bins))
+	}
+	if !n.decodeBins(&r, int(bins)) {
+		return nil, ErrCorrupt
+	}
+	*d = n
+	return r.b, nil
+}
+
+func (d *Distribution) decodeBins(r *reader, bins int) bool {
+	f := d.form()
+	d.setShape(bins, f)
+	next := uint64(0)
+	for i := range bins {
+		id := next + r.uvarint()
+		if !r.ok || id < next || id > math.MaxUint32 {
+			return false
+		}
+		d.setID(i, uint32(id))
+		next = id + 1
+	}
+	for i := range bins {
+		v, ok := r.value(f)
+		if !ok || f == micro && int64(v) > d.mark {
+			return false
+		}
+		d.setRaw(i, v)
+	}
+	d.reindex()
+	return true
+}
+
+func valueBytes(f form) int {
+	if f == compact {
+		return 4
+	}
+	return 8
+}
+
+// reader takes values off the front; ok is false once that went wrong.
+type reader struct {
+	b  []byte
+	ok bool
+}
+
+func (r *reader) take(n int) []byte {
+	if !r.ok || len(r.b) < n {
+		r.ok = false
+		return make([]byte, 8)
+	}
+	b := r.b[:n]
+	r.b = r.b[n:]
+	return b
+}
+
+func (r *reader) byte() byte { return r.take(1)[0] }
+
+func (r *reader) uvarint() uint64 {
+	v, n := binary.Uvarint(r.b)
+	if n <= 0 || n > 1 && r.b[n-1] == 0 {
+		r.ok = false
+		return 0
+	}
+	r.take(n)
+	return v
+}
+
+func (r *reader) varint() int64 {
+	u := r.uvarint()
+	return int64(u>>1) ^ -int64(u&1)
+}
+
+// soundMax is more than any sum of counts comes to.
+const soundMax = 0x1p500
+
+// float takes a double that a distribution can hold: 0 (not minus 0), or neither faint nor too large.
+func (r *reader) float() float64 {
+	v := binary.LittleEndian.Uint64(r.take(8))
+	r.ok = r.ok && sound(v)
+	return math.Float64frombits(v)
+}
+
+func sound(bits uint64) bool {
+	v := math.Abs(math.Float64frombits(bits))
+	return bits == 0 || v >= faintest && v <= soundMax
+}
+
+func (r *reader) value(f form) (v uint64, ok bool) {
+	if f == compact {
+		return uint64(binary.LittleEndian.Uint32(r.take(4))), r.ok
+	}
+	v = binary.LittleEndian.Uint64(r.take(8))
+	if f == micro {
+		return v, r.ok && int64(v) >= 0
+	}
+	return v, r.ok && sound(v)
+}

@@ -1,0 +1,193 @@
+package sketch
+
+import "math"
+
+// Convert changes a distribution from one set of Params to another that holds from at on: its counts at that moment stay what
+// they are and decay in the new way afterwards. What is dead at that moment becomes nothing; its bins stay until Prune.
+//
+// A changed half-life costs each value a rounding or two, and a value that is compact stays so unless new says otherwise.
+func (d *Distribution) Convert(old, new *Params, at Tick) {
+	if d.fresh() && d.form() != micro {
+		return
+	}
+	if d.Dead(old, at) {
+		d.forget()
+	}
+	switch {
+	case d.form() == micro && new.Decay == Linear:
+		d.convertLevels(old, new, at)
+	case d.form() == micro:
+		d.levelsToCounts(old, new, at)
+	case new.Decay == Linear:
+		d.countsToLevels(old, new, at)
+	default:
+		d.convertCounts(old, new, at)
+	}
+}
+
+// forget makes every count nothing and leaves the bins in place.
+func (d *Distribution) forget() {
+	d.z, d.z2, d.mark = 0, 0, 0
+	for i := range d.Len() {
+		d.setRaw(i, 0)
+	}
+}
+
+func (d *Distribution) convertCounts(old, new *Params, at Tick) {
+	if !new.Compact {
+		d.widen()
+	}
+	if old.Decay == new.Decay && (old.Decay == None || old.HalfLife == new.HalfLife) {
+		return
+	}
+	shrink := old.shrink(at, d.mark)
+	d.mark = new.landmark(at)
+	scale := float64(shrink * new.weight(at, d.mark))
+	d.z = atLeast(float64(d.z*scale), faintest)
+	d.z2 = atLeast(float64(d.z2*float64(scale*scale)), faintest)
+	for i := range d.Len() {
+		d.convertBin(i, atLeast(float64(d.value(i)*scale), faintest))
+	}
+}
+
+func (d *Distribution) convertBin(i int, v float64) {
+	if d.form() == compact {
+		if c, ok := squeeze(v, dither(v, d.z)); ok {
+			d.setRaw(i, uint64(c))
+			return
+		}
+		d.widen()
+	}
+	d.setRaw(i, math.Float64bits(v))
+}
+
+func (d *Distribution) convertLevels(old, new *Params, at Tick) {
+	if old.HalfLife == new.HalfLife {
+		return
+	}
+	from, to := old.leaked(at), new.leaked(at)
+	d.mark = 0
+	for i := range d.Len() {
+		d.convertLevel(i, int64(d.raw(i))-from, to)
+	}
+}
+
+// convertLevel stores a content as of a moment by which `leaked` has leaked.
+func (d *Distribution) convertLevel(i int, content, leaked int64) {
+	level, ok := sumLevels(max(content, 0), leaked)
+	if !ok && content > 0 {
+		level = math.MaxInt64
+	}
+	d.setRaw(i, uint64(level))
+	d.mark = max(d.mark, level)
+}
+
+func (d *Distribution) levelsToCounts(old, new *Params, at Tick) {
+	leaked := old.leaked(at)
+	levels := d.rawValues()
+	d.mark = new.landmark(at)
+	w := new.weight(at, d.mark)
+	d.setShape(d.Len(), wide)
+	var z tally
+	z.scaleFor(0x1p63)
+	for i, level := range levels {
+		n := float64(max(int64(level)-leaked, 0)) / microPerCount
+		z.add(n)
+		d.setRaw(i, math.Float64bits(float64(n*w)))
+	}
+	d.z = float64(z.sum() * w)
+	d.z2 = float64(d.z * w)
+}
+
+func (d *Distribution) countsToLevels(old, new *Params, at Tick) {
+	d.widen()
+	shrink, leaked := old.shrink(at, d.mark), new.leaked(at)
+	values := d.rawValues()
+	d.setShape(d.Len(), micro)
+	d.z, d.z2, d.mark = 0, 0, 0
+	for i, v := range values {
+		d.convertLevel(i, toMicro(float64(math.Float64frombits(v)*shrink)), leaked)
+	}
+}
+
+// rawValues are the stored values of a form of one word a value.
+func (d *Distribution) rawValues() []uint64 { return d.values()[:d.Len()] }
+
+// Merge adds what o holds, which stays as it is. Both must have been written under Params of the same decay and half-life
+// (Convert a copy first). remap translates the bins of o; nil means that they are the same. The result is wide: nothing is
+// rounded twice. There is no limit of bins.
+//
+// It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the contents
+// at the later of the two last events are added, and neither law is promised.
+func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint32) {
+	if o.fresh() && o.form() != micro || o.form() == micro && o.Len() == 0 {
+		d.last = max(d.last, o.last)
+		return
+	}
+	if remap == nil {
+		remap = func(bin uint32) uint32 { return bin }
+	}
+	if p.Decay == Linear {
+		d.mergeLevels(p, o, remap)
+	} else {
+		d.mergeCounts(o, remap)
+	}
+	d.last = max(d.last, o.last)
+}
+
+func (d *Distribution) mergeCounts(o *Distribution, remap func(uint32) uint32) {
+	if d.fresh() {
+		*d = Distribution{mark: o.mark, last: d.last}
+	}
+	d.widen()
+	if d.Len() == 0 {
+		*d = Distribution{z: d.z, z2: d.z2, mark: d.mark, last: d.last}
+	}
+	if o.mark > d.mark {
+		d.rebase(o.mark)
+	}
+	scale := Exp2(o.mark-d.mark, 0)
+	d.z = atLeast(d.z+float64(o.z*scale), faintest)
+	d.z2 = atLeast(d.z2+float64(o.z2*float64(scale*scale)), faintest)
+	for i := range o.Len() {
+		d.addBin(remap(o.id(i)), atLeast(float64(o.value(i)*scale), faintest))
+	}
+}
+
+func (d *Distribution) addBin(bin uint32, v float64) {
+	if i := d.find(bin); i >= 0 {
+		d.setRaw(i, math.Float64bits(atLeast(d.value(i)+v, faintest)))
+		return
+	}
+	d.push(bin, math.Float64bits(v))
+}
+
+func (d *Distribution) mergeLevels(p *Params, o *Distribution, remap func(uint32) uint32) {
+	if d.Len() == 0 {
+		*d = Distribution{last: d.last}
+		d.choose(p)
+	}
+	leaked := p.leaked(max(d.last, o.last))
+	for i := range d.Len() {
+		d.setRaw(i, uint64(max(int64(d.raw(i)), leaked)))
+	}
+	d.mark = max(d.mark, o.mark, leaked)
+	for i := range o.Len() {
+		d.addContent(remap(o.id(i)), max(int64(o.raw(i))-leaked, 0), leaked)
+	}
+}
+
+func (d *Distribution) addContent(bin uint32, content, leaked int64) {
+	i := d.find(bin)
+	if i < 0 {
+		d.push(bin, 0)
+		i = d.Len() - 1
+		d.setRaw(i, uint64(leaked))
+	}
+	level, ok := sumLevels(int64(d.raw(i)), content)
+	if !ok && content > 0 {
+		level = math.MaxInt64
+	}
+	d.setRaw(i, uint64(level))
+	d.mark = max(d.mark, level)
+}

@@ -1,0 +1,336 @@
+package sketch
+
+import (
+	"math"
+	"slices"
+)
+
+// Distribution is a categorical distribution that forgets. The zero value is empty and ready. Bins are small integers; their
+// names are the caller's business. It holds one allocation, without pointers inside.
+//
+// It is a value with one owner: to keep a copy, Clone it.
+type Distribution struct {
+	words []uint64 // the bins, see bins.go
+	z, z2 float64  // everything ever added, decayed; 0 under Linear
+	last  Tick     // the latest event
+	mark  int64    // the landmark in half-lives; under Linear the highest level that a bin ever had
+	shape uint32   // bins << 8 | form
+	room  uint32   // bins that fit in words
+}
+
+// Add counts n events of a bin at time t. now is the namespace's clock, not before t and not before any earlier now.
+//
+// What has faded counts as nothing first. An n of 0 changes nothing. It answers ErrTooManyBins, ErrNegative or ErrOverflow, and then
+// no count has changed. When the summary is dead at now (see Dead) its bins are forgotten: Prune first to learn which.
+func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error {
+	if n != n || math.Abs(n) > CountMax {
+		return ErrOverflow
+	}
+	if n < 0 && !p.AllowNegative {
+		return ErrNegative
+	}
+	if n == 0 {
+		return nil
+	}
+	if p.Decay == Linear {
+		return d.addLevel(p, now, t, bin, n)
+	}
+	return d.addWeighted(p, now, t, bin, n)
+}
+
+func (d *Distribution) addWeighted(p *Params, now, t Tick, bin uint32, n float64) error {
+	d.settle(p, now)
+	atNow := p.weight(now, d.mark)
+	if d.faded(p, atNow) {
+		*d = Distribution{mark: p.landmark(now)}
+		atNow = p.weight(now, d.mark)
+	}
+	w := atNow
+	if t != now {
+		w = p.weight(t, d.mark)
+	}
+	inc := float64(n * w)
+	faint := float64(faintest * max(atNow, 1))
+	if math.Abs(inc) < faint {
+		d.last = max(d.last, t)
+		return nil
+	}
+	i, cut := d.find(bin), d.cut(p, atNow)
+	sum, z := inc, atLeast(d.z+inc, faint)
+	if i >= 0 {
+		sum = atLeast(atLeast(d.value(i), cut)+inc, faint)
+	}
+	if limit := float64(CountMax * atNow); math.Abs(z) > limit || math.Abs(sum) > limit {
+		return ErrOverflow
+	}
+	if i >= 0 || math.Abs(sum) >= cut {
+		if i < 0 && d.Len() >= p.binsMax() {
+			return ErrTooManyBins
+		}
+		d.store(p, i, bin, sum, z, float64(min(n, 1)*atNow))
+	}
+	faint = float64(faint * max(atNow, 1))
+	d.z = z
+	d.z2 = atLeast(atLeast(d.z2, faint)+float64(math.Abs(n)*float64(w*w)), faint)
+	d.last = max(d.last, t)
+	return nil
+}
+
+// cut is the stored value below which a bin counts as nothing, as seen from a time of this weight.
+func (d *Distribution) cut(p *Params, atNow float64) float64 {
+	t := p.binThreshold()
+	if d.form() == compact {
+		t = max(t, compactFaintest)
+	}
+	return float64(t * atNow)
+}
+
+// settle moves the landmark when it must, so that weights stay small.
+func (d *Distribution) settle(p *Params, now Tick) {
+	if p.Decay == None {
+		return
+	}
+	if d.fresh() {
+		d.mark = p.landmark(now)
+		return
+	}
+	if mark := p.landmark(now); mark-d.mark > RebaseAfter {
+		d.rebase(mark)
+	}
+}
+
+// fresh: nothing is stored that a landmark would weigh.
+func (d *Distribution) fresh() bool { return d.Len() == 0 && d.z == 0 && d.z2 == 0 }
+
+// rebase moves to a later landmark: an exact multiplication by a power of two.
+func (d *Distribution) rebase(mark int64) {
+	scale := Exp2(d.mark-mark, 0)
+	d.mark = mark
+	d.z = atLeast(float64(d.z*scale), faintest)
+	d.z2 = atLeast(float64(d.z2*float64(scale*scale)), faintest)
+	for i := range d.Len() {
+		d.scaleBin(i, scale)
+	}
+}
+
+// scaleBin multiplies a value by a power of two.
+func (d *Distribution) scaleBin(i int, scale float64) {
+	v := atLeast(float64(d.value(i)*scale), faintest)
+	if d.form() == compact {
+		c, _ := squeeze(v, 0)
+		d.setRaw(i, uint64(c))
+		return
+	}
+	d.setRaw(i, math.Float64bits(v))
+}
+
+// faded: the whole summary is below the floor, as seen from a time of this weight.
+func (d *Distribution) faded(p *Params, atNow float64) bool {
+	if p.Decay == None || d.fresh() {
+		return false
+	}
+	return d.magnitude(p) < float64(p.threshold()*atNow)
+}
+
+// magnitude is what no stored value exceeds: Z, unless there are negative counts.
+func (d *Distribution) magnitude(p *Params) float64 {
+	m := math.Abs(d.z)
+	if p.AllowNegative {
+		for i := range d.Len() {
+			m = max(m, math.Abs(d.value(i)))
+		}
+	}
+	return m
+}
+
+// store sets the bin at i, or a new one when i is negative. unit is the stored size of an event of now.
+func (d *Distribution) store(p *Params, i int, bin uint32, v, z, unit float64) {
+	if d.Len() == 0 {
+		d.choose(p)
+	}
+	raw := math.Float64bits(v)
+	if d.form() == compact {
+		c, ok := squeeze(v, dither(v, z))
+		if ok && p.Compact && unit > 0 && v <= float64(compactMax*unit) {
+			raw = uint64(c)
+		} else {
+			d.widen()
+		}
+	}
+	if i < 0 {
+		d.push(bin, raw)
+		return
+	}
+	d.setRaw(i, raw)
+}
+
+// choose sets the form of a distribution without bins.
+func (d *Distribution) choose(p *Params) {
+	f := wide
+	if p.Compact {
+		f = compact
+	}
+	if p.Decay == Linear {
+		f = micro
+	}
+	if f != d.form() {
+		d.words, d.room = nil, 0
+		d.setShape(0, f)
+	}
+}
+
+// atLeast is v, or 0 when v is nearer to it than floor.
+func atLeast(v, floor float64) float64 {
+	if math.Abs(v) < floor {
+		return 0
+	}
+	return v
+}
+
+func (d *Distribution) addLevel(p *Params, now, t Tick, bin uint32, n float64) error {
+	drained, floor := p.leaked(now), p.microThreshold()
+	if d.Len() > 0 && d.mark-drained < floor {
+		*d = Distribution{}
+	}
+	level := p.leaked(t)
+	i := d.find(bin)
+	if i >= 0 {
+		if stored := int64(d.raw(i)); stored-drained >= floor {
+			level = max(level, stored)
+		}
+	}
+	sum, ok := sumLevels(level, toMicro(n))
+	if !ok || math.Abs(n) >= 0x1p63/microPerCount {
+		return ErrOverflow
+	}
+	sum = max(sum, 0)
+	if i < 0 && sum-drained < floor && p.Floor != Clamp && p.Floor != Prior {
+		d.last = max(d.last, t)
+		return nil
+	}
+	if i < 0 && d.Len() >= p.binsMax() {
+		return ErrTooManyBins
+	}
+	d.storeLevel(p, i, bin, sum)
+	d.last = max(d.last, t)
+	return nil
+}
+
+func (d *Distribution) storeLevel(p *Params, i int, bin uint32, level int64) {
+	if d.Len() == 0 {
+		d.choose(p)
+		d.mark = 0
+	}
+	d.mark = max(d.mark, level)
+	if i < 0 {
+		d.push(bin, uint64(level))
+		return
+	}
+	d.setRaw(i, uint64(level))
+}
+
+// Last is the tick of the latest event, 0 when there was none.
+func (d *Distribution) Last() Tick { return d.last }
+
+// Dead says whether the whole summary is below the floor at now: it reads as empty, and the next Add starts afresh. An empty
+// distribution and one of None are not dead.
+func (d *Distribution) Dead(p *Params, now Tick) bool {
+	if d.form() == micro {
+		return d.Len() > 0 && d.mark-p.leaked(now) < p.microThreshold()
+	}
+	return d.faded(p, p.weight(now, d.mark))
+}
+
+// Death is a tick from which on Dead holds, as long as nothing is added: at most a few ticks, or 2^-44 half-lives, after the first
+// such. It is MaxTick under None and 0 for an empty distribution. It takes constant time, unless negative amounts are allowed.
+func (d *Distribution) Death(p *Params) Tick {
+	if p.Decay == None {
+		return MaxTick
+	}
+	if d.form() == micro {
+		return p.leakedBy(d.mark - p.microThreshold() + 1)
+	}
+	m := d.magnitude(p)
+	if m == 0 {
+		return 0
+	}
+	h := float64(p.HalfLife)
+	lives := Log2(m) - Log2(p.threshold())
+	after := float64(lives*h) + float64(h*0x1p-44) + 2
+	return Tick(d.mark*int64(p.HalfLife)) + Tick(math.Ceil(after))
+}
+
+// Prune removes the bins that have faded by now, and everything of a dead summary, and tells gone about each. It takes time
+// proportional to the number of bins. gone may be nil.
+func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
+	dead := d.Dead(p, now)
+	cut := d.cut(p, p.weight(now, d.mark))
+	kept := 0
+	for i := range d.Len() {
+		if !dead && !d.removable(p, i, now, cut) {
+			d.move(i, kept)
+			kept++
+			continue
+		}
+		if gone != nil {
+			gone(d.id(i))
+		}
+	}
+	if dead {
+		*d = Distribution{}
+		return
+	}
+	if kept < d.Len() {
+		d.truncate(kept)
+	}
+}
+
+// removable: the bin counts as nothing and is not held by the floor.
+func (d *Distribution) removable(p *Params, i int, now Tick, cut float64) bool {
+	if p.Decay != None && (p.Floor == Clamp || p.Floor == Prior) {
+		return false
+	}
+	if d.form() == micro {
+		return int64(d.raw(i))-p.leaked(now) < p.microThreshold()
+	}
+	return math.Abs(d.value(i)) < cut
+}
+
+func (d *Distribution) move(from, to int) {
+	if from == to {
+		return
+	}
+	d.setID(to, d.id(from))
+	d.setRaw(to, d.raw(from))
+}
+
+// truncate keeps the first n bins, and gives memory back when less than half of it is used.
+func (d *Distribution) truncate(n int) {
+	d.setShape(n, d.form())
+	if n == 0 {
+		d.words, d.room = nil, 0
+		return
+	}
+	if n < int(d.room)/2 {
+		d.resize(d.form(), n)
+		return
+	}
+	d.reindex()
+}
+
+// Clone is a copy that shares nothing.
+func (d *Distribution) Clone() Distribution {
+	c := *d
+	c.words = slices.Clone(d.words)
+	return c
+}
+
+// Each calls f with every bin stored, faded ones included, in no particular order.
+func (d *Distribution) Each(f func(bin uint32)) {
+	for i := range d.Len() {
+		f(d.id(i))
+	}
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (d *Distribution) Size() int { return 64 + 8*cap(d.words) }

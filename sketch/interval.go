@@ -1,0 +1,57 @@
+package sketch
+
+import "math"
+
+// DefaultConfidence is that of an interval when the confidence asked for is not between 0 and 1.
+const DefaultConfidence = 0.95
+
+// Interval is the probability of something with this count, count/Z, and Wilson's score interval for it with EffectiveN in the
+// place of the number of trials (Wilson 1927; Kish 1965 for the effective size):
+//
+//	(p + z^2/2n -+ z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)        z = the normal quantile of (1+confidence)/2
+//
+// It never leaves [0, 1]. With nothing to go by it is 0, from 0 to 1. Its coverage is nominal when events are independent.
+func (r Reading) Interval(count, confidence float64) (p, low, high float64) {
+	if r.Z > 0 {
+		p = min(max(count/r.Z, 0), 1)
+	}
+	n := r.EffectiveN
+	if !(n > 0) {
+		return p, 0, 1
+	}
+	z := normalQuantile(confidence)
+	zz := float64(z*z) / n
+	middle := p + float64(zz/2)
+	spread := float64(z * math.Sqrt(float64(p*(1-p))/n+float64(float64(zz/n)/4)))
+	return p, max(0, min((middle-spread)/(1+zz), p)), min(1, max((middle+spread)/(1+zz), p))
+}
+
+// normalQuantile is the z with which |N(0,1)| < z holds with this probability, by P. J. Acklam's rational approximation:
+// relative error below 1.2e-9.
+func normalQuantile(confidence float64) float64 {
+	if !(confidence > 0 && confidence < 1) {
+		confidence = DefaultConfidence
+	}
+	tail := float64((1 - confidence) / 2)
+	if tail < 0.02425 {
+		q := math.Sqrt(float64((-2 * math.Ln2) * Log2(tail)))
+		return -horner(q, -7.784894002430293e-03, -3.223964580411365e-01, -2.400758277161838e+00,
+			-2.549732539343734e+00, 4.374664141464968e+00, 2.938163982698783e+00) /
+			horner(q, 7.784695709041462e-03, 3.224671290700398e-01, 2.445134137142996e+00, 3.754408661907416e+00, 1)
+	}
+	q := 0.5 - tail
+	s := float64(q * q)
+	return float64(q*horner(s, -3.969683028665376e+01, 2.209460984245205e+02, -2.759285104469687e+02,
+		1.383577518672690e+02, -3.066479806614716e+01, 2.506628277459239e+00)) /
+		horner(s, -5.447609879822406e+01, 1.615858368580409e+02, -1.556989798598866e+02,
+			6.680131188771972e+01, -1.328068155288572e+01, 1)
+}
+
+// horner is a polynomial, highest power first.
+func horner(x float64, coefficients ...float64) float64 {
+	sum := 0.0
+	for _, c := range coefficients {
+		sum = float64(sum*x) + c
+	}
+	return sum
+}

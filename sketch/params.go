@@ -1,0 +1,128 @@
+package sketch
+
+import (
+	"errors"
+	"math"
+)
+
+// Tick is a time in microseconds since the Unix epoch.
+type Tick int64
+
+// MaxTick is the end of time: what never dies has it as its death.
+const MaxTick = Tick(math.MaxInt64)
+
+// Decay says how a distribution forgets.
+type Decay uint8
+
+// The zero value means HalfLife.
+const (
+	_        Decay = iota
+	HalfLife       // value(T) = v * 2^-((T-L)/h)
+	Linear         // every bin leaks ln 2 / h a second, in whole micro-counts
+	None           // plain counts
+)
+
+// Floor says what happens to a bin that has faded.
+type Floor uint8
+
+// The zero value means Prune.
+const (
+	_     Floor = iota
+	Prune       // below the threshold a bin is gone
+	Clamp       // a bin reads as at least 1, so that an idle distribution tends to uniform
+	Prior       // a Dirichlet pseudo-count is added to every bin when read
+)
+
+// Limits of a distribution.
+const (
+	// CountMax bounds every count, as read at the time of the write that would pass it.
+	CountMax = 0x1p200
+	// BinsMax bounds the bins of one distribution, whatever Params allow.
+	BinsMax = 1<<24 - 1
+	// RebaseAfter is how many half-lives the clock runs past a landmark before a write moves it.
+	RebaseAfter = 32
+)
+
+// faintest is what counts as nothing, so that subnormal numbers never enter.
+const faintest = 0x1p-100
+
+// Errors of Add. None of them changes a count.
+var (
+	// ErrTooManyBins: the bin is new and the distribution has Params.BinsMax bins. Faded bins count until Prune removes them.
+	ErrTooManyBins = errors.New("too many bins")
+	// ErrNegative: the amount is negative and Params.AllowNegative is false.
+	ErrNegative = errors.New("negative amount")
+	// ErrOverflow: the amount is not finite, or a count would pass CountMax (2^63 micro-counts under Linear).
+	ErrOverflow = errors.New("amount is not finite or overflows the count")
+)
+
+// Params is what a namespace says about its distributions. They are passed to each call and not stored: a distribution
+// must be given the Params under which it was last written, or be converted first (see Distribution.Convert).
+type Params struct {
+	Decay Decay
+	// HalfLife in microseconds, at least 1. None ignores it.
+	HalfLife Tick
+	Floor    Floor
+	// Threshold below which a bin is gone (Prune), and a Z below which a summary is dead (all floors). None ignores it.
+	Threshold float64
+	// Prior is the pseudo-count of each bin under the Prior floor.
+	Prior float64
+	// Compact stores 32-bit values: relative error at most 1e-5. Linear ignores it.
+	Compact bool
+	// AllowNegative lets amounts, and so counts, be negative.
+	AllowNegative bool
+	// BinsMax bounds the bins of one distribution; 0 means the package's BinsMax.
+	BinsMax int
+}
+
+// threshold is the floor in counts.
+func (p *Params) threshold() float64 {
+	if p.Decay == None {
+		return faintest
+	}
+	return max(p.Threshold, faintest)
+}
+
+// binThreshold is the count below which a single bin counts as nothing.
+func (p *Params) binThreshold() float64 {
+	if p.Floor == Clamp || p.Floor == Prior {
+		return faintest
+	}
+	return p.threshold()
+}
+
+// binsMax is the limit that holds.
+func (p *Params) binsMax() int {
+	if p.BinsMax <= 0 {
+		return BinsMax
+	}
+	return min(p.BinsMax, BinsMax)
+}
+
+// landmark is the last one at or before t.
+func (p *Params) landmark(t Tick) int64 {
+	if p.Decay == None {
+		return 0
+	}
+	return floorDiv(int64(t), int64(p.HalfLife))
+}
+
+// weight is what an event at t weighs as seen from a landmark.
+func (p *Params) weight(t Tick, landmark int64) float64 {
+	if p.Decay == None {
+		return 1
+	}
+	return Weight(t, landmark, p.HalfLife)
+}
+
+// shrink is 1/weight, rounded once.
+func (p *Params) shrink(t Tick, landmark int64) float64 {
+	if p.Decay == None {
+		return 1
+	}
+	k, frac := exponent(t, landmark, p.HalfLife)
+	if frac == 0 {
+		return Exp2(-k, 0)
+	}
+	return Exp2(-k-1, -frac)
+}

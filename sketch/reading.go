@@ -1,0 +1,405 @@
+package sketch
+
+import (
+	"math"
+	"slices"
+)
+
+// Bin is one category of an answer.
+type Bin struct {
+	ID    uint32
+	Count float64
+}
+
+// Reading is a distribution evaluated at one time. It looks into the distribution it was made from: it is good until that is
+// next written. Its numbers do not depend on the order in which bins are stored.
+type Reading struct {
+	// Z is the normaliser: everything ever added, decayed, pruned bins included. Under Clamp it is the sum of the clamped counts,
+	// under Prior it includes the pseudo-counts, under Linear it is the sum of the visible bins.
+	Z float64
+	// Z2 is the sum of |n| w^2, decayed at twice the rate; under Linear it is Z.
+	Z2 float64
+	// Other is Z less the visible bins: 0 under Clamp and Linear, and when it is within rounding (1e-9 of Z, 1e-5 when compact).
+	Other float64
+	// EffectiveN is Z^2/Z2 (of the unclamped Z): how many events of equal weight tell as much. Prior adds its pseudo-counts.
+	EffectiveN float64
+	// Entropy of the visible bins, in bits.
+	Entropy float64
+	// Bins is how many are visible.
+	Bins int
+	// At is the time of evaluation, Last that of the latest event.
+	At, Last Tick
+
+	d       *Distribution
+	p       *Params
+	scale   float64 // counts a stored unit
+	cut     float64 // stored values below are invisible
+	leaked  int64   // micro: what has leaked by At
+	visible float64 // sum of visible counts
+	plain   bool    // a count is value * scale: no clamp, no prior
+}
+
+// earliest is how many half-lives before its landmark a distribution can be read: earlier times read as that one.
+const earliest = 256
+
+// At reads the distribution at a time, which may be any. It never writes. It takes time proportional to the number of bins.
+func (d *Distribution) At(p *Params, at Tick) Reading {
+	r := Reading{At: at, Last: d.last, d: d, p: p, plain: p.Floor != Clamp && p.Floor != Prior}
+	if d.form() == micro {
+		r.leaked = p.leaked(at)
+		r.summarise()
+		return r
+	}
+	if p.Decay != None {
+		at = max(at, Tick((d.mark-earliest)*int64(p.HalfLife)))
+	}
+	w := p.weight(at, d.mark)
+	r.scale = p.shrink(at, d.mark)
+	r.cut = d.cut(p, w)
+	if !d.fresh() && !d.faded(p, w) {
+		r.summarise()
+	}
+	return r
+}
+
+// WithRate is the reading as if the distribution had decayed, since its last event, by exp(-rate * seconds) instead of by its
+// own decay (under Linear: had leaked rate counts a second from each bin). rate is finite and not negative. Nothing stored changes.
+func (r Reading) WithRate(rate float64) Reading {
+	d, p := r.d, r.p
+	seconds := float64(max(r.At-d.last, 0)) / 1e6
+	n := Reading{At: r.At, Last: r.Last, d: d, p: p, plain: r.plain}
+	if d.form() == micro {
+		leak := toMicro(float64(rate * seconds))
+		n.leaked, _ = sumLevels(p.leaked(d.last), min(leak, math.MaxInt64-p.leaked(d.last)))
+		n.summarise()
+		return n
+	}
+	lives := float64(float64(rate*seconds) * math.Log2E)
+	n.scale = float64(p.shrink(d.last, d.mark) * exp2Float(-lives))
+	n.cut = d.cut(p, 1) / n.scale
+	if d.fresh() || p.Decay != None && d.magnitude(p) < p.threshold()/n.scale {
+		n.scale = 0
+		return n
+	}
+	n.summarise()
+	return n
+}
+
+// block is how many counts are computed at a time.
+const block = 64
+
+// alive: there is something to see.
+func (r *Reading) alive() bool { return r.Bins > 0 }
+
+// counts computes the counts of the bins from i on; what is invisible is NaN, which no comparison lets through.
+func (r *Reading) counts(i int, buf *[block]float64) []float64 {
+	n := min(block, r.d.Len()-i)
+	out := buf[:n]
+	switch r.d.form() {
+	case wide:
+		r.wideCounts(r.d.values()[i:i+n], out)
+	case compact:
+		for j := range out {
+			out[j] = r.decay(r.d.value(i + j))
+		}
+	case micro:
+		for j, level := range r.d.values()[i : i+n] {
+			out[j] = r.drain(int64(level))
+		}
+	}
+	if !r.plain {
+		r.lift(out)
+	}
+	return out
+}
+
+func (r *Reading) wideCounts(values []uint64, out []float64) {
+	scale, cut := r.scale, r.cut
+	for j, b := range values {
+		v := math.Float64frombits(b)
+		c := float64(v * scale)
+		if math.Abs(v) < cut {
+			c = math.NaN()
+		}
+		out[j] = c
+	}
+}
+
+func (r *Reading) decay(v float64) float64 {
+	if math.Abs(v) < r.cut {
+		return math.NaN()
+	}
+	return float64(v * r.scale)
+}
+
+func (r *Reading) drain(level int64) float64 {
+	content := level - r.leaked
+	if content < r.p.microThreshold() {
+		return math.NaN()
+	}
+	return float64(content) / microPerCount
+}
+
+// lift applies the floors that keep every bin visible.
+func (r *Reading) lift(counts []float64) {
+	for j, c := range counts {
+		if c != c {
+			c = 0
+		}
+		if r.p.Floor == Clamp {
+			counts[j] = max(1, c)
+		} else {
+			counts[j] = c + r.p.Prior
+		}
+	}
+}
+
+func (r *Reading) summarise() {
+	d := r.d
+	micro := d.form() == micro
+	if micro && d.Len() > 0 && d.mark-r.leaked < r.p.microThreshold() {
+		return
+	}
+	z := float64(d.z * r.scale)
+	r.Z2 = float64(d.z2 * float64(r.scale*r.scale))
+	r.sum()
+	if micro {
+		z = r.visible
+		if !r.plain {
+			z = r.sumUnlifted()
+		}
+		r.Z2 = z
+	}
+	r.normalise(z)
+	r.entropy()
+}
+
+// sum counts and adds the visible bins.
+func (r *Reading) sum() {
+	var buf [block]float64
+	top := 0.0
+	for i := 0; i < r.d.Len(); i += block {
+		for _, c := range r.counts(i, &buf) {
+			if c == c {
+				r.Bins++
+				top = max(top, math.Abs(c))
+			}
+		}
+	}
+	var t tally
+	t.scaleFor(top)
+	for i := 0; i < r.d.Len(); i += block {
+		for _, c := range r.counts(i, &buf) {
+			if c == c {
+				t.add(c)
+			}
+		}
+	}
+	r.visible = t.sum()
+}
+
+// sumUnlifted is the sum of the counts before clamp and prior.
+func (r *Reading) sumUnlifted() float64 {
+	u := *r
+	u.plain, u.Bins = true, 0
+	u.sum()
+	return u.visible
+}
+
+// normalise derives Z, Other and EffectiveN from the undecorated z.
+func (r *Reading) normalise(z float64) {
+	r.Z = z
+	if r.Z2 > 0 && z > 0 {
+		r.EffectiveN = float64(z*z) / r.Z2
+	}
+	visible := r.visible
+	switch {
+	case r.p.Floor == Clamp:
+		r.Z = r.visible
+		return
+	case r.p.Floor == Prior:
+		pseudo := float64(r.p.Prior * float64(r.Bins))
+		r.Z += pseudo
+		r.EffectiveN += pseudo
+	}
+	r.Other = r.rest(r.Z - visible)
+}
+
+// rest is what is left of Z, less what is only rounding.
+func (r *Reading) rest(other float64) float64 {
+	noise := 1e-9
+	if r.d.form() == compact {
+		noise = 1e-5
+	}
+	if math.Abs(other) <= float64(noise*math.Abs(r.Z)) || other < 0 && !r.p.AllowNegative {
+		return 0
+	}
+	return other
+}
+
+// entropy sums p log2(1/p) in fixed point, which no order of summation changes.
+func (r *Reading) entropy() {
+	const unit = 1 << 58 // 24 bits of entropy, what 2^24 bins can have, are below 2^63
+	if r.Bins < 2 || r.visible <= 0 {
+		return
+	}
+	var buf [block]float64
+	h, inverse := int64(0), 1/r.visible
+	for i := 0; i < r.d.Len(); i += block {
+		for _, c := range r.counts(i, &buf) {
+			if p := float64(c * inverse); p > 0x1p-1000 && p < 1 {
+				h -= int64(float64(float64(p*Log2(p)) * unit))
+			}
+		}
+	}
+	r.Entropy = float64(h) / unit
+}
+
+// Count is the count of a bin: 0 when it is not visible.
+func (r Reading) Count(bin uint32) float64 {
+	if !r.alive() {
+		return 0
+	}
+	i := r.d.find(bin)
+	if i < 0 {
+		return 0
+	}
+	var buf [block]float64
+	base := i &^ (block - 1)
+	c := r.counts(base, &buf)[i-base]
+	if c != c {
+		return 0
+	}
+	return c
+}
+
+// P is the probability of a bin, Count/Z, with the interval that Interval describes.
+func (r Reading) P(bin uint32, confidence float64) (p, low, high float64) {
+	return r.Interval(r.Count(bin), confidence)
+}
+
+// Top appends the n most probable bins to dst: by count, largest first, then by id.
+func (r Reading) Top(n int, dst []Bin) []Bin {
+	n = min(n, r.Bins)
+	if n <= 0 {
+		return dst
+	}
+	base := len(dst)
+	dst = slices.Grow(dst, n)
+	heap := r.selectTop(dst[base:base:base+n], n)
+	sortHeap(heap)
+	return dst[:base+n]
+}
+
+// TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any number.
+func (r Reading) TopTied(n int, dst []Bin) []Bin {
+	base := len(dst)
+	dst = r.Top(n, dst)
+	if len(dst) == base || len(dst)-base == r.Bins {
+		return dst
+	}
+	last := dst[len(dst)-1]
+	tied := len(dst)
+	r.each(func(b Bin) {
+		if b.Count == last.Count && b.ID > last.ID {
+			dst = append(dst, b)
+		}
+	})
+	slices.SortFunc(dst[tied:], compareBins)
+	return dst
+}
+
+// All appends every visible bin to dst, in the order of Top.
+func (r Reading) All(dst []Bin) []Bin {
+	base := len(dst)
+	dst = slices.Grow(dst, r.Bins)
+	r.each(func(b Bin) { dst = append(dst, b) })
+	slices.SortFunc(dst[base:], compareBins)
+	return dst
+}
+
+// each calls f with every visible bin, in the order of storage.
+func (r *Reading) each(f func(Bin)) {
+	if !r.alive() {
+		return
+	}
+	var buf [block]float64
+	for i := 0; i < r.d.Len(); i += block {
+		for j, c := range r.counts(i, &buf) {
+			if c == c {
+				f(Bin{ID: r.d.id(i + j), Count: c})
+			}
+		}
+	}
+}
+
+// selectTop fills a heap, whose root is the least, with the n largest bins.
+func (r *Reading) selectTop(heap []Bin, n int) []Bin {
+	var buf [block]float64
+	least := math.Inf(-1)
+	for i := 0; i < r.d.Len(); i += block {
+		for j, c := range r.counts(i, &buf) {
+			if !(c >= least) {
+				continue
+			}
+			b := Bin{ID: r.d.id(i + j), Count: c}
+			if len(heap) < n {
+				if heap = append(heap, b); len(heap) == n {
+					makeHeap(heap)
+					least = heap[0].Count
+				}
+			} else if before(b, heap[0]) {
+				heap[0] = b
+				sink(heap, 0)
+				least = heap[0].Count
+			}
+		}
+	}
+	return heap
+}
+
+// before is the order of answers.
+func before(a, b Bin) bool {
+	return a.Count > b.Count || a.Count == b.Count && a.ID < b.ID
+}
+
+func compareBins(a, b Bin) int {
+	if before(a, b) {
+		return -1
+	}
+	return 1
+}
+
+func makeHeap(h []Bin) {
+	for i := len(h)/2 - 1; i >= 0; i-- {
+		sink(h, i)
+	}
+}
+
+// sink restores the heap below i.
+func sink(h []Bin, i int) {
+	b := h[i]
+	for {
+		child := 2*i + 1
+		if child >= len(h) {
+			break
+		}
+		if child+1 < len(h) && before(h[child], h[child+1]) {
+			child++
+		}
+		if !before(b, h[child]) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	h[i] = b
+}
+
+// sortHeap puts the largest first.
+func sortHeap(h []Bin) {
+	for n := len(h) - 1; n > 0; n-- {
+		h[0], h[n] = h[n], h[0]
+		sink(h[:n], 0)
+	}
+}
