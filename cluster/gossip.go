@@ -1,0 +1,426 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Network is how gossip reaches other nodes. Addresses are "host:port", with
+// an IP for a host; port 0 takes any that is free.
+type Network interface {
+	Listen(ctx context.Context, addr string) (net.Listener, error)
+	ListenPacket(ctx context.Context, addr string) (net.PacketConn, error)
+	Dial(ctx context.Context, addr string) (net.Conn, error)
+}
+
+// GossipConfig says who a node is and whom to join.
+type GossipConfig struct {
+	Node    string // this node's name
+	Boot    uint64 // which start of the node this is: grows, e.g. the time in µs
+	GRPC    string // where others reach it, "host:port"; an empty or unspecified host means gossip's
+	HTTP    string // likewise
+	Version string // of the program
+
+	Network Network
+	Listen  string   // ip:port for streams and packets
+	Addr    string   // ip:port where others reach it, when it is not what Listen says
+	Join    []string // host:port of nodes to join; names are resolved each time
+	// Known returns the gossip addresses that the control group's records have.
+	Known func() []string
+	// Resolve looks up a host name; net.DefaultResolver's LookupHost when nil.
+	Resolve func(ctx context.Context, host string) ([]string, error)
+
+	// OnChange is told all members, by name, each time one has changed. Calls
+	// do not overlap.
+	OnChange func([]Member)
+	// OnDuplicate is told when two living processes go by one node's name.
+	OnDuplicate func(Duplicate)
+	Logger      *slog.Logger // slog.Default() when nil
+}
+
+// Duplicate is two living processes under one node's name.
+type Duplicate struct {
+	Older, Newer Member
+}
+
+// Err returns DUPLICATE_NODE with both addresses.
+func (d Duplicate) Err() *proto.Error {
+	return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s and, started later, at %s",
+		d.Newer.Node, d.Older.Gossip, d.Newer.Gossip).
+		WithHint("give every node a name of its own, or stop one of the two")
+}
+
+const (
+	rejoinEvery   = 10 * time.Second // and up to a fifth more or less
+	rejoinFirst   = time.Second      // while alone, then doubling
+	rejoinAtOnce  = 3                // addresses a round
+	streamTimeout = 2 * time.Second
+	leaveTimeout  = time.Second
+	pingTries     = 3
+	// memberlist's own 4 leaves news unheard by one node of five in a few joins
+	// of a hundred, until they happen to exchange all they know.
+	retransmitMult = 8
+	exchangeEvery  = 15 * time.Second
+)
+
+// Gossip tells who seems to be alive, and where. It wraps memberlist, which
+// does not heal splits longer than about 35 seconds: every 10 seconds Gossip
+// tries again to join the configured nodes, those the control group knows and
+// those it has seen before.
+type Gossip struct {
+	cfg       GossipConfig
+	self      Member
+	meta      []byte
+	log       *slog.Logger
+	transport *gossipTransport
+	list      *memberlist.Memberlist
+
+	mu     sync.Mutex // guards roster; never held while calling memberlist, which calls us under its own locks
+	roster *roster
+
+	changed  chan struct{} // holds one: there is news in the roster
+	ctx      context.Context
+	cancel   context.CancelFunc
+	loops    sync.WaitGroup
+	closing  sync.Once
+	reported map[[2]uint64]bool // pairs of boots of duplicates already told; only watch uses it
+}
+
+// OpenGossip starts to listen and to join, and returns without waiting for others.
+func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
+	if err := checkNodeName(cfg.Node); err != nil {
+		return nil, err
+	}
+	transport, err := openGossipTransport(ctx, cfg.Network, cfg.Listen, cfg.Addr)
+	if err != nil {
+		return nil, err
+	}
+	g := &Gossip{
+		cfg: cfg, transport: transport, roster: newRoster(),
+		changed: make(chan struct{}, 1), reported: make(map[[2]uint64]bool),
+		log: cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip"),
+	}
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	if g.cfg.Resolve == nil {
+		g.cfg.Resolve = net.DefaultResolver.LookupHost
+	}
+	if err := g.start(); err != nil {
+		g.cancel()
+		transport.Shutdown()
+		return nil, err
+	}
+	return g, nil
+}
+
+func (g *Gossip) start() error {
+	g.self = Member{
+		Node: g.cfg.Node, Boot: g.cfg.Boot, GRPC: g.cfg.GRPC, HTTP: g.cfg.HTTP,
+		Gossip: g.transport.addr.String(), Version: g.cfg.Version, Alive: true,
+	}
+	var err error
+	if g.meta, err = g.self.appendMeta(nil); err != nil {
+		return err
+	}
+	if g.list, err = memberlist.Create(g.config()); err != nil {
+		return fmt.Errorf("open gossip at %s: %w", g.self.Gossip, err)
+	}
+	g.loops.Go(g.watch)
+	g.loops.Go(g.rejoin)
+	return nil
+}
+
+func (g *Gossip) config() *memberlist.Config {
+	c := memberlist.DefaultLANConfig()
+	c.Name = g.self.name()
+	c.Transport = g.transport
+	c.BindPort = int(g.transport.addr.Port())
+	c.AdvertisePort = c.BindPort
+	c.TCPTimeout = streamTimeout
+	c.RetransmitMult = retransmitMult
+	c.PushPullInterval = exchangeEvery
+	c.Delegate = gossipDelegate{g}
+	c.Events = gossipDelegate{g}
+	c.Logger = log.New(debugWriter{g.log}, "", 0)
+	return c
+}
+
+// Addr returns where others reach this node's gossip, as ip:port.
+func (g *Gossip) Addr() string { return g.self.Gossip }
+
+// Members returns every node ever seen, by name, this one included; of several
+// starts of a node the newest that is alive.
+func (g *Gossip) Members() []Member {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.roster.members()
+}
+
+// Member returns what is known of a node, and whether anything is.
+func (g *Gossip) Member(node string) (Member, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if best := g.roster.best(node); best != nil {
+		return best.member, true
+	}
+	return Member{}, false
+}
+
+// Close says goodbye to the others, stops and waits for everything it started.
+// What memberlist started it cannot wait for: a probe under way outlives Close
+// by up to 8 seconds. It holds nothing and touches nothing, but a synctest
+// bubble has to let it pass.
+func (g *Gossip) Close() error {
+	return g.stop(func() error { return g.list.Leave(leaveTimeout) })
+}
+
+// Kill stops without a word, as a crash would; the others have to find out.
+func (g *Gossip) Kill() error {
+	return g.stop(func() error { return nil })
+}
+
+func (g *Gossip) stop(goodbye func() error) (err error) {
+	g.closing.Do(func() {
+		g.cancel()
+		if lerr := goodbye(); lerr != nil {
+			g.log.Debug("leave", "err", lerr) // the others will notice by themselves
+		}
+		err = g.list.Shutdown()
+		g.loops.Wait()
+	})
+	return err
+}
+
+// watch reports changes and looks into nodes that seem to live twice.
+func (g *Gossip) watch() {
+	var told []Member
+	for {
+		select {
+		case <-g.ctx.Done():
+			return
+		case <-g.changed:
+		}
+		told = g.tell(told)
+		if g.compareRivals() {
+			told = g.tell(told)
+		}
+	}
+}
+
+// tell reports the members if they are not those already told, and returns them.
+func (g *Gossip) tell(told []Member) []Member {
+	now := g.Members()
+	if slices.Equal(now, told) || g.ctx.Err() != nil {
+		return told
+	}
+	g.log.Debug("members changed", "members", len(now))
+	if g.cfg.OnChange != nil {
+		g.cfg.OnChange(slices.Clone(now))
+	}
+	return now
+}
+
+// compareRivals asks all starts of a node that seem to be alive. A process that
+// died answers no more, though memberlist takes seconds to find out; if two
+// answer, there are two. It reports whether there was anything to compare.
+func (g *Gossip) compareRivals() bool {
+	g.mu.Lock()
+	rivals := g.roster.rivals()
+	g.mu.Unlock()
+	for _, starts := range rivals {
+		var answering []Member
+		for _, m := range starts {
+			answered := g.answers(m)
+			if answered {
+				answering = append(answering, m)
+			}
+			g.mu.Lock()
+			g.roster.heard(m, answered)
+			g.mu.Unlock()
+		}
+		for i := 1; i < len(answering); i++ {
+			g.reportDuplicate(Duplicate{Older: answering[i-1], Newer: answering[i]})
+		}
+	}
+	return len(rivals) > 0
+}
+
+// answers reports whether exactly this start of a node is there.
+func (g *Gossip) answers(m Member) bool {
+	if m.Boot == g.self.Boot && m.Node == g.self.Node {
+		return true
+	}
+	at, err := netip.ParseAddrPort(m.Gossip)
+	if err != nil {
+		return false
+	}
+	for range pingTries {
+		if _, err := g.list.Ping(m.name(), net.UDPAddrFromAddrPort(at)); err == nil {
+			return true
+		}
+		if g.ctx.Err() != nil {
+			return false
+		}
+	}
+	return false
+}
+
+func (g *Gossip) reportDuplicate(d Duplicate) {
+	pair := [2]uint64{d.Older.Boot, d.Newer.Boot}
+	if g.ctx.Err() != nil || g.reported[pair] {
+		return
+	}
+	g.reported[pair] = true
+	g.log.Error("two nodes with one name", "err", d.Err())
+	if g.cfg.OnDuplicate != nil {
+		g.cfg.OnDuplicate(d)
+	}
+}
+
+// rejoin joins at once, then often while it is alone, then every 10 seconds
+// whoever should be there and is not.
+func (g *Gossip) rejoin() {
+	next := rejoinFirst
+	for {
+		g.join()
+		wait := next
+		if next < rejoinEvery && g.list.NumMembers() <= 1 {
+			next *= 2
+		} else {
+			wait, next = rejoinEvery, rejoinEvery
+		}
+		jitter := 1 + (rand.Float64()*2-1)/5
+		timer := time.NewTimer(time.Duration(float64(wait) * jitter))
+		select {
+		case <-timer.C:
+		case <-g.ctx.Done():
+			timer.Stop()
+			return
+		}
+		g.wake() // rivals that were not answered may answer now
+	}
+}
+
+// join exchanges state with a few of the addresses at which nobody is known to live.
+func (g *Gossip) join() {
+	missing := g.missing()
+	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
+	for _, addr := range missing[:min(len(missing), rejoinAtOnce)] {
+		if g.ctx.Err() != nil {
+			return
+		}
+		if _, err := g.list.Join([]string{addr}); err != nil {
+			g.log.Debug("join", "addr", addr, "err", err)
+		}
+	}
+}
+
+// missing returns every address worth a try: configured, in the control group's
+// records or seen before, less those where somebody lives.
+func (g *Gossip) missing() []string {
+	g.mu.Lock()
+	alive, missing := g.roster.addresses()
+	g.mu.Unlock()
+	named := slices.Clone(g.cfg.Join)
+	if g.cfg.Known != nil {
+		named = append(named, g.cfg.Known()...)
+	}
+	for _, name := range named {
+		missing = append(missing, g.resolve(name)...)
+	}
+	missing = slices.DeleteFunc(missing, func(addr string) bool { return alive[addr] || addr == g.self.Gossip })
+	slices.Sort(missing)
+	return slices.Compact(missing)
+}
+
+// resolve returns the addresses that host:port stands for; none when it cannot tell now.
+func (g *Gossip) resolve(name string) []string {
+	host, port, err := net.SplitHostPort(name)
+	if err != nil {
+		host, port = name, strconv.Itoa(int(g.transport.addr.Port()))
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return []string{net.JoinHostPort(host, port)}
+	}
+	ctx, cancel := context.WithTimeout(g.ctx, streamTimeout)
+	defer cancel()
+	ips, err := g.cfg.Resolve(ctx, host)
+	if err != nil {
+		g.log.Debug("resolve", "host", host, "err", err)
+		return nil
+	}
+	for i, ip := range ips {
+		ips[i] = net.JoinHostPort(ip, port)
+	}
+	return ips
+}
+
+func (g *Gossip) wake() {
+	select {
+	case g.changed <- struct{}{}:
+	default:
+	}
+}
+
+// gossipDelegate is what memberlist calls, often under its own locks: nothing
+// here may wait or call it back.
+type gossipDelegate struct{ g *Gossip }
+
+func (d gossipDelegate) NotifyJoin(n *memberlist.Node)   { d.note(n, true) }
+func (d gossipDelegate) NotifyUpdate(n *memberlist.Node) { d.note(n, true) }
+func (d gossipDelegate) NotifyLeave(n *memberlist.Node)  { d.note(n, false) }
+
+func (d gossipDelegate) note(n *memberlist.Node, alive bool) {
+	node, boot, ok := parseMemberName(n.Name)
+	if !ok {
+		return
+	}
+	m := Member{Node: node, Boot: boot, Gossip: net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port))), Alive: alive}
+	m.parseMeta(n.Meta)
+	d.g.mu.Lock()
+	d.g.roster.put(m)
+	d.g.mu.Unlock()
+	d.g.wake()
+}
+
+func (d gossipDelegate) NodeMeta(limit int) []byte {
+	if len(d.g.meta) > limit {
+		return nil
+	}
+	return d.g.meta
+}
+
+func (gossipDelegate) NotifyMsg([]byte)                {}
+func (gossipDelegate) GetBroadcasts(_, _ int) [][]byte { return nil }
+func (gossipDelegate) LocalState(bool) []byte          { return nil }
+func (gossipDelegate) MergeRemoteState([]byte, bool)   {}
+
+func sortMembers(members []Member) {
+	slices.SortFunc(members, func(a, b Member) int {
+		return cmp.Or(strings.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
+	})
+}
+
+// debugWriter takes memberlist's log lines. What they call errors is the daily
+// life of a network, so all are debug.
+type debugWriter struct{ log *slog.Logger }
+
+func (w debugWriter) Write(line []byte) (int, error) {
+	w.log.Debug(string(bytes.TrimSpace(line)))
+	return len(line), nil
+}

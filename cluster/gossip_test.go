@@ -1,0 +1,282 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ebbdb/ebb/chaos/sim"
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// village is a few nodes that gossip over a simulated network.
+type village struct {
+	t     *testing.T
+	net   *sim.Net
+	nodes map[string]*cluster.Gossip
+
+	mu   sync.Mutex // guards dups
+	dups []cluster.Duplicate
+}
+
+func (v *village) duplicates() []cluster.Duplicate {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.dups)
+}
+
+func (v *village) report(d cluster.Duplicate) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.dups = append(v.dups, d)
+}
+
+const gossipPort = ":7071"
+
+func newVillage(t *testing.T) *village {
+	v := &village{t: t, net: sim.NewNet(1), nodes: map[string]*cluster.Gossip{}}
+	t.Cleanup(func() {
+		for _, g := range v.nodes {
+			if err := g.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		time.Sleep(10 * time.Second) // memberlist's last probes outlive Close; the bubble waits for them
+	})
+	return v
+}
+
+// open starts a node at an address; key is what the test calls this start of it.
+func (v *village) open(key, node string, boot uint64, ip string, join ...string) *cluster.Gossip {
+	v.t.Helper()
+	g, err := cluster.OpenGossip(context.Background(), cluster.GossipConfig{
+		Node: node, Boot: boot, GRPC: "0.0.0.0:7070", HTTP: ip + ":7080", Version: "v1",
+		Network: v.net.Host(ip), Listen: ip + gossipPort, Join: join,
+		OnDuplicate: v.report,
+		Logger:      slog.New(slog.NewTextHandler(io.Discard, nil)),
+	})
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	v.nodes[key] = g
+	return g
+}
+
+// kill takes a start of a node off the network as a crash would.
+func (v *village) kill(key, ip string) {
+	v.net.Crash(ip)
+	if err := v.nodes[key].Kill(); err != nil {
+		v.t.Log(err)
+	}
+	delete(v.nodes, key)
+}
+
+// alive returns the names of the members that one node believes alive.
+func alive(g *cluster.Gossip) []string {
+	var names []string
+	for _, m := range g.Members() {
+		if m.Alive {
+			names = append(names, m.Node)
+		}
+	}
+	return names
+}
+
+// within waits until the condition holds, looking every 100 ms of virtual time.
+func (v *village) within(limit time.Duration, what string, holds func() bool) time.Duration {
+	v.t.Helper()
+	start := time.Now()
+	for !holds() {
+		if time.Since(start) > limit {
+			for key, g := range v.nodes {
+				v.t.Logf("%s sees %+v", key, g.Members())
+			}
+			v.t.Fatalf("%s: not within %v", what, limit)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+func (v *village) allSee(names ...string) func() bool {
+	return func() bool {
+		for _, g := range v.nodes {
+			if !slices.Equal(alive(g), names) {
+				return false
+			}
+		}
+		return true
+	}
+}
+
+func ip(i int) string { return fmt.Sprintf("10.0.0.%d", i+1) }
+
+func five(v *village) (names []string) {
+	for i := range 5 {
+		name := fmt.Sprintf("ebb-%d", i)
+		names = append(names, name)
+		v.open(name, name, 1, ip(i), ip(0)+gossipPort)
+	}
+	return names
+}
+
+func TestGossipConvergesAndSaysWhereEverybodyIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		names := five(v)
+		took := v.within(30*time.Second, "converge", v.allSee(names...))
+		t.Logf("five nodes met in %v", took)
+		got, ok := v.nodes["ebb-3"].Member("ebb-2")
+		want := cluster.Member{
+			Node: "ebb-2", Boot: 1, GRPC: "10.0.0.3:7070", HTTP: "10.0.0.3:7080",
+			Gossip: "10.0.0.3:7071", Version: "v1", Alive: true,
+		}
+		if diff := cmp.Diff(want, got); !ok || diff != "" {
+			t.Errorf("ebb-2 as ebb-3 sees it (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestGossipNoticesDeathAndGoodbye(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		names := five(v)
+		v.within(30*time.Second, "converge", v.allSee(names...))
+
+		v.kill("ebb-4", ip(4))
+		took := v.within(30*time.Second, "notice a death", v.allSee(names[:4]...))
+		t.Logf("a death was noticed after %v", took)
+
+		if err := v.nodes["ebb-3"].Close(); err != nil {
+			t.Error(err)
+		}
+		delete(v.nodes, "ebb-3")
+		took = v.within(30*time.Second, "notice a goodbye", v.allSee(names[:3]...))
+		t.Logf("a goodbye was noticed after %v", took)
+		if m, ok := v.nodes["ebb-0"].Member("ebb-4"); !ok || m.Alive {
+			t.Errorf("the dead node is %+v, %v: it should be known, and dead", m, ok)
+		}
+	})
+}
+
+// memberlist alone never heals a split this long.
+func TestGossipHealsATenMinuteSplit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		names := five(v)
+		v.within(30*time.Second, "converge", v.allSee(names...))
+		for a := range 2 {
+			for b := 2; b < 5; b++ {
+				v.net.Cut(ip(a), ip(b))
+			}
+		}
+		v.within(time.Minute, "split", func() bool {
+			return slices.Equal(alive(v.nodes["ebb-0"]), names[:2]) && slices.Equal(alive(v.nodes["ebb-4"]), names[2:])
+		})
+		time.Sleep(10 * time.Minute)
+		v.net.Heal()
+		took := v.within(30*time.Second, "heal", v.allSee(names...))
+		t.Logf("healed %v after the network did", took)
+		if dups := v.duplicates(); len(dups) > 0 {
+			t.Errorf("reported duplicates: %v", dups)
+		}
+	})
+}
+
+func TestGossipFollowsARestartedNodeToItsNewAddress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		names := five(v)
+		v.within(30*time.Second, "converge", v.allSee(names...))
+
+		v.kill("ebb-2", ip(2))
+		v.open("ebb-2 again", "ebb-2", 7, "10.0.0.77", ip(1)+gossipPort)
+		at := func(addr string) func() bool {
+			return func() bool {
+				for _, g := range v.nodes {
+					if m, ok := g.Member("ebb-2"); !ok || m.Gossip != addr || !m.Alive {
+						return false
+					}
+				}
+				return true
+			}
+		}
+		took := v.within(30*time.Second, "follow", at("10.0.0.77:7071"))
+		t.Logf("followed after %v", took)
+
+		// The clock of the next start is behind: until the last one is known not to answer, that one counts.
+		v.kill("ebb-2 again", "10.0.0.77")
+		v.open("ebb-2 thrice", "ebb-2", 6, "10.0.0.78", ip(1)+gossipPort)
+		v.within(30*time.Second, "follow an older boot", at("10.0.0.78:7071"))
+		time.Sleep(time.Minute)
+		if dups := v.duplicates(); len(dups) > 0 {
+			t.Errorf("reported duplicates: %v", dups)
+		}
+	})
+}
+
+func TestGossipTellsTwoNodesWithOneName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		names := five(v)
+		v.within(30*time.Second, "converge", v.allSee(names...))
+		v.open("impostor", "ebb-1", 9, "10.0.0.99", ip(0)+gossipPort)
+		v.within(30*time.Second, "everybody notices", func() bool { return len(v.duplicates()) == 6 })
+		d := v.duplicates()[0]
+		if d.Older.Gossip != "10.0.0.2:7071" || d.Newer.Gossip != "10.0.0.99:7071" {
+			t.Errorf("duplicate of %s and %s", d.Older.Gossip, d.Newer.Gossip)
+		}
+		if !errors.Is(d.Err(), proto.ErrDuplicateNode) {
+			t.Errorf("error %v", d.Err())
+		}
+		t.Log(d.Err())
+	})
+}
+
+func TestGossipTellsChanges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		var told [][]cluster.Member
+		g, err := cluster.OpenGossip(t.Context(), cluster.GossipConfig{
+			Node: "ebb-0", Boot: 1, Network: v.net.Host(ip(0)), Listen: ip(0) + gossipPort,
+			OnChange: func(m []cluster.Member) { told = append(told, m) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		v.nodes["ebb-0"] = g
+		v.open("ebb-1", "ebb-1", 1, ip(1), ip(0)+gossipPort)
+		v.within(15*time.Second, "meet", v.allSee("ebb-0", "ebb-1"))
+		synctest.Wait()
+		if last := told[len(told)-1]; len(told) != 2 || len(last) != 2 {
+			t.Errorf("told %d times, the last time of %d members", len(told), len(last))
+		}
+	})
+}
+
+func TestGossipRefusesWhatItCannotTell(t *testing.T) {
+	network := sim.NewNet(1)
+	for what, cfg := range map[string]cluster.GossipConfig{
+		"a name with a plus":      {Node: "ebb+0", Listen: "10.0.0.1:7071"},
+		"no name":                 {Listen: "10.0.0.1:7071"},
+		"a host name to announce": {Node: "ebb-0", Listen: "10.0.0.1:7071", Addr: "example:7071"},
+		"any address to announce": {Node: "ebb-0", Listen: "10.0.0.1:7071", Addr: "0.0.0.0:7071"},
+		"metadata over the limit": {Node: "ebb-0", Listen: "10.0.0.1:7071", Version: string(make([]byte, 200))},
+	} {
+		cfg.Network = network.Host(ip(0))
+		g, err := cluster.OpenGossip(t.Context(), cfg)
+		if !errors.Is(err, proto.ErrBadRequest) {
+			t.Errorf("%s: %v, %v", what, g, err)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/memberlist"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	packetLenMax   = 64 << 10
+	packetsWaiting = 256
+	portTries      = 10
+)
+
+// gossipTransport is memberlist's transport over a Network. memberlist's own
+// insist on real sockets, or deadlock in virtual time.
+type gossipTransport struct {
+	network Network
+	addr    netip.AddrPort // where others reach it
+	stream  net.Listener
+	packet  net.PacketConn
+	streams chan net.Conn
+	packets chan *memberlist.Packet
+	ctx     context.Context // ends with Shutdown
+	cancel  context.CancelFunc
+	loops   sync.WaitGroup
+}
+
+func openGossipTransport(ctx context.Context, network Network, listen, advertise string) (*gossipTransport, error) {
+	stream, packet, err := listenBoth(ctx, network, listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen for gossip at %s: %w", listen, err)
+	}
+	addr, err := reachable(stream.Addr().String(), advertise)
+	if err != nil {
+		return nil, errors.Join(err, stream.Close(), packet.Close())
+	}
+	t := &gossipTransport{
+		network: network, addr: addr, stream: stream, packet: packet,
+		streams: make(chan net.Conn), packets: make(chan *memberlist.Packet, packetsWaiting),
+	}
+	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.loops.Go(t.accept)
+	t.loops.Go(t.receive)
+	return t, nil
+}
+
+// listenBoth takes one port for streams and packets. When it may choose the
+// port, the one it got for streams can be taken for packets: it tries others.
+func listenBoth(ctx context.Context, network Network, listen string) (net.Listener, net.PacketConn, error) {
+	for try := 1; ; try++ {
+		stream, err := network.Listen(ctx, listen)
+		if err != nil {
+			return nil, nil, err
+		}
+		packet, err := network.ListenPacket(ctx, stream.Addr().String())
+		if err == nil {
+			return stream, packet, nil
+		}
+		stream.Close()
+		if _, port, _ := net.SplitHostPort(listen); port != "0" || try == portTries {
+			return nil, nil, err
+		}
+	}
+}
+
+// reachable returns the address to tell others: advertise if given, else the
+// one listened at, with the machine's own IP where that stands for any.
+func reachable(listening, advertise string) (netip.AddrPort, error) {
+	addr, err := netip.ParseAddrPort(listening)
+	if err != nil {
+		return addr, proto.ErrBadRequest.Errorf("gossip listens at %q: it must be ip:port", listening)
+	}
+	if advertise != "" {
+		told, err := netip.ParseAddrPort(advertise)
+		if err != nil || told.Addr().IsUnspecified() {
+			return addr, proto.ErrBadRequest.Errorf("gossip address %q: it must be ip:port", advertise)
+		}
+		if told.Port() == 0 {
+			told = netip.AddrPortFrom(told.Addr(), addr.Port())
+		}
+		return told, nil
+	}
+	ip := addr.Addr().Unmap()
+	if ip.IsUnspecified() {
+		ip = machineIP()
+	}
+	return netip.AddrPortFrom(ip, addr.Port()), nil
+}
+
+// machineIP returns an address of this machine: a private one if it has any,
+// else a public one, else loopback.
+func machineIP() netip.Addr {
+	best := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return best
+	}
+	for _, a := range addrs {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		ip := prefix.Addr().Unmap()
+		switch {
+		case ip.IsPrivate() && ip.Is4():
+			return ip
+		case ip.IsGlobalUnicast() && best.IsLoopback():
+			best = ip
+		}
+	}
+	return best
+}
+
+func (t *gossipTransport) accept() {
+	for {
+		conn, err := t.stream.Accept()
+		if err != nil {
+			if t.ctx.Err() != nil || !t.pause() {
+				return
+			}
+			continue
+		}
+		select {
+		case t.streams <- conn:
+		case <-t.ctx.Done():
+			conn.Close()
+			return
+		}
+	}
+}
+
+func (t *gossipTransport) receive() {
+	buf := make([]byte, packetLenMax)
+	for {
+		n, from, err := t.packet.ReadFrom(buf)
+		at := time.Now()
+		if err != nil {
+			if t.ctx.Err() != nil || !t.pause() {
+				return
+			}
+			continue
+		}
+		if n == 0 {
+			continue
+		}
+		select {
+		case t.packets <- &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: at}:
+		case <-t.ctx.Done():
+			return
+		}
+	}
+}
+
+// pause keeps a socket that goes on failing from spinning; false on Shutdown.
+func (t *gossipTransport) pause() bool {
+	timer := time.NewTimer(10 * time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-t.ctx.Done():
+		return false
+	}
+}
+
+// FinalAdvertiseAddr returns the address that others know this node by.
+func (t *gossipTransport) FinalAdvertiseAddr(string, int) (net.IP, int, error) {
+	return t.addr.Addr().AsSlice(), int(t.addr.Port()), nil
+}
+
+// WriteTo sends a packet.
+func (t *gossipTransport) WriteTo(b []byte, addr string) (time.Time, error) {
+	to, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("gossip to %s: %w", addr, err)
+	}
+	_, err = t.packet.WriteTo(b, net.UDPAddrFromAddrPort(to))
+	return time.Now(), err
+}
+
+// WriteToAddress sends a packet; the name is of no use here.
+func (t *gossipTransport) WriteToAddress(b []byte, addr memberlist.Address) (time.Time, error) {
+	return t.WriteTo(b, addr.Addr)
+}
+
+// PacketCh delivers what arrives.
+func (t *gossipTransport) PacketCh() <-chan *memberlist.Packet { return t.packets }
+
+// DialTimeout opens a stream.
+func (t *gossipTransport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(t.ctx, timeout)
+	defer cancel()
+	return t.network.Dial(ctx, addr)
+}
+
+// DialAddressTimeout opens a stream; the name is of no use here.
+func (t *gossipTransport) DialAddressTimeout(addr memberlist.Address, timeout time.Duration) (net.Conn, error) {
+	return t.DialTimeout(addr.Addr, timeout)
+}
+
+// StreamCh delivers streams that others open.
+func (t *gossipTransport) StreamCh() <-chan net.Conn { return t.streams }
+
+// Shutdown closes the sockets and waits until nothing reads them.
+func (t *gossipTransport) Shutdown() error {
+	t.cancel()
+	err := errors.Join(t.stream.Close(), t.packet.Close())
+	t.loops.Wait()
+	return err
+}

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Member is one node as gossip sees it: a hint, never a decision.
+type Member struct {
+	Node    string // its name
+	Boot    uint64 // which start of that node this is; grows
+	GRPC    string // host:port
+	HTTP    string // host:port
+	Gossip  string // ip:port
+	Version string // of the program
+	Alive   bool
+}
+
+// name is what memberlist knows the member by: every start of a node is another
+// one there, or a restarted node would be refused for its new address.
+func (m Member) name() string { return m.Node + "+" + strconv.FormatUint(m.Boot, 36) }
+
+func parseMemberName(name string) (node string, boot uint64, ok bool) {
+	node, suffix, found := strings.Cut(name, "+")
+	boot, err := strconv.ParseUint(suffix, 36, 64)
+	return node, boot, found && err == nil && checkNodeName(node) == nil
+}
+
+// Metadata travels with every liveness message, so it is small:
+//
+//	version 1 | len grpc | grpc | len http | http | len version | version
+//
+// with one byte a length. An address on the gossip's own host is ":port", and
+// http on grpc's host likewise.
+const (
+	metaVersion = 1
+	metaLenMax  = 128
+)
+
+func (m Member) appendMeta(b []byte) ([]byte, error) {
+	gossipHost, _, _ := net.SplitHostPort(m.Gossip)
+	grpc := shorten(m.GRPC, gossipHost)
+	http := shorten(m.HTTP, gossipHost)
+	if grpcHost, _, _ := net.SplitHostPort(grpc); grpcHost != "" {
+		http = shorten(http, grpcHost)
+	}
+	b = append(b, metaVersion)
+	for _, s := range []string{grpc, http, m.Version} {
+		if len(s) >= metaLenMax {
+			return nil, errMeta(len(s))
+		}
+		b = append(b, byte(len(s)))
+		b = append(b, s...)
+	}
+	if len(b) > metaLenMax {
+		return nil, errMeta(len(b))
+	}
+	return b, nil
+}
+
+func errMeta(n int) error {
+	return proto.ErrBadRequest.Errorf("addresses and version of the node take %d bytes of gossip metadata: the limit is %d", n, metaLenMax)
+}
+
+// parseMeta fills in what the metadata says; an unknown version leaves the
+// member without addresses.
+func (m *Member) parseMeta(b []byte) {
+	if len(b) == 0 || b[0] != metaVersion {
+		return
+	}
+	var fields [3]string
+	b = b[1:]
+	for i := range fields {
+		if len(b) == 0 || len(b) < 1+int(b[0]) {
+			return
+		}
+		fields[i], b = string(b[1:1+int(b[0])]), b[1+int(b[0]):]
+	}
+	gossipHost, _, _ := net.SplitHostPort(m.Gossip)
+	m.GRPC = lengthen(fields[0], gossipHost)
+	grpcHost, _, _ := net.SplitHostPort(m.GRPC)
+	m.HTTP = lengthen(fields[1], cmp.Or(grpcHost, gossipHost))
+	m.Version = fields[2]
+}
+
+// shorten drops the host of an address where it is host, or stands for any.
+func shorten(addr, host string) string {
+	h, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip, err := netip.ParseAddr(h); h == host || err == nil && ip.IsUnspecified() {
+		return ":" + port
+	}
+	return addr
+}
+
+func lengthen(addr, host string) string {
+	if strings.HasPrefix(addr, ":") {
+		return net.JoinHostPort(host, addr[1:])
+	}
+	return addr
+}
+
+// roster is what is known of all starts of all nodes. It is pure.
+type roster struct {
+	boots map[string]map[uint64]*boot // node -> boot -> record
+}
+
+type boot struct {
+	member Member
+	silent bool // did not answer when its node's starts were compared
+}
+
+func newRoster() *roster { return &roster{boots: make(map[string]map[uint64]*boot)} }
+
+// put records a member as it now is, and forgets starts that no longer matter:
+// of a node's dead ones only the best is kept, as the place to look for it.
+func (r *roster) put(m Member) {
+	of := r.boots[m.Node]
+	if of == nil {
+		of = make(map[uint64]*boot)
+		r.boots[m.Node] = of
+	}
+	of[m.Boot] = &boot{member: m}
+	best := r.best(m.Node)
+	for id, b := range of {
+		if !b.member.Alive && b != best {
+			delete(of, id)
+		}
+	}
+}
+
+// best returns the start that speaks for a node: living before dead, answering
+// before silent, then the newest. Nil if the node is unknown.
+func (r *roster) best(node string) *boot {
+	var best *boot
+	for _, b := range r.boots[node] {
+		if best == nil || b.better(best) {
+			best = b
+		}
+	}
+	return best
+}
+
+func (b *boot) better(other *boot) bool {
+	switch {
+	case b.member.Alive != other.member.Alive:
+		return b.member.Alive
+	case b.silent != other.silent:
+		return other.silent
+	}
+	return b.member.Boot > other.member.Boot
+}
+
+// members returns the best start of every node, by name.
+func (r *roster) members() []Member {
+	members := make([]Member, 0, len(r.boots))
+	for node := range r.boots {
+		members = append(members, r.best(node).member)
+	}
+	sortMembers(members)
+	return members
+}
+
+// rivals returns, for every node that seems to live more than once, its living
+// starts, oldest first.
+func (r *roster) rivals() [][]Member {
+	var all [][]Member
+	for _, of := range r.boots {
+		var alive []Member
+		for _, b := range of {
+			if b.member.Alive {
+				alive = append(alive, b.member)
+			}
+		}
+		if len(alive) > 1 {
+			sortMembers(alive)
+			all = append(all, alive)
+		}
+	}
+	return all
+}
+
+// heard notes whether a start answered.
+func (r *roster) heard(m Member, answered bool) {
+	if b := r.boots[m.Node][m.Boot]; b != nil {
+		b.silent = !answered
+	}
+}
+
+// addresses returns where living members are, and where the dead were last seen.
+func (r *roster) addresses() (alive map[string]bool, dead []string) {
+	alive = make(map[string]bool)
+	for _, m := range r.members() {
+		if m.Alive {
+			alive[m.Gossip] = true
+		} else {
+			dead = append(dead, m.Gossip)
+		}
+	}
+	return alive, dead
+}
