@@ -1,0 +1,281 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Ask asks a batch of questions as they travel; the typed methods are built on
+// it. Answers come in the order of the questions, one for each: the Error of an
+// answer is that of its question alone. Ask itself returns an error, besides the
+// answers, if some question got no answer from any node before ctx ended.
+//
+// Questions are split by the node that leads their shard and asked concurrently;
+// one that fails for a passing reason is asked again elsewhere.
+func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...AskOption) ([]*ebbv1.Answer, error) {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	a := askingOf(opts)
+	round := &round{client: c, asking: a, start: c.now(), answers: make([]*ebbv1.Answer, len(questions))}
+	open := make([]*inquiry, 0, len(questions))
+	for i, q := range questions {
+		if err := proto.CheckQuestion(q); err != nil {
+			round.answers[i] = &ebbv1.Answer{Error: err.Wire()}
+			continue
+		}
+		open = append(open, &inquiry{index: i, question: a.fill(q), shard: c.home(q)})
+	}
+	err := round.run(ctx, open)
+	return round.answers, err
+}
+
+// fill puts the asking's time and confidence into a question that has none.
+func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
+	d := q.GetDistribution()
+	if d == nil || (a.asOf.IsZero() && a.confidence == 0) {
+		return q
+	}
+	q = protobuf.CloneOf(q)
+	d = q.GetDistribution()
+	if d.GetAsOfUs() == 0 {
+		d.AsOfUs = microOf(a.asOf)
+	}
+	if d.GetConfidence() == 0 {
+		d.Confidence = a.confidence
+	}
+	return q
+}
+
+// home returns the shard whose leader should be asked: that of the first key;
+// 0 if any node will do.
+func (c *Client) home(q *ebbv1.Question) uint32 {
+	keys := q.GetDistribution().GetKeys()
+	if len(keys) == 0 {
+		return 0
+	}
+	return proto.ShardOf(namespaceOr(q.GetNamespace()), keys[0], c.chart.shards())
+}
+
+func namespaceOr(ns string) string {
+	if ns == "" {
+		return proto.DefaultNamespace
+	}
+	return ns
+}
+
+// inquiry is a question on its way.
+type inquiry struct {
+	index    int
+	question *ebbv1.Question
+	shard    uint32
+	node     string // asked last
+	err      error  // of the last try
+}
+
+// round is one batch of questions until all are answered or given up.
+type round struct {
+	client *Client
+	asking asking
+	start  time.Time
+
+	mu      sync.Mutex // guards the answers while nodes are being asked
+	answers []*ebbv1.Answer
+}
+
+func (r *round) run(ctx context.Context, open []*inquiry) error {
+	tries := 0
+	for ; len(open) > 0; tries++ {
+		open = r.askNodes(ctx, open, tries)
+		if len(open) == 0 {
+			break
+		}
+		if ctx.Err() != nil || r.client.ctx.Err() != nil {
+			return r.giveUp(ctx, open, tries+1)
+		}
+		r.client.renewIfOld(tableAgeMin)
+		if tries == 0 && allRedirected(open) {
+			continue // a leader was named: no reason to wait
+		}
+		if err := r.client.sleep(ctx, r.client.backoff(tries, open[0].err)); err != nil {
+			return r.giveUp(ctx, open, tries+1)
+		}
+	}
+	return nil
+}
+
+func allRedirected(open []*inquiry) bool {
+	for _, q := range open {
+		if pe := coded(q.err); pe.Code != ebbv1.Code_CODE_NOT_LEADER || pe.Leader == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// askNodes asks every open question once and returns those that stay open.
+func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inquiry {
+	groups := map[*peer][]*inquiry{}
+	for _, q := range open {
+		node, p := r.client.peerFor(q.shard, tries)
+		q.node = node
+		groups[p] = append(groups[p], q)
+	}
+	if len(groups) == 1 {
+		for p, group := range groups {
+			r.askPeer(ctx, p, group)
+		}
+		return r.stillOpen(open)
+	}
+	var asking sync.WaitGroup
+	for p, group := range groups {
+		asking.Go(func() { r.askPeer(ctx, p, group) })
+	}
+	asking.Wait()
+	return r.stillOpen(open)
+}
+
+func (r *round) stillOpen(open []*inquiry) []*inquiry {
+	rest := open[:0]
+	for _, q := range open {
+		if r.answers[q.index] == nil {
+			rest = append(rest, q)
+		}
+	}
+	return rest
+}
+
+// askPeer asks one node a group of questions, in requests that fit its limit.
+func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
+	for len(group) > 0 {
+		n := min(len(group), proto.QuestionsMax)
+		r.request(ctx, p, group[:n])
+		group = group[n:]
+	}
+}
+
+func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
+	req := &ebbv1.AskRequest{
+		Consistency: r.asking.consistency, MaxStalenessUs: r.asking.staleness.Microseconds(),
+		AllowPartial: r.asking.partial, Questions: make([]*ebbv1.Question, len(group)),
+	}
+	for i, q := range group {
+		req.Questions[i] = q.question
+	}
+	var resp *ebbv1.AskResponse
+	_, err := r.client.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(conn).Ask(ctx, req)
+		return err
+	})
+	r.client.meter.asked(len(group), err)
+	if err == nil && len(resp.GetAnswers()) != len(group) {
+		err = proto.ErrInternal.Errorf("%d answers to %d questions", len(resp.GetAnswers()), len(group))
+	}
+	for i, q := range group {
+		if err != nil {
+			r.failed(q, err)
+			continue
+		}
+		r.answered(q, resp.GetAnswers()[i])
+	}
+}
+
+func (r *round) answered(q *inquiry, a *ebbv1.Answer) {
+	if e := proto.FromWire(a.GetError()); e != nil && worthAnotherTry(e.Code) {
+		r.failed(q, e)
+		return
+	}
+	r.settle(q, a)
+}
+
+// failed keeps a question open if another try may help, and otherwise makes the
+// error its answer.
+func (r *round) failed(q *inquiry, err error) {
+	pe := coded(err)
+	q.err = err
+	switch {
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded), errors.Is(err, ErrClosed):
+	case pe.Code == ebbv1.Code_CODE_NOT_LEADER:
+		r.client.chart.learn(q.shard, q.node, pe.Leader)
+	case pe.Code == ebbv1.Code_CODE_UNREACHABLE:
+		r.client.chart.lost(q.shard, q.node)
+	case worthAnotherTry(pe.Code):
+	default:
+		r.settle(q, &ebbv1.Answer{Error: pe.Wire()})
+	}
+}
+
+func (r *round) settle(q *inquiry, a *ebbv1.Answer) {
+	r.mu.Lock()
+	r.answers[q.index] = a
+	r.mu.Unlock()
+}
+
+// giveUp makes the last error of each open question its answer.
+func (r *round) giveUp(ctx context.Context, open []*inquiry, tries int) error {
+	for _, q := range open {
+		if q.err == nil {
+			q.err = context.Cause(ctx)
+		}
+		r.answers[q.index] = &ebbv1.Answer{Error: wireOf(q.err)}
+	}
+	q := open[0]
+	err := q.err
+	if ended := endOf(ctx, r.client); ended != nil && !errors.Is(err, ended) {
+		err = &outlived{err: err, end: ended}
+	}
+	return r.client.fail(attempt{
+		op: "ask", key: keyOf(q.question), shard: q.shard, node: q.node, tries: tries, start: r.start,
+	}, err)
+}
+
+// wireOf is the coded error of err with all that err says.
+func wireOf(err error) *ebbv1.Error {
+	w := coded(err).Wire()
+	w.Message = causeText(err)
+	return w
+}
+
+// outlived is the last error of an operation that its context has ended.
+type outlived struct{ err, end error }
+
+func (o *outlived) Error() string   { return o.err.Error() }
+func (o *outlived) Unwrap() []error { return []error{o.err, o.end} }
+
+func endOf(ctx context.Context, c *Client) error {
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return context.Cause(ctx)
+}
+
+func keyOf(q *ebbv1.Question) string {
+	if keys := q.GetDistribution().GetKeys(); len(keys) == 1 {
+		return string(keys[0])
+	}
+	return ""
+}
+
+func (c *Client) askOne(ctx context.Context, op, key string, q *ebbv1.Question, opts []AskOption) (*ebbv1.Answer, error) {
+	start := c.now()
+	answers, err := c.Ask(ctx, []*ebbv1.Question{q}, opts...)
+	if err != nil {
+		var e *Error
+		if errors.As(err, &e) {
+			e.Op = op
+		}
+		return nil, err
+	}
+	if e := proto.FromWire(answers[0].GetError()); e != nil {
+		return nil, c.fail(attempt{op: op, key: key, shard: e.Shard, start: start}, e)
+	}
+	return answers[0], nil
+}

@@ -1,0 +1,262 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Client talks to one cluster. It is safe for use by many goroutines, and holds
+// none of its own while idle (gRPC's connections have theirs). Close it.
+type Client struct {
+	cfg   config
+	chart chart
+	seeds []string // the addresses that Dial was given
+
+	ctx    context.Context // ends with Close
+	cancel context.CancelCauseFunc
+	work   sync.WaitGroup // every goroutine of the client
+
+	mu        sync.Mutex // guards all below
+	closing   bool
+	closed    bool                      // no goroutine is started any more
+	peers     map[string]*peer          // by address
+	refresh   *refresh                  // the one under way, if any
+	producers map[*producer]func(error) // gives up what it holds
+	direct    map[string]*producer      // of Increment, by namespace
+
+	meter meter
+}
+
+// Dial returns a client as soon as one node of addrs has answered, or an error
+// that lists every address and its cause. It never outlives ctx; if that has no
+// deadline, it takes 2 s at most. An address without a port gets 7070; without
+// any address it is 127.0.0.1:7070.
+func Dial(ctx context.Context, addrs ...string) (*Client, error) {
+	return DialOptions(ctx, addrs)
+}
+
+// DialOptions is Dial with options.
+func DialOptions(ctx context.Context, addrs []string, opts ...Option) (*Client, error) {
+	c := newClient(addrs, configOf(opts))
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.dialTimeout)
+	defer cancel()
+	if err := c.firstTable(ctx); err != nil {
+		_ = c.Close() // nothing was begun, so nothing is lost
+		return nil, err
+	}
+	if err := c.meter.register(c.cfg.registerer); err != nil {
+		_ = c.Close()
+		return nil, fmt.Errorf("register metrics: %w", err)
+	}
+	return c, nil
+}
+
+func newClient(addrs []string, cfg config) *Client {
+	c := &Client{
+		cfg: cfg, peers: map[string]*peer{},
+		producers: map[*producer]func(error){}, direct: map[string]*producer{},
+	}
+	if len(addrs) == 0 {
+		addrs = []string{"127.0.0.1"}
+	}
+	for _, a := range addrs {
+		if a = withPort(a); !slices.Contains(c.seeds, a) {
+			c.seeds = append(c.seeds, a)
+		}
+	}
+	c.ctx, c.cancel = context.WithCancelCause(context.Background())
+	return c
+}
+
+func withPort(addr string) string {
+	addr = strings.TrimSpace(addr)
+	if _, _, err := net.SplitHostPort(addr); err == nil {
+		return addr
+	}
+	return net.JoinHostPort(strings.Trim(addr, "[]"), PortDefault)
+}
+
+func withDefaultTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, d)
+}
+
+// firstTable asks all seeds at once; the first answer wins.
+func (c *Client) firstTable(ctx context.Context) error {
+	start := c.now()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	causes := make([]error, len(c.seeds))
+	answers := make(chan *ebbv1.Table, len(c.seeds))
+	var asking sync.WaitGroup
+	for i, addr := range c.seeds {
+		asking.Go(func() {
+			t, err := c.insist(ctx, c.peerAt(addr))
+			if err == nil {
+				answers <- t
+				cancel()
+			}
+			causes[i] = err
+		})
+	}
+	asking.Wait()
+	select {
+	case t := <-answers:
+		c.chart.adopt(t, c.now())
+		return nil
+	default:
+	}
+	return c.unreachableAll(start, causes)
+}
+
+// insist asks a node for its table until it answers; only a node that says that
+// it is not ready yet is asked again.
+func (c *Client) insist(ctx context.Context, p *peer) (*ebbv1.Table, error) {
+	for tries := 0; ; tries++ {
+		t, err := c.tableFrom(ctx, p)
+		if err == nil || judge(coded(err).Code) != later {
+			return t, err
+		}
+		if c.sleep(ctx, c.backoff(tries, err)) != nil {
+			return nil, err
+		}
+	}
+}
+
+func (c *Client) tableFrom(ctx context.Context, p *peer) (*ebbv1.Table, error) {
+	var resp *ebbv1.TableResponse
+	_, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(conn).Table(ctx, &ebbv1.TableRequest{})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if resp.GetTable().GetShards() == 0 {
+		return nil, proto.ErrStarting.Errorf("%s has no placement table yet", p.addr)
+	}
+	return resp.GetTable(), nil
+}
+
+func (c *Client) unreachableAll(start time.Time, causes []error) error {
+	e := &Error{Op: "dial", Code: coded(causes[0]).Code, Attempt: 1, Elapsed: c.now().Sub(start)}
+	if len(causes) == 1 {
+		e.Node, e.Err = c.seeds[0], causes[0]
+	} else {
+		for i, err := range causes {
+			causes[i] = fmt.Errorf("%s: %w", c.seeds[i], err)
+		}
+		e.Err = fmt.Errorf("none of %d addresses answers:\n%w", len(causes), errors.Join(causes...))
+	}
+	e.Hint = "is the cluster running? `ebb serve` starts a node, `ebb doctor` looks at addresses"
+	return e
+}
+
+// Close waits for all that the client is doing to end, and closes its
+// connections. Close Writers and Sources first: what they still hold then is
+// lost, and counted in their Stats. It returns ErrClosed if called again.
+func (c *Client) Close() error {
+	c.mu.Lock()
+	again := c.closing
+	c.closing = true
+	direct := slices.Collect(maps.Values(c.direct))
+	c.mu.Unlock()
+	if again {
+		return ErrClosed
+	}
+	c.farewell(direct)
+	c.mu.Lock()
+	c.closed = true
+	abandon := slices.Collect(maps.Values(c.producers))
+	c.mu.Unlock()
+	c.cancel(ErrClosed)
+	for _, f := range abandon {
+		f(ErrClosed)
+	}
+	c.work.Wait()
+	for _, p := range c.peers {
+		p.close()
+	}
+	c.meter.unregister(c.cfg.registerer)
+	return nil
+}
+
+// farewell closes the sessions of Increment.
+func (c *Client) farewell(direct []*producer) {
+	ctx, cancel := context.WithTimeout(c.ctx, farewellMax)
+	defer cancel()
+	for _, p := range direct {
+		p.retire(ctx)
+	}
+}
+
+// spawn runs f in a goroutine that Close waits for. It reports false, and runs
+// nothing, if the client is closed.
+func (c *Client) spawn(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+func (c *Client) now() time.Time { return c.cfg.now() }
+
+func (c *Client) log() *slog.Logger { return c.cfg.logger }
+
+// peerAt returns the peer of an address.
+func (c *Client) peerAt(addr string) *peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.peers[addr]
+	if p == nil {
+		p = c.newPeer(addr)
+		c.peers[addr] = p
+	}
+	return p
+}
+
+// sleep waits for d, or until ctx or the client ends.
+func (c *Client) sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// backoff is the wait after a try (from 0) that failed with err.
+func (c *Client) backoff(tries int, err error) time.Duration {
+	d := c.cfg.backoff.Min << min(tries, 20)
+	if d <= 0 || d > c.cfg.backoff.Max {
+		d = c.cfg.backoff.Max
+	}
+	if after := time.Duration(coded(err).RetryAfterUS) * time.Microsecond; after > d {
+		d = min(after, 10*time.Second)
+	}
+	return d/2 + rand.N(d/2+1)
+}

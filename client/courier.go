@@ -1,0 +1,296 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+const (
+	// sendersMax is how many ApplyRequests travel to one node at a time; what
+	// comes meanwhile shares the next ones.
+	sendersMax = 8
+	// Limits of one ApplyRequest. A single command is within them.
+	requestOpsMax   = proto.BatchOpsMax
+	requestBytesMax = proto.BatchBytesMax - 64<<10
+)
+
+// postbox is what waits for one node.
+type postbox struct {
+	peer *peer
+
+	mu      sync.Mutex // guards all below
+	queue   []*parcel
+	senders int
+}
+
+// dispatch sends parcels to the nodes that lead their shards. It never blocks.
+func (c *Client) dispatch(parcels []*parcel) {
+	if len(parcels) == 1 {
+		p := parcels[0]
+		node, peer := c.peerFor(p.shard, p.tries)
+		p.node = node
+		c.post(peer, parcels)
+		return
+	}
+	groups := map[*peer][]*parcel{}
+	for _, p := range parcels {
+		node, peer := c.peerFor(p.shard, p.tries)
+		p.node = node
+		groups[peer] = append(groups[peer], p)
+	}
+	for peer, group := range groups {
+		c.post(peer, group)
+	}
+}
+
+func (c *Client) post(peer *peer, parcels []*parcel) {
+	box := &peer.post
+	box.mu.Lock()
+	box.queue = append(box.queue, parcels...)
+	start := box.senders < sendersMax
+	if start {
+		box.senders++
+	}
+	box.mu.Unlock()
+	if start && !c.spawn(func() { c.empty(box) }) {
+		c.empty(box) // closed: each parcel is told so
+	}
+}
+
+// empty delivers what is in the box until nothing is.
+func (c *Client) empty(box *postbox) {
+	for {
+		parcels := box.take()
+		if parcels == nil {
+			return
+		}
+		c.deliver(box.peer, parcels)
+	}
+}
+
+// take removes what fits into one request; nil ends the sender.
+func (b *postbox) take() []*parcel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.queue) == 0 {
+		b.queue = nil
+		b.senders--
+		return nil
+	}
+	n, ops, size := 0, 0, 0
+	for n < len(b.queue) {
+		p := b.queue[n]
+		ops += p.entries
+		size += len(p.command())
+		if n > 0 && (p.solo || b.queue[0].solo || ops > requestOpsMax || size > requestBytesMax) {
+			break
+		}
+		n++
+	}
+	parcels := b.queue[:n:n]
+	b.queue = b.queue[n:]
+	return parcels
+}
+
+// deliver makes one request and sees to each parcel's fate.
+func (c *Client) deliver(peer *peer, parcels []*parcel) {
+	parcels = c.dropDead(parcels)
+	if len(parcels) == 0 {
+		return
+	}
+	req := &ebbv1.ApplyRequest{Commands: make([]*ebbv1.ShardCommand, len(parcels))}
+	commands := make([]ebbv1.ShardCommand, len(parcels))
+	for i, p := range parcels {
+		p.tries++
+		p.exposed.Store(true)
+		commands[i].Shard, commands[i].Command = p.shard, p.command()
+		req.Commands[i] = &commands[i]
+	}
+	ctx, cancel := c.until(parcels)
+	defer cancel()
+	var resp *ebbv1.ApplyResponse
+	start := time.Now()
+	sent, err := c.try(ctx, peer, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		resp, err = ebbv1grpc.NewShardsClient(conn).Apply(ctx, req)
+		return err
+	})
+	c.meter.applied(len(parcels), time.Since(start), err)
+	if err == nil && len(resp.GetResults()) != len(parcels) {
+		err = proto.ErrInternal.Errorf("%d results for %d commands", len(resp.GetResults()), len(parcels))
+	}
+	if err != nil {
+		c.undelivered(parcels, sent, err)
+		return
+	}
+	c.sort(parcels, resp.GetResults())
+}
+
+// dropDead tells those parcels that nobody waits for any more, and returns the rest.
+func (c *Client) dropDead(parcels []*parcel) []*parcel {
+	now := c.now()
+	rest := parcels[:0]
+	for _, p := range parcels {
+		end := p.over(now)
+		if c.ctx.Err() != nil {
+			end = ErrClosed
+		}
+		if end == nil {
+			rest = append(rest, p)
+			continue
+		}
+		c.giveUp(p, end)
+	}
+	return rest
+}
+
+// until bounds a request by the last deadline of its parcels.
+func (c *Client) until(parcels []*parcel) (context.Context, context.CancelFunc) {
+	var last time.Time
+	for _, p := range parcels {
+		if p.deadline.IsZero() {
+			return context.WithCancel(c.ctx)
+		}
+		if p.deadline.After(last) {
+			last = p.deadline
+		}
+	}
+	return context.WithTimeout(c.ctx, last.Sub(c.now()))
+}
+
+// undelivered handles an error of the whole request.
+func (c *Client) undelivered(parcels []*parcel, sent bool, err error) {
+	code := coded(err).Code
+	v := judge(code)
+	if v == final && len(parcels) > 1 {
+		for _, p := range parcels {
+			p.solo = true
+		}
+		c.dispatch(parcels)
+		return
+	}
+	var again []*parcel
+	for _, p := range parcels {
+		if c.consider(p, v, err, sent) {
+			again = append(again, p)
+		}
+	}
+	c.retry(again, err)
+}
+
+// sort hands each parcel its result, and sends those again that were refused
+// for a passing reason.
+func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
+	var hurry, again []*parcel
+	var last error
+	for i, p := range parcels {
+		e := proto.FromWire(results[i].GetError())
+		if e == nil {
+			p.settle(results[i], nil)
+			continue
+		}
+		v := judge(e.Code)
+		if !c.consider(p, v, e, true) {
+			continue
+		}
+		if v == redirect && p.hurried {
+			hurry = append(hurry, p)
+			continue
+		}
+		again, last = append(again, p), e
+	}
+	if len(hurry) > 0 {
+		c.meter.redirects.Add(int64(len(hurry)))
+		c.dispatch(hurry)
+	}
+	c.retry(again, last)
+}
+
+// consider notes what a failed try means, and reports whether to try again.
+func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
+	hurried := p.hurried
+	p.hurried = false
+	p.exposed.Store(p.tainted)
+	switch v {
+	case final:
+		p.settle(nil, c.lastWord(p, err))
+		return false
+	case expired:
+		if p.lane == nil || p.session == 0 {
+			p.settle(nil, c.lastWord(p, err))
+		} else {
+			p.lane.expire(p, c.lastWord(p, err))
+		}
+		return false
+	case redirect:
+		// Only a first redirection is followed at once: while there is no
+		// leader, nodes point at each other.
+		known := c.chart.learn(p.shard, p.node, coded(err).Leader)
+		p.hurried = known && !hurried
+	case ambiguous:
+		p.tainted = p.tainted || sent
+		p.exposed.Store(p.tainted)
+		c.chart.lost(p.shard, p.node)
+	}
+	if end := p.over(c.now()); end != nil || c.ctx.Err() != nil {
+		if end == nil {
+			end = ErrClosed
+		}
+		c.giveUp(p, &outlived{err: err, end: end})
+		return false
+	}
+	return true
+}
+
+// retry sends parcels again after a pause.
+func (c *Client) retry(parcels []*parcel, err error) {
+	if len(parcels) == 0 {
+		return
+	}
+	c.meter.retries.Add(int64(len(parcels)))
+	c.renewIfOld(tableAgeMin)
+	pause := c.backoff(parcels[0].tries-1, err)
+	c.log().Debug("commands wait for another try", "commands", len(parcels), "pause", pause, "err", err)
+	resend := func() {
+		_ = c.sleep(c.ctx, pause) // if it ends early, the client is closing and dispatch says so
+		c.dispatch(parcels)
+	}
+	if !c.spawn(resend) {
+		c.dropDead(parcels)
+	}
+}
+
+// giveUp settles a parcel that will not be tried again.
+func (c *Client) giveUp(p *parcel, err error) {
+	p.settle(nil, c.lastWord(p, err))
+}
+
+// lastWord is the error of a parcel that is given up.
+func (c *Client) lastWord(p *parcel, err error) error {
+	if p.tainted {
+		err = &unknown{err}
+	}
+	return c.fail(attempt{op: "apply", shard: p.shard, node: p.node, tries: p.tries, start: p.made}, err)
+}
+
+// settle ends a parcel's journey.
+func (p *parcel) settle(result *ebbv1.CommandResult, err error) {
+	if p.lane == nil {
+		p.delivery.delivered(p, result, err)
+		return
+	}
+	if p.lane.recall(p) {
+		p.delivery.delivered(p, result, err)
+	}
+	p.lane.producer.pump(p.lane)
+}
+
+// isUnknown reports whether err leaves open if the write was applied.
+func isUnknown(err error) bool { return errors.Is(err, ErrUnknownOutcome) }

@@ -1,0 +1,40 @@
+// Package client is the Go SDK of ebb; users import it under the name ebb.
+//
+//	import ebb "github.com/ebbdb/ebb/client"
+//
+//	c, err := ebb.Dial(ctx, "10.0.0.1:7070", "10.0.0.2:7070")
+//	w := c.Writer(ebb.WriterOptions{})
+//	w.Add(ctx, "clicks/abc", "US", 1)
+//	top, err := c.Top(ctx, "default", "clicks/abc", 10)
+//
+// What it promises:
+//
+//   - Dial returns as soon as one node has answered, or an error that lists
+//     every address and its cause.
+//   - A write travels as (session, sequence), so that a retry counts once. When
+//     the client gives up on a write that may have landed, the error is
+//     ErrUnknownOutcome; any other error of a write means that it was not
+//     applied.
+//   - Commands go straight to the leaders of their shards and follow them as
+//     they move.
+//   - A call ends with its context; a context without a deadline gets the
+//     client's own (WithTimeout), and the deadline travels to the node.
+//   - Answers are values with their error bars and their coverage.
+//
+// The way of a write:
+//
+//	Add ─> pen (one a shard: bytes in wire format, equal increments summed)
+//	         │ full, lingered or flushed
+//	         v
+//	       lane (one a shard: session, sequence, window of outstanding commands)
+//	         │ identity stamped in front of the bytes
+//	         v
+//	       courier ─> one ApplyRequest a node, many shards ─> leader
+//	         ^                                                 │
+//	         └── not leader, overloaded, lost: same identity ──┘
+//
+// Retry class per method: Increment, Writer and Source retry under their
+// identity; questions, Table, Status and Namespaces change nothing and retry
+// anywhere; SetNamespace sets the same values again and retries; CreateNamespace
+// retries only what surely did not land.
+package client

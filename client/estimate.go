@@ -1,0 +1,124 @@
+package client
+
+import (
+	"time"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Estimate is a value with its error bars: with the given confidence the truth
+// lies from Low to High. An exact value has Low = High = Value and confidence 1.
+type Estimate struct {
+	Value      float64
+	Low, High  float64
+	Confidence float64   // 0.5 to 1
+	AsOf       time.Time // the value decays, so it holds for this time
+}
+
+func exact(v float64, asOf time.Time) Estimate {
+	return Estimate{Value: v, Low: v, High: v, Confidence: 1, AsOf: asOf}
+}
+
+// Coverage says which shards an answer includes.
+type Coverage struct {
+	ShardsTotal    int // shards that hold a part of the answer
+	ShardsAnswered int
+	ShardsFailed   []uint32
+	ShardsStale    []uint32 // their part may lag behind the log
+	AsOfMin        time.Time
+	AsOfMax        time.Time
+}
+
+// Complete reports whether every shard that holds a part has answered.
+func (c Coverage) Complete() bool { return c.ShardsAnswered == c.ShardsTotal }
+
+func coverageOf(w *ebbv1.Coverage) Coverage {
+	return Coverage{
+		ShardsTotal: int(w.GetShardsTotal()), ShardsAnswered: int(w.GetShardsAnswered()),
+		ShardsFailed: w.GetShardsFailed(), ShardsStale: w.GetShardsStale(),
+		AsOfMin: timeOf(w.GetAsOfMinUs()), AsOfMax: timeOf(w.GetAsOfMaxUs()),
+	}
+}
+
+// Reading is one number about a key, or about a namespace.
+type Reading struct {
+	Estimate
+	Coverage Coverage
+	Found    bool // false: there is no such key, or all of it has faded
+}
+
+// Bin is one category of a distribution.
+type Bin struct {
+	Name  string
+	Count float64  // decayed
+	P     Estimate // probability
+}
+
+// Distribution is a decaying categorical distribution at one time.
+type Distribution struct {
+	Keys       []string // those that were merged
+	Found      bool     // false: no such key, or all of it has faded
+	Bins       []Bin    // most probable first, or as they were asked for
+	BinsTotal  int      // visible bins, of which Bins may be a selection
+	Z          float64  // everything ever added, decayed
+	Z2         float64  // sum of squared weights, decayed at twice the rate
+	Other      float64  // Z less the visible bins
+	EffectiveN float64  // Z^2 / Z2
+	Entropy    float64  // of the visible bins, in bits
+	AsOf       time.Time
+	LastEvent  time.Time
+	Confidence float64 // of the intervals
+	Decay      Decay
+	HalfLife   time.Duration
+	Floor      Floor
+	Coverage   Coverage
+}
+
+// Bin returns the bin of that name, and whether it is in Bins.
+func (d Distribution) Bin(name string) (Bin, bool) {
+	for _, b := range d.Bins {
+		if b.Name == name {
+			return b, true
+		}
+	}
+	return Bin{}, false
+}
+
+func distributionOf(a *ebbv1.Answer) Distribution {
+	w := a.GetDistribution()
+	d := Distribution{
+		Found: w.GetFound(), BinsTotal: int(w.GetBinsTotal()),
+		Z: w.GetZ(), Z2: w.GetZ2(), Other: w.GetOther(),
+		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(),
+		AsOf: timeOf(w.GetAsOfUs()), LastEvent: timeOf(w.GetLastEventUs()), Confidence: w.GetConfidence(),
+		Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Floor: w.GetFloor(),
+		Coverage: coverageOf(a.GetCoverage()),
+	}
+	for _, k := range w.GetKeys() {
+		d.Keys = append(d.Keys, string(k))
+	}
+	if n := len(w.GetBins()); n > 0 {
+		d.Bins = make([]Bin, n)
+	}
+	for i, b := range w.GetBins() {
+		d.Bins[i] = Bin{
+			Name: string(b.GetBin()), Count: b.GetCount(),
+			P: Estimate{Value: b.GetP(), Low: b.GetPLow(), High: b.GetPHigh(), Confidence: d.Confidence, AsOf: d.AsOf},
+		}
+	}
+	return d
+}
+
+func timeOf(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us)
+}
+
+func microOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}

@@ -1,0 +1,196 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Increment adds an amount to a bin of a distribution.
+type Increment struct {
+	Key, Bin string
+	Amount   float64   // added as it is: 0 adds nothing
+	Time     time.Time // when it happened; the shard's own time when zero
+}
+
+// One is an Increment by 1 at the shard's own time.
+func One(key, bin string) Increment { return Increment{Key: key, Bin: bin, Amount: 1} }
+
+func (in *Increment) item() item {
+	return item{key: in.Key, bin: in.Bin, amount: in.Amount, time: microOf(in.Time)}
+}
+
+// Increment applies increments to keys of a namespace and returns when all are
+// acknowledged. Each counts once, however often it had to be sent.
+//
+// When it returns an error, it is an *Error for a single increment, and for
+// several an *Undelivered: those that it does not count have been applied.
+func (c *Client) Increment(ctx context.Context, ns string, increments ...Increment) error {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	e := &errand{client: c, start: c.now(), done: make(chan struct{}), single: len(increments) == 1}
+	if len(increments) == 0 {
+		return nil
+	}
+	e.key = increments[0].Key
+	p, err := c.directProducer(namespaceOr(ns))
+	if err == nil {
+		err = e.pack(ctx, p, increments)
+	}
+	if err != nil {
+		return e.fail(err)
+	}
+	e.send(p)
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		e.recall(context.Cause(ctx))
+	}
+	return e.outcome()
+}
+
+// directProducer returns the producer of Increment in a namespace.
+func (c *Client) directProducer(ns string) (*producer, error) {
+	if err := proto.CheckNamespaceName(ns); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	p := c.direct[ns]
+	c.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	fresh := c.newProducer(ns, WindowDefault)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p = c.direct[ns]; p == nil {
+		p = fresh
+		c.direct[ns] = p
+	}
+	return p, nil
+}
+
+// errand is one call of Increment: some parcels, and what became of them.
+type errand struct {
+	client  *Client
+	start   time.Time
+	key     string // of the first increment
+	single  bool
+	parcels []*parcel
+
+	mu   sync.Mutex // guards all below
+	open int
+	done chan struct{} // closed when open is 0
+	sum  epoch
+}
+
+// pack writes the increments into parcels, by shard. Nothing is sent if one is bad.
+func (e *errand) pack(ctx context.Context, p *producer, increments []Increment) error {
+	pens := map[*lane]*pen{}
+	deadline, _ := ctx.Deadline()
+	seal := func(l *lane, n *pen) {
+		e.parcels = append(e.parcels, &parcel{
+			shard: l.shard, lane: l, buf: n.buf, room: n.room, entries: n.entries,
+			ctx: ctx, deadline: deadline, made: e.start, delivery: e,
+		})
+		delete(pens, l)
+	}
+	for i := range increments {
+		in := increments[i].item()
+		if err := checkItem(&in); err != nil {
+			e.key = in.key
+			return err
+		}
+		l := p.lane(in.key)
+		n := pens[l]
+		if n == nil {
+			n = &pen{}
+			n.reset(nil, p.room)
+			pens[l] = n
+		}
+		n.write(&in, nil)
+		if n.entries >= proto.BatchOpsMax || len(n.buf) >= commandBytesMax {
+			seal(l, n)
+		}
+	}
+	for l, n := range pens {
+		seal(l, n)
+	}
+	return nil
+}
+
+func (e *errand) send(p *producer) {
+	e.open = len(e.parcels)
+	lanes := make([]*lane, 0, len(e.parcels))
+	for _, q := range e.parcels {
+		q.lane.mu.Lock()
+		q.lane.waiting = append(q.lane.waiting, q)
+		q.lane.mu.Unlock()
+		lanes = append(lanes, q.lane)
+	}
+	p.pump(lanes...)
+}
+
+func (e *errand) delivered(q *parcel, result *ebbv1.CommandResult, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case err != nil && isUnknown(err):
+		e.sum.note(0, int64(q.entries), 0, err)
+	case err != nil:
+		e.sum.note(int64(q.entries), 0, 0, err)
+	default:
+		e.client.meter.increments.Add(int64(q.entries - len(result.GetRefused())))
+	}
+	for _, r := range result.GetRefused() {
+		key := e.key
+		if in, ok := q.increment(int(r.GetIndex())); ok {
+			key = string(in.Key)
+		}
+		e.sum.note(0, 0, 1, e.client.fail(attempt{
+			op: "increment", key: key, shard: q.shard, node: q.node, tries: q.tries, start: e.start,
+		}, proto.FromWire(r.GetError())))
+	}
+	if e.open--; e.open == 0 {
+		close(e.done)
+	}
+}
+
+// recall gives up what is not settled when the caller's context ends.
+func (e *errand) recall(end error) {
+	for _, q := range e.parcels {
+		if q.lane.recall(q) {
+			e.delivered(q, nil, e.client.recalled(q, end))
+		}
+	}
+	<-e.done // whoever recalled a parcel before is about to say so
+}
+
+// recalled is the error of a parcel that is taken back because of end.
+func (c *Client) recalled(q *parcel, end error) error {
+	if q.exposed.Load() {
+		end = &unknown{end}
+	}
+	return c.fail(attempt{op: "apply", shard: q.shard, start: q.made}, end)
+}
+
+func (e *errand) outcome() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sum.sum.Err == nil {
+		return nil
+	}
+	if e.single {
+		return e.fail(e.sum.sum.Err)
+	}
+	return &e.sum.sum
+}
+
+func (e *errand) fail(err error) error {
+	failed := e.client.fail(attempt{op: "increment", key: e.key, start: e.start}, err)
+	failed.Op, failed.Key = "increment", e.key
+	return failed
+}

@@ -1,0 +1,210 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Decay says how a summary forgets.
+type Decay = ebbv1.Decay
+
+// Floor says what happens to a bin that has faded.
+type Floor = ebbv1.Floor
+
+// Clock says whose time a namespace lives by.
+type Clock = ebbv1.Clock
+
+// Precision is the width of a stored value.
+type Precision = ebbv1.Precision
+
+// The settings of a Namespace that are choices.
+const (
+	DecayHalfLife = ebbv1.Decay_DECAY_HALF_LIFE
+	DecayLinear   = ebbv1.Decay_DECAY_LINEAR
+	DecayNone     = ebbv1.Decay_DECAY_NONE
+
+	FloorPrune = ebbv1.Floor_FLOOR_PRUNE
+	FloorClamp = ebbv1.Floor_FLOOR_CLAMP
+	FloorPrior = ebbv1.Floor_FLOOR_PRIOR
+
+	ClockWall  = ebbv1.Clock_CLOCK_WALL
+	ClockEvent = ebbv1.Clock_CLOCK_EVENT
+
+	PrecisionDefault = ebbv1.Precision_PRECISION_DEFAULT
+	PrecisionCompact = ebbv1.Precision_PRECISION_COMPACT
+)
+
+// Namespace is a family of keys with its settings. In SetNamespace a field at its
+// zero value keeps what the namespace has; in CreateNamespace it means the default.
+type Namespace struct {
+	Name          string // 1 to 64 of letters, digits, '_', '-', '.'
+	Version       uint64 // grows with every change; ignored when set
+	Decay         Decay
+	HalfLife      time.Duration // 1 s to 100 years; 1 h by default
+	Floor         Floor
+	Threshold     float64 // of FloorPrune: counts below it are gone; 0.001 by default
+	Prior         float64 // of FloorPrior: the pseudo-count of each bin
+	Clock         Clock
+	Precision     Precision
+	AllowNegative *bool  // of amounts; false by default
+	BinsMax       uint32 // bins per distribution; 100,000 by default
+	HashSeed      uint64 // of every hash in the namespace; drawn at creation if 0
+}
+
+func (n Namespace) wire() *ebbv1.Namespace {
+	return &ebbv1.Namespace{
+		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
+		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
+		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
+	}
+}
+
+func namespaceOf(w *ebbv1.Namespace) Namespace {
+	return Namespace{
+		Name: w.GetName(), Version: w.GetVersion(), Decay: w.GetDecay(),
+		HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Floor: w.GetFloor(),
+		Threshold: w.GetThreshold(), Prior: w.GetPrior(), Clock: w.GetClock(), Precision: w.GetPrecision(),
+		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
+	}
+}
+
+// check refuses what would be read as "keep it" by mistake, or is out of bounds.
+func (n Namespace) check() error {
+	if n.HalfLife != 0 {
+		if err := proto.CheckHalfLife(n.HalfLife.Microseconds()); err != nil {
+			return err
+		}
+	}
+	if err := proto.CheckNamespaceName(n.Name); err != nil {
+		return err
+	}
+	return nil
+}
+
+// CreateNamespace makes a namespace; ErrNamespaceExists if there is one of that
+// name. It returns the settings with their defaults filled in.
+func (c *Client) CreateNamespace(ctx context.Context, n Namespace) (Namespace, error) {
+	return c.setNamespace(ctx, "create namespace", n, true)
+}
+
+// SetNamespace changes the settings of a namespace, and creates it if need be.
+func (c *Client) SetNamespace(ctx context.Context, n Namespace) (Namespace, error) {
+	return c.setNamespace(ctx, "set namespace", n, false)
+}
+
+func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, create bool) (Namespace, error) {
+	if err := n.check(); err != nil {
+		return Namespace{}, c.fail(attempt{op: op, key: n.Name}, err)
+	}
+	req := &ebbv1.SetNamespaceRequest{Namespace: n.wire(), Create: create}
+	var resp *ebbv1.SetNamespaceResponse
+	err := c.anywhere(ctx, attempt{op: op, key: n.Name}, !create,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).SetNamespace(ctx, req)
+			return err
+		})
+	if err != nil {
+		return Namespace{}, err
+	}
+	c.renewal()
+	return namespaceOf(resp.GetNamespace()), nil
+}
+
+// Namespaces lists the namespaces with their settings.
+func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
+	var resp *ebbv1.ListNamespacesResponse
+	err := c.anywhere(ctx, attempt{op: "list namespaces"}, true,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
+			return err
+		})
+	if err != nil {
+		return nil, err
+	}
+	out := make([]Namespace, len(resp.GetNamespaces()))
+	for i, n := range resp.GetNamespaces() {
+		out[i] = namespaceOf(n)
+	}
+	return out, nil
+}
+
+// Table fetches where everything is, from whichever node answers first.
+func (c *Client) Table(ctx context.Context) (*ebbv1.Table, error) {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	start := c.now()
+	for tries := 0; ; tries++ {
+		err := c.renew(ctx)
+		if err == nil {
+			return c.chart.copyTable(), nil
+		}
+		if c.sleep(ctx, c.backoff(tries, err)) != nil || !worthAnotherTry(coded(err).Code) {
+			return nil, c.fail(attempt{op: "table", tries: tries + 1, start: start}, err)
+		}
+	}
+}
+
+// Status asks a node for its report on itself and all the others.
+func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
+	var resp *ebbv1.StatusResponse
+	err := c.anywhere(ctx, attempt{op: "status"}, true,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).Status(ctx, &ebbv1.StatusRequest{})
+			return err
+		})
+	return resp, err
+}
+
+// anywhere makes a call that any node can answer, on one node after the other.
+// again says whether a call that may have been done already may be repeated.
+func (c *Client) anywhere(
+	ctx context.Context, a attempt, again bool, call func(context.Context, grpc.ClientConnInterface) error,
+) error {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	a.start = c.now()
+	var p *peer
+	for a.tries = 1; ; a.tries++ {
+		if c.ctx.Err() != nil {
+			return c.fail(a, ErrClosed)
+		}
+		p = c.anotherPeer(p)
+		a.node = c.chart.nodeAt(p.addr)
+		sent, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) error { return call(ctx, conn) })
+		if err == nil {
+			return nil
+		}
+		code := coded(err).Code
+		landed := sent && judge(code) == ambiguous
+		switch {
+		case landed && !again:
+			return c.fail(a, &unknown{err})
+		case !worthAnotherTry(code) || ctx.Err() != nil:
+			return c.fail(a, err)
+		}
+		if end := c.sleep(ctx, c.backoff(a.tries-1, err)); end != nil {
+			return c.fail(a, &outlived{err: err, end: end})
+		}
+	}
+}
+
+// unknown is ErrUnknownOutcome with what is known of its cause.
+type unknown struct{ err error }
+
+func (u *unknown) Error() string   { return "it may or may not have been applied: " + causeText(u.err) }
+func (u *unknown) Unwrap() []error { return []error{ErrUnknownOutcome, u.err} }
+
+// anotherPeer returns the best peer that is not last, if there is another.
+func (c *Client) anotherPeer(last *peer) *peer {
+	peers := c.anyPeers()
+	if peers[0] == last && len(peers) > 1 {
+		return peers[1]
+	}
+	return peers[0]
+}

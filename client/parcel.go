@@ -1,0 +1,122 @@
+package client
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// parcel is one command on its way to one shard. It has one owner at a time: the
+// lane while it waits, the courier while it travels.
+type parcel struct {
+	shard   uint32
+	lane    *lane // nil for those that need no order
+	buf     []byte
+	start   int // the command is buf[start:]
+	room    int // the increments are buf[room:]
+	entries int
+	merged  int
+	last    uint64 // largest offset, of a source
+
+	session, sequence uint64
+
+	ctx      context.Context // of those who wait for it
+	deadline time.Time
+	made     time.Time
+
+	tries    int
+	node     string      // tried last
+	tainted  bool        // an earlier try may have been applied
+	exposed  atomic.Bool // tainted, or a try is under way
+	hurried  bool        // the last try followed a redirection at once
+	solo     bool        // travels alone, to find out which of several is refused
+	settled  bool        // its owner has been told; guarded by the lane
+	delivery delivery
+}
+
+// delivery hears the fate of a parcel, exactly once.
+type delivery interface {
+	// delivered is told the result, or why there is none. After it returns the
+	// parcel's bytes may be reused.
+	delivered(p *parcel, result *ebbv1.CommandResult, err error)
+}
+
+func (p *parcel) command() []byte { return p.buf[p.start:] }
+
+// over says why a parcel need not be tried again; nil if it may.
+func (p *parcel) over(now time.Time) error {
+	if p.ctx.Err() != nil {
+		return context.Cause(p.ctx)
+	}
+	if !p.deadline.IsZero() && !now.Before(p.deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// increment returns the i-th increment of the parcel.
+func (p *parcel) increment(i int) (in proto.IncrementWire, ok bool) {
+	raw := p.buf[p.room:]
+	for ; len(raw) > 0; i-- {
+		v, n := protowire.ConsumeBytes(raw[1:])
+		if n < 0 {
+			return in, false
+		}
+		if i == 0 {
+			return in, in.Parse(v)
+		}
+		raw = raw[1+n:]
+	}
+	return in, false
+}
+
+// stampSession writes namespace, session and sequence in front of the increments.
+func (p *parcel) stampSession(ns string) {
+	id := protowire.AppendVarint(make([]byte, 0, 24), uint64(tagSession))
+	id = protowire.AppendVarint(id, p.session)
+	id = protowire.AppendVarint(append(id, tagSequence), p.sequence)
+	p.stamp(ns, tagIdentitySession, id)
+}
+
+// stampSource writes namespace, source and epoch in front of the increments.
+func (p *parcel) stampSource(ns, name string, epoch uint64) {
+	id := protowire.AppendString(append(make([]byte, 0, 24+len(name)), tagSourceName), name)
+	id = protowire.AppendVarint(append(id, tagSourceEpoch), epoch)
+	p.stamp(ns, tagIdentitySource, id)
+}
+
+func (p *parcel) stamp(ns string, tag byte, id []byte) {
+	h := make([]byte, 0, p.room)
+	if ns != "" {
+		h = protowire.AppendString(append(h, tagNamespace), ns)
+	}
+	h = protowire.AppendBytes(append(h, tag), id)
+	h = protowire.AppendVarint(append(h, tagIncrements), uint64(len(p.buf)-p.room))
+	p.start = p.room - len(h)
+	copy(p.buf[p.start:], h)
+}
+
+// Room for a header, at most: namespace, identity, and the tag and length of
+// the increments.
+const (
+	roomNamespace = 1 + 2 + proto.NamespaceLenMax
+	roomSession   = roomNamespace + 2 + 2*11 + 1 + 5
+	roomSource    = roomNamespace + 3 + 3 + proto.SourceNameLenMax + 11 + 1 + 5
+)
+
+const (
+	tagNamespace       = proto.FieldCommandNamespace<<3 | byte(protowire.BytesType)
+	tagIdentitySession = proto.FieldCommandSession<<3 | byte(protowire.BytesType)
+	tagIdentitySource  = proto.FieldCommandSource<<3 | byte(protowire.BytesType)
+	tagIncrements      = proto.FieldCommandIncrements<<3 | byte(protowire.BytesType)
+
+	tagSession     = 1<<3 | byte(protowire.VarintType) // SessionIdentity.session
+	tagSequence    = 2<<3 | byte(protowire.VarintType) // SessionIdentity.sequence
+	tagSourceName  = 1<<3 | byte(protowire.BytesType)  // SourceIdentity.name
+	tagSourceEpoch = 2<<3 | byte(protowire.VarintType) // SourceIdentity.epoch
+)

@@ -1,0 +1,212 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/status"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+const (
+	// downFor is how long a peer that failed is passed over when there is a choice.
+	downFor = time.Second
+	// silentMax is after how many tries in a row without any answer a
+	// connection is taken for dead and replaced: packets of a connection that
+	// was cut come back only when TCP feels like it.
+	silentMax = 2
+	// messageBytesMax is the largest message accepted from a node. It is above
+	// the nodes' own limit, because an answer that was too large to receive
+	// would be an unknown outcome.
+	messageBytesMax = 4 * proto.MessageBytesMax
+)
+
+// peer is one address with its connection, made when first needed.
+type peer struct {
+	addr string
+	dial func() (*grpc.ClientConn, error)
+
+	dialErr   atomic.Pointer[error] // why the last connection could not be opened
+	downUntil atomic.Int64          // Unix nanoseconds; 0: up
+	silent    atomic.Int32          // tries in a row without any answer
+
+	mu   sync.Mutex // guards conn
+	conn *grpc.ClientConn
+
+	post postbox
+}
+
+func (c *Client) newPeer(addr string) *peer {
+	p := &peer{addr: addr}
+	options := c.grpcOptions(p)
+	p.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient("passthrough:///"+addr, options...) }
+	p.post.peer = p
+	return p
+}
+
+func (c *Client) grpcOptions(p *peer) []grpc.DialOption {
+	creds := insecure.NewCredentials()
+	if c.cfg.tls != nil {
+		creds = credentials.NewTLS(c.cfg.tls)
+	}
+	return append([]grpc.DialOption{
+		grpc.WithTransportCredentials(creds),
+		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
+			conn, err := c.cfg.dialer(ctx, addr)
+			p.dialErr.Store(&err)
+			return conn, err
+		}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			MinConnectTimeout: c.cfg.attemptTimeout,
+		}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax), grpc.MaxCallSendMsgSize(messageBytesMax)),
+		grpc.WithStatsHandler(sentHandler{}),
+		grpc.WithDisableServiceConfig(),
+	}, c.cfg.grpc...)
+}
+
+func (p *peer) connection() (*grpc.ClientConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.conn != nil {
+		return p.conn, nil
+	}
+	conn, err := p.dial()
+	if err != nil {
+		return nil, proto.ErrUnreachable.Errorf("%v", err)
+	}
+	p.conn = conn
+	return conn, nil
+}
+
+// try makes one call to the peer, bounded by the attempt timeout, and notes how
+// the peer did. The error is coded; sent is false if the request surely never
+// left.
+func (c *Client) try(ctx context.Context, p *peer, call func(context.Context, *grpc.ClientConn) error) (sent bool, err error) {
+	conn, err := p.connection()
+	if err != nil {
+		return false, err
+	}
+	tryCtx, cancel := context.WithTimeout(ctx, c.cfg.attemptTimeout)
+	defer cancel()
+	tryCtx, handed := withSent(tryCtx)
+	err = call(tryCtx, conn)
+	return handed.Load(), c.assess(ctx, tryCtx, p, err)
+}
+
+// assess turns what a call returned into a coded error, and notes what it says
+// about the peer.
+func (c *Client) assess(ctx, tryCtx context.Context, p *peer, err error) error {
+	switch {
+	case err == nil:
+		p.answered()
+		return nil
+	case ctx.Err() != nil: // the caller's own end says nothing about the peer
+		return context.Cause(ctx)
+	case tryCtx.Err() != nil:
+		p.failed(c.now(), true)
+		return proto.ErrUnreachable.Errorf("%s: no answer in %s", p.addr, c.cfg.attemptTimeout)
+	case saidByPeer(err):
+		p.answered()
+		return ebbv1grpc.FromStatus(err)
+	}
+	p.failed(c.now(), false)
+	if status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
+		return ebbv1grpc.FromStatus(err)
+	}
+	return &unreachable{addr: p.addr, err: p.cause(err)}
+}
+
+// saidByPeer tells an error that the node itself sent from one of the
+// connection: nodes always attach the coded error.
+func saidByPeer(err error) bool {
+	return len(status.Convert(err).Details()) > 0
+}
+
+// cause finds the error of the socket below what gRPC says about it.
+func (p *peer) cause(err error) error {
+	if dialErr := p.dialErr.Load(); dialErr != nil && *dialErr != nil {
+		return *dialErr
+	}
+	return errors.New(status.Convert(err).Message())
+}
+
+// unreachable is ErrUnreachable with the error of the socket below it.
+type unreachable struct {
+	addr string
+	err  error
+}
+
+func (u *unreachable) Error() string { return fmt.Sprintf("cannot reach %s: %v", u.addr, u.err) }
+
+func (u *unreachable) Unwrap() []error { return []error{u.err, ErrUnreachable} }
+
+func (p *peer) close() {
+	p.mu.Lock()
+	conn := p.conn
+	p.conn = nil
+	p.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // the only error is that it is closed already
+	}
+}
+
+// answered notes that the peer is there, whatever it said.
+func (p *peer) answered() {
+	p.downUntil.Store(0)
+	p.silent.Store(0)
+}
+
+// failed notes that the peer could not be reached, or was silent until the
+// try timed out.
+func (p *peer) failed(now time.Time, timedOut bool) {
+	p.downUntil.Store(now.Add(downFor).UnixNano())
+	if timedOut && p.silent.Add(1) >= silentMax {
+		p.silent.Store(0)
+		p.close()
+	}
+}
+
+func (p *peer) up(now time.Time) bool {
+	return p.downUntil.Load() <= now.UnixNano()
+}
+
+// sentKey carries a *atomic.Bool in a call's context; sentHandler sets it once
+// the request has been handed to a connection. A call that failed before that
+// has surely not been applied.
+type sentKey struct{}
+
+func withSent(ctx context.Context) (context.Context, *atomic.Bool) {
+	sent := new(atomic.Bool)
+	return context.WithValue(ctx, sentKey{}, sent), sent
+}
+
+type sentHandler struct{}
+
+func (sentHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
+
+func (sentHandler) HandleRPC(ctx context.Context, s stats.RPCStats) {
+	if _, ok := s.(*stats.OutHeader); !ok {
+		return
+	}
+	if sent, ok := ctx.Value(sentKey{}).(*atomic.Bool); ok {
+		sent.Store(true)
+	}
+}
+
+func (sentHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (sentHandler) HandleConn(context.Context, stats.ConnStats)                       {}

@@ -1,0 +1,196 @@
+package client
+
+import (
+	"encoding/binary"
+	"math"
+	"math/bits"
+
+	"github.com/zeebo/xxh3"
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// pen writes the increments of one shard's next command, straight in wire
+// format. In front of them it leaves room for the identity, which is known only
+// when the command is sent:
+//
+//	buf: [ room ........ ][increment][increment]...
+//
+// An increment always carries its amount, so that an equal one (same key, bin
+// and time) can be added to it in place:
+//
+//	0a len  0a len key  12 len bin  19 amount(8)  [20 time]  [28 offset]
+//	       ^start                      ^amount
+type pen struct {
+	buf     []byte
+	room    int
+	entries int    // increments in buf
+	merged  int    // further increments summed into those
+	last    uint64 // largest offset in buf
+
+	slots []slot // open addressing, a power of two; nil: never merge
+	round uint32 // slots of an earlier round are free
+}
+
+type slot struct {
+	round         uint32
+	tag           uint32 // of the hash; the lowest bit says that there is a time
+	start, amount uint32 // positions in buf
+}
+
+// probesMax bounds the search for an equal increment. When it ends without a
+// place, the increment is simply written once more.
+const probesMax = 8
+
+// entryBytesMax is what one increment takes at most.
+const entryBytesMax = 1 + 2 + (1 + 2 + proto.KeyLenMax) + (1 + 2 + proto.BinLenMax) + 9 + 11 + 11
+
+// item is one increment about to be written.
+type item struct {
+	key, bin string
+	amount   float64
+	time     int64  // 0: none
+	offset   uint64 // 0: none
+}
+
+func (p *pen) reset(buf []byte, room int) {
+	p.buf = append(buf[:0], make([]byte, room)...)
+	p.room, p.entries, p.merged, p.last = room, 0, 0, 0
+	p.round++
+	if p.round == 0 {
+		clear(p.slots)
+		p.round = 1
+	}
+}
+
+// aggregate makes the pen merge equal increments, up to about n different ones;
+// none if n is 0.
+func (p *pen) aggregate(n int) {
+	if n == 0 {
+		return
+	}
+	p.slots = make([]slot, 1<<bits.Len(uint(max(n, 8))))
+	p.round = 1
+}
+
+// hash of what makes two increments equal.
+func (in *item) hash() uint64 {
+	h := xxh3.HashString(in.key)
+	h = bits.RotateLeft64(h, 32)*0x9e3779b97f4a7c15 ^ xxh3.HashString(in.bin)
+	return h ^ uint64(in.time)*0xc2b2ae3d27d4eb4f
+}
+
+// find returns the amount's position of an equal increment that in can be added
+// to, or 0 and the slot that in should take (nil: none is free).
+func (p *pen) find(in *item) (amount uint32, free *slot) {
+	if p.slots == nil || in.amount < 0 || in.offset != 0 {
+		return 0, nil // a negative one may be refused on its own
+	}
+	h := in.hash()
+	tag := uint32(h>>32) &^ 1
+	if in.time != 0 {
+		tag |= 1
+	}
+	mask := uint64(len(p.slots) - 1)
+	for i := range uint64(probesMax) {
+		s := &p.slots[(h+i)&mask]
+		if s.round != p.round {
+			s.tag = tag
+			return 0, s
+		}
+		if s.tag == tag && p.same(s, in) {
+			return s.amount, nil
+		}
+	}
+	return 0, nil
+}
+
+func (p *pen) same(s *slot, in *item) bool {
+	b := p.buf[s.start:s.amount]
+	head := 1 + protowire.SizeVarint(uint64(len(in.key)))
+	bin := head + len(in.key) + 1 + protowire.SizeVarint(uint64(len(in.bin)))
+	if len(b) != bin+len(in.bin)+1 || string(b[head:head+len(in.key)]) != in.key || string(b[bin:bin+len(in.bin)]) != in.bin {
+		return false
+	}
+	if n, _ := protowire.ConsumeVarint(b[1:]); n != uint64(len(in.key)) {
+		return false
+	}
+	if in.time == 0 {
+		return true
+	}
+	t, _ := protowire.ConsumeVarint(p.buf[s.amount+9:])
+	return t == uint64(in.time)
+}
+
+// add sums n into the amount at a position; false if the sum is over the limit.
+func (p *pen) add(amount uint32, n float64) bool {
+	at := p.buf[amount : amount+8]
+	sum := math.Float64frombits(binary.LittleEndian.Uint64(at)) + n
+	if sum > proto.AmountMax {
+		return false
+	}
+	binary.LittleEndian.PutUint64(at, math.Float64bits(sum))
+	p.merged++
+	return true
+}
+
+// write appends one increment, and notes it in the slot found for it, if any.
+func (p *pen) write(in *item, free *slot) {
+	size := 1 + protowire.SizeBytes(len(in.key)) + 1 + protowire.SizeBytes(len(in.bin)) + 9
+	if in.time != 0 {
+		size += 1 + protowire.SizeVarint(uint64(in.time))
+	}
+	if in.offset != 0 {
+		size += 1 + protowire.SizeVarint(in.offset)
+		p.last = in.offset
+	}
+	b := append(p.buf, tagIncrement)
+	b = protowire.AppendVarint(b, uint64(size))
+	start := len(b)
+	b = append(b, tagKey)
+	b = protowire.AppendString(b, in.key)
+	b = append(b, tagBin)
+	b = protowire.AppendString(b, in.bin)
+	b = append(b, tagAmount)
+	amount := len(b)
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(in.amount))
+	if in.time != 0 {
+		b = protowire.AppendVarint(append(b, tagTime), uint64(in.time))
+	}
+	if in.offset != 0 {
+		b = protowire.AppendVarint(append(b, tagOffset), in.offset)
+	}
+	p.buf = b
+	p.entries++
+	if free != nil {
+		free.round, free.start, free.amount = p.round, uint32(start), uint32(amount)
+	}
+}
+
+// Tags, each one byte: field number << 3 | wire type.
+const (
+	tagIncrement = proto.FieldIncrementsIncrements<<3 | byte(protowire.BytesType)
+	tagKey       = proto.FieldIncrementKey<<3 | byte(protowire.BytesType)
+	tagBin       = proto.FieldIncrementBin<<3 | byte(protowire.BytesType)
+	tagAmount    = proto.FieldIncrementAmount<<3 | byte(protowire.Fixed64Type)
+	tagTime      = proto.FieldIncrementTimeUS<<3 | byte(protowire.VarintType)
+	tagOffset    = proto.FieldIncrementOffset<<3 | byte(protowire.VarintType)
+)
+
+// checkItem refuses what every node would refuse.
+func checkItem(in *item) error {
+	if n := len(in.key); n == 0 || n > proto.KeyLenMax {
+		return proto.CheckKey([]byte(in.key))
+	}
+	if n := len(in.bin); n == 0 || n > proto.BinLenMax {
+		return proto.CheckBin([]byte(in.bin))
+	}
+	if !(in.amount >= -proto.AmountMax && in.amount <= proto.AmountMax) {
+		return proto.CheckAmount(in.amount)
+	}
+	if in.time < 0 {
+		return proto.CheckTime(in.time)
+	}
+	return nil
+}

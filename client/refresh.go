@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// tableAgeMax is how old the table gets before its next use asks for a newer one.
+	tableAgeMax = 30 * time.Second
+	// tableAgeMin keeps a storm of failures from becoming a storm of table requests.
+	tableAgeMin = 50 * time.Millisecond
+	// tablesAsked is how many nodes are asked at once.
+	tablesAsked = 3
+)
+
+// refresh is one renewal of the table; those who need it wait for done.
+type refresh struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// renew fetches the table from whichever node answers first. One renewal runs at
+// a time, owned by the client: a caller that leaves does not end it.
+func (c *Client) renew(ctx context.Context) error {
+	r := c.renewal()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// renewIfOld starts a renewal in the background when the table has aged.
+func (c *Client) renewIfOld(age time.Duration) {
+	if c.chart.age(c.now()) > age {
+		c.renewal()
+	}
+}
+
+func (c *Client) renewal() *refresh {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refresh != nil {
+		return c.refresh
+	}
+	r := &refresh{done: make(chan struct{})}
+	if c.closed {
+		r.err = ErrClosed
+		close(r.done)
+		return r
+	}
+	c.refresh = r
+	c.work.Go(func() {
+		r.err = c.fetchTable()
+		c.mu.Lock()
+		c.refresh = nil
+		c.mu.Unlock()
+		close(r.done)
+	})
+	return r
+}
+
+// fetchTable asks a few nodes at once, those that are up first.
+func (c *Client) fetchTable() error {
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	type reply struct {
+		table *ebbv1.Table
+		err   error
+	}
+	peers := c.anyPeers()
+	replies := make(chan reply, len(peers))
+	next, open := 0, 0
+	ask := func() {
+		p := peers[next]
+		next++
+		open++
+		go func() { // owned by this function, which receives from each
+			t, err := c.tableFrom(ctx, p)
+			replies <- reply{t, err}
+		}()
+	}
+	for next < min(tablesAsked, len(peers)) {
+		ask()
+	}
+	var last error
+	adopted := false
+	for open > 0 {
+		r := <-replies
+		open--
+		if r.err == nil && !adopted {
+			last = c.adopt(r.table)
+			adopted = last == nil
+		} else if !adopted {
+			last = r.err
+		}
+		if adopted {
+			cancel()
+		} else if next < len(peers) {
+			ask()
+		}
+	}
+	return last
+}
+
+func (c *Client) adopt(t *ebbv1.Table) error {
+	if have := c.chart.clusterID(); have != "" && t.GetClusterId() != "" && t.GetClusterId() != have {
+		return proto.ErrWrongCluster.Errorf("node belongs to cluster %s, this client to %s", t.GetClusterId(), have)
+	}
+	c.chart.adopt(t, c.now())
+	return nil
+}
+
+// anyPeers lists every known peer: nodes of the table, then seeds, those that
+// are up first.
+func (c *Client) anyPeers() []*peer {
+	now := c.now()
+	var up, down []*peer
+	seen := map[*peer]bool{}
+	add := func(addr string) {
+		if addr == "" {
+			return
+		}
+		p := c.peerAt(addr)
+		if seen[p] {
+			return
+		}
+		seen[p] = true
+		if p.up(now) {
+			up = append(up, p)
+		} else {
+			down = append(down, p)
+		}
+	}
+	for _, n := range c.chart.nodes() {
+		add(c.chart.addressOf(n))
+	}
+	for _, a := range c.seeds {
+		add(a)
+	}
+	return append(up, down...)
+}
+
+// peerFor chooses whom to ask about a shard at the given try (from 0): the
+// leader; if it is down or unknown, the replicas in turn; if all are down,
+// whoever is up, because every node forwards.
+func (c *Client) peerFor(shard uint32, tries int) (node string, p *peer) {
+	c.renewIfOld(tableAgeMax)
+	now := c.now()
+	leader, replicas := c.chart.candidates(shard)
+	if p := c.nodePeer(leader); p != nil && p.up(now) {
+		return leader, p
+	}
+	for i := range replicas {
+		name := replicas[(i+tries)%len(replicas)]
+		if p := c.nodePeer(name); p != nil && p.up(now) {
+			return name, p
+		}
+	}
+	others := c.anyPeers()
+	q := others[tries%len(others)]
+	if others[0].up(now) {
+		q = others[0]
+	}
+	return c.chart.nodeAt(q.addr), q
+}
+
+// nodePeer returns the peer of a node; nil if its address is unknown.
+func (c *Client) nodePeer(name string) *peer {
+	addr := c.chart.addressOf(name)
+	if addr == "" {
+		return nil
+	}
+	return c.peerAt(addr)
+}

@@ -1,0 +1,245 @@
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Defaults of SourceOptions.
+const (
+	SourceLinger  = 20 * time.Millisecond
+	SourceTimeout = 2 * time.Minute
+)
+
+// SourceOptions configure a Source. The zero value is useful.
+type SourceOptions struct {
+	// Namespace of all keys; "default" when empty. Offsets are remembered by the
+	// name of the source alone: an import into another namespace needs another name.
+	Namespace string
+	// MaxBatch is how many increments a shard's command carries at most; 1,000 when 0.
+	MaxBatch int
+	// Linger is how long an increment may wait for company; 20 ms when 0.
+	Linger time.Duration
+	// MaxBuffered is how many increments may be unacknowledged before Add waits;
+	// 100,000 when 0.
+	MaxBuffered int
+	// Timeout is how long a command is tried before the source gives up; 2 min
+	// when 0. What was given up is delivered by the next import that resumes.
+	Timeout time.Duration
+	// OnRefused is called with each increment that a shard refused, and why. It
+	// must not block. Without it refusals are returned by Flush and Close.
+	OnRefused func(offset uint64, in Increment, err error)
+}
+
+// Source imports one ordered stream, each row once, over any number of
+// interruptions: every shard remembers the largest offset that it has applied.
+// It is made for one goroutine. Close it.
+type Source struct {
+	out    *outbox
+	opts   WriterOptions
+	resume Resume
+
+	mu      sync.Mutex // guards last
+	last    uint64     // offset given to Add
+	skipped atomic.Int64
+}
+
+// Resume is what the shards had applied when the source was opened.
+type Resume struct {
+	// Offset is the smallest of Shards: everything up to it is applied.
+	Offset uint64
+	// Newest is the largest of Shards.
+	Newest uint64
+	// Shards holds the last offset applied, by shard; 0 is unused.
+	Shards []uint64
+}
+
+// SourceStats counts what happened to the increments that a Source was given.
+type SourceStats struct {
+	WriterStats
+	// Skipped had been applied before the source was opened. They are not in Added.
+	Skipped int64
+}
+
+// Source takes over the ordered source of that name, at most 256 bytes, in all
+// shards. Every earlier holder is fenced: it gets ErrSourceFenced.
+func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*Source, error) {
+	start := c.now()
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	if name == "" || len(name) > proto.SourceNameLenMax {
+		return nil, c.fail(attempt{op: "open source", key: name},
+			proto.ErrBadRequest.Errorf("source name of %d bytes: it has 1 to %d", len(name), proto.SourceNameLenMax))
+	}
+	s := &Source{opts: WriterOptions{
+		Namespace: opts.Namespace, MaxBatch: opts.MaxBatch, MaxBuffered: opts.MaxBuffered, Window: 1,
+		Linger: orDefault(opts.Linger, SourceLinger), Timeout: orDefault(opts.Timeout, SourceTimeout),
+	}}
+	s.opts.fill()
+	if err := proto.CheckNamespaceName(s.opts.Namespace); err != nil {
+		return nil, c.fail(attempt{op: "open source", key: name}, err)
+	}
+	p := c.newProducer(s.opts.Namespace, 1)
+	p.source, p.room = name, roomSource
+	if err := s.takeOver(ctx, p); err != nil {
+		p.cancel(ErrClosed)
+		failed := c.fail(attempt{op: "open source", key: name, start: start}, err)
+		failed.Op, failed.Key = "open source", name
+		return nil, failed
+	}
+	s.out = newOutbox(c, p, &s.opts)
+	s.out.onRefused = opts.OnRefused
+	s.out.open()
+	return s, nil
+}
+
+// takeOver raises the source's epoch in every shard and learns what is applied.
+func (s *Source) takeOver(ctx context.Context, p *producer) error {
+	c := p.client
+	deadline, _ := ctx.Deadline()
+	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
+	command := marshal(&ebbv1.Command{
+		Namespace: p.ns,
+		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: p.source, Token: rand.Uint64()}},
+	})
+	parcels := make([]*parcel, 0, len(p.lanes)-1)
+	for shard := 1; shard < len(p.lanes); shard++ {
+		parcels = append(parcels, &parcel{
+			shard: uint32(shard), buf: command, ctx: ctx, deadline: deadline, made: c.now(), delivery: calls,
+		})
+	}
+	c.dispatch(parcels)
+	select {
+	case <-calls.done:
+	case <-ctx.Done():
+		return calls.cause(context.Cause(ctx))
+	}
+	if calls.err != nil {
+		return calls.err
+	}
+	s.resume = resumeOf(calls.last)
+	return nil
+}
+
+func resumeOf(last []uint64) Resume {
+	r := Resume{Shards: last, Offset: last[1]}
+	for _, o := range last[1:] {
+		r.Offset = min(r.Offset, o)
+		r.Newest = max(r.Newest, o)
+	}
+	return r
+}
+
+// takeOvers hears of the source's epoch in each shard.
+type takeOvers struct {
+	producer *producer
+
+	mu   sync.Mutex // guards all below
+	open int
+	last []uint64
+	err  error // the first
+	done chan struct{}
+}
+
+func (t *takeOvers) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err != nil {
+		if t.err == nil {
+			t.err = err
+		}
+	} else {
+		t.producer.lanes[p.shard].epoch = result.GetEpoch()
+		t.last[p.shard] = result.GetLastOffset()
+	}
+	if t.open--; t.open == 0 {
+		close(t.done)
+	}
+}
+
+func (t *takeOvers) cause(end error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.err != nil {
+		return &outlived{err: t.err, end: end}
+	}
+	return end
+}
+
+// Resume says what had been applied when the source was opened. Rows up to its
+// Offset need not be given to Add again; later ones may, and are skipped where
+// they were applied.
+func (s *Source) Resume() Resume { return s.resume }
+
+// Add adds the row at an offset, from 1. Offsets grow from call to call; gaps
+// are allowed. It waits while the buffer is full. An error of the source itself
+// (fenced, or a command was given up) is returned by every Add that follows.
+func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if offset <= s.last {
+		return s.out.client.fail(attempt{op: "add", key: in.Key},
+			proto.ErrBadRequest.Errorf("offset %d after %d: offsets grow, from 1", offset, s.last))
+	}
+	it := in.item()
+	it.offset = offset
+	if err := checkItem(&it); err != nil {
+		return s.out.client.fail(attempt{op: "add", key: in.Key}, err)
+	}
+	if offset <= s.resume.Shards[s.out.producer.lane(in.Key).shard] {
+		s.last = offset
+		s.skipped.Add(1)
+		return nil
+	}
+	if err := s.out.add(ctx, &it); err != nil {
+		return err
+	}
+	s.last = offset
+	return nil
+}
+
+// Flush sends what is buffered and waits until all that was added before is
+// acknowledged or given up. It returns what went wrong since the last Flush: an
+// *Undelivered, or the end of ctx.
+func (s *Source) Flush(ctx context.Context) error { return s.out.flush(ctx) }
+
+// Close flushes and ends the Source; the shards go on remembering its offsets.
+func (s *Source) Close(ctx context.Context) error { return s.out.close(ctx) }
+
+// Stats returns the counts so far.
+func (s *Source) Stats() SourceStats {
+	return SourceStats{WriterStats: s.out.stats(), Skipped: s.skipped.Load()}
+}
+
+// DropSource makes all shards forget an ordered source: its next import counts
+// everything again.
+func (c *Client) DropSource(ctx context.Context, name string) error {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	p := &producer{client: c, lanes: make([]lane, c.chart.shards()+1)}
+	deadline, _ := ctx.Deadline()
+	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
+	command := marshal(&ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}}})
+	var parcels []*parcel
+	for shard := 1; shard < len(p.lanes); shard++ {
+		parcels = append(parcels, &parcel{
+			shard: uint32(shard), buf: command, ctx: ctx, deadline: deadline, made: c.now(), delivery: calls,
+		})
+	}
+	c.dispatch(parcels)
+	select {
+	case <-calls.done:
+	case <-ctx.Done():
+		return c.fail(attempt{op: "drop source", key: name}, calls.cause(context.Cause(ctx)))
+	}
+	if calls.err != nil {
+		return c.fail(attempt{op: "drop source", key: name}, calls.err)
+	}
+	return nil
+}

@@ -1,0 +1,562 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// OnFull says what a Writer does when its buffer is full.
+type OnFull uint8
+
+const (
+	// Block makes Add wait for room, or for its context to end.
+	Block OnFull = iota
+	// Drop makes Add forget the increment and count it in Stats.
+	Drop
+	// Fail makes Add return ErrBufferFull.
+	Fail
+)
+
+// Defaults of WriterOptions.
+const (
+	MaxBatchDefault    = 1_000
+	LingerDefault      = 5 * time.Millisecond
+	MaxBufferedDefault = 100_000
+	WindowDefault      = 128
+	WriteTimeout       = 30 * time.Second
+)
+
+// WriterOptions configure a Writer. The zero value is useful.
+type WriterOptions struct {
+	// Namespace of all keys; "default" when empty.
+	Namespace string
+	// MaxBatch is how many increments a shard's command carries at most, up to
+	// 10,000; 1,000 when 0. A command also ends at 64 KiB.
+	MaxBatch int
+	// Linger is how long an increment may wait for company; 5 ms when 0. When
+	// negative, only a full batch, a full buffer, Flush and Close send.
+	Linger time.Duration
+	// MaxBuffered is how many increments may be unacknowledged; 100,000 when 0.
+	MaxBuffered int
+	// OnFull says what Add does at MaxBuffered. A full buffer is flushed at once
+	// in any case.
+	OnFull OnFull
+	// NoAggregate sends equal increments (same key, bin and time) one by one,
+	// instead of as one of their sum.
+	NoAggregate bool
+	// Timeout is how long a command is tried; 30 s when 0.
+	Timeout time.Duration
+	// Window is how far the commands of one shard may be ahead of the oldest that
+	// is not acknowledged: 1 to 1,000; 128 when 0.
+	Window int
+	// OnError is called, from a goroutine of the client, with each command that
+	// was not applied, or is of unknown outcome. It must not block.
+	OnError func(error)
+	// OnRefused is called with each increment that a shard refused, and why. It
+	// must not block. Without it refusals go to OnError.
+	OnRefused func(Increment, error)
+}
+
+func (o *WriterOptions) fill() {
+	o.Namespace = namespaceOr(o.Namespace)
+	o.MaxBatch = min(orDefault(o.MaxBatch, MaxBatchDefault), proto.BatchOpsMax)
+	o.Linger = orDefault(o.Linger, LingerDefault)
+	o.MaxBuffered = orDefault(o.MaxBuffered, MaxBufferedDefault)
+	o.Timeout = orDefault(o.Timeout, WriteTimeout)
+	o.Window = min(orDefault(o.Window, WindowDefault), proto.SessionWindow-24)
+}
+
+func orDefault[T int | time.Duration](v, d T) T {
+	if v == 0 {
+		return d
+	}
+	return v
+}
+
+// commandBytesMax ends a command before it is larger than a log entry should be.
+const commandBytesMax = proto.EntryBytesSoft - entryBytesMax - roomSource
+
+// WriterStats counts what happened to the increments that a Writer was given.
+//
+//	Added = Merged + Applied + Duplicates + Refused + Lost + Unknown + Buffered
+//
+// where Merged were summed into others before they were sent, and all that
+// follows counts what travels.
+type WriterStats struct {
+	Added      int64 // accepted by Add
+	Merged     int64 // summed into an equal one that was already buffered
+	Applied    int64 // acknowledged
+	Duplicates int64 // acknowledged: an earlier try had applied them
+	Refused    int64 // by the shard, each for its own reason
+	Lost       int64 // given up, surely not applied
+	Unknown    int64 // given up, may have been applied
+	Dropped    int64 // turned away by a full buffer, and not in Added
+	Buffered   int64 // neither acknowledged nor given up
+	Commands   int64 // acknowledged
+}
+
+// Writer buffers increments of one namespace and sends them in batches, exactly
+// once. It is safe for use by many goroutines. Close it.
+type Writer struct {
+	out  *outbox
+	opts WriterOptions
+}
+
+// Writer returns a new Writer. Bad options are brought into their bounds.
+func (c *Client) Writer(opts WriterOptions) *Writer {
+	opts.fill()
+	w := &Writer{opts: opts}
+	w.out = newOutbox(c, c.newProducer(opts.Namespace, opts.Window), &w.opts)
+	if !opts.NoAggregate {
+		w.out.aggregate = opts.MaxBatch
+	}
+	if opts.OnRefused != nil {
+		w.out.onRefused = func(_ uint64, in Increment, err error) { w.opts.OnRefused(in, err) }
+	}
+	w.out.open()
+	return w
+}
+
+// Add adds amount to a bin of a key, at the shard's own time. It returns at once
+// unless the buffer is full. An error means that this increment was not taken;
+// what becomes of those taken is told by OnError, Flush, Close and Stats.
+func (w *Writer) Add(ctx context.Context, key, bin string, amount float64) error {
+	return w.out.add(ctx, &item{key: key, bin: bin, amount: amount})
+}
+
+// AddAt is Add for something that happened at time t.
+func (w *Writer) AddAt(ctx context.Context, key, bin string, amount float64, t time.Time) error {
+	return w.out.add(ctx, &item{key: key, bin: bin, amount: amount, time: microOf(t)})
+}
+
+// Flush sends what is buffered and waits until all that was added before is
+// acknowledged or given up. It returns what went wrong since the last Flush: an
+// *Undelivered, or the end of ctx.
+func (w *Writer) Flush(ctx context.Context) error { return w.out.flush(ctx) }
+
+// Close flushes and ends the Writer. When ctx ends first, what is still
+// buffered is given up. It returns an *Undelivered that says how many increments
+// were lost since the last Flush.
+func (w *Writer) Close(ctx context.Context) error { return w.out.close(ctx) }
+
+// Stats returns the counts so far.
+func (w *Writer) Stats() WriterStats { return w.out.stats() }
+
+// Undelivered says how many increments a Flush or Close could not deliver, and
+// wraps the first cause.
+type Undelivered struct {
+	Lost    int64 // surely not applied
+	Unknown int64 // may have been applied
+	// Refused by a shard, each for its own reason. A Writer that has an OnRefused
+	// tells that instead.
+	Refused int64
+	Err     error // the first cause
+}
+
+func (u *Undelivered) Error() string {
+	return fmt.Sprintf("%d increments lost, %d of unknown outcome, %d refused: %v", u.Lost, u.Unknown, u.Refused, u.Err)
+}
+
+// Unwrap returns the first cause, and ErrUnknownOutcome if any outcome is unknown.
+func (u *Undelivered) Unwrap() []error {
+	if u.Unknown > 0 {
+		return []error{u.Err, ErrUnknownOutcome}
+	}
+	return []error{u.Err}
+}
+
+// outbox is what Writer and Source have in common: pens, a bound on what is
+// unacknowledged, and the wait for it.
+type outbox struct {
+	client    *Client
+	producer  *producer
+	opts      *WriterOptions
+	aggregate int // 0: never merge
+	// onRefused hears of refused increments; nil: they count as errors.
+	onRefused func(offset uint64, in Increment, err error)
+
+	buffered atomic.Int64 // increments in pens and parcels
+	lingers  atomic.Bool  // the timer is set
+	closed   atomic.Bool
+
+	counts struct {
+		added, merged, applied, duplicates, refused, lost, unknown, dropped, commands atomic.Int64
+	}
+
+	mu     sync.Mutex    // guards all below
+	timer  *time.Timer   // of Linger
+	space  chan struct{} // closed when there is room again; nil if nobody waits
+	epoch  *epoch        // of what is sealed now
+	epochs []*epoch      // earlier ones that are not done
+	timers sync.WaitGroup
+}
+
+// epoch counts the parcels sealed between two flushes.
+type epoch struct {
+	open   int // parcels on their way
+	closed bool
+	done   chan struct{} // closed when closed and open is 0
+	sum    Undelivered
+}
+
+func (e *epoch) note(lost, unknown, refused int64, err error) {
+	e.sum.Lost += lost
+	e.sum.Unknown += unknown
+	e.sum.Refused += refused
+	if e.sum.Err == nil {
+		e.sum.Err = err
+	}
+}
+
+func newOutbox(c *Client, p *producer, opts *WriterOptions) *outbox {
+	return &outbox{client: c, producer: p, opts: opts, epoch: &epoch{done: make(chan struct{})}}
+}
+
+func (o *outbox) open() {
+	if !o.client.enlist(o.producer, o.abandon) {
+		o.closed.Store(true)
+	}
+}
+
+func (o *outbox) add(ctx context.Context, in *item) error {
+	if err := checkItem(in); err != nil {
+		return o.client.fail(attempt{op: "add", key: in.key}, err)
+	}
+	l := o.producer.lane(in.key)
+	for {
+		full, err := o.put(l, in)
+		if !full {
+			return err
+		}
+		o.sealAll()
+		if err := o.room(ctx, in); err != errRoom {
+			return err
+		}
+	}
+}
+
+// put writes one increment, unless the buffer is full.
+func (o *outbox) put(l *lane, in *item) (full bool, err error) {
+	l.mu.Lock()
+	if err := o.shut(l); err != nil {
+		l.mu.Unlock()
+		return false, o.client.fail(attempt{op: "add", key: in.key}, err)
+	}
+	at, free := l.pen.find(in)
+	if at != 0 && l.pen.add(at, in.amount) {
+		l.mu.Unlock()
+		o.counts.added.Add(1)
+		return false, nil
+	}
+	if o.buffered.Add(1) > int64(o.opts.MaxBuffered) {
+		o.buffered.Add(-1)
+		l.mu.Unlock()
+		return true, nil
+	}
+	if len(l.pen.buf) == 0 {
+		l.pen.reset(o.producer.buffer(), o.producer.room)
+		l.pen.aggregate(o.aggregate)
+	}
+	l.pen.write(in, free)
+	sealed := l.pen.entries >= o.opts.MaxBatch || len(l.pen.buf) >= commandBytesMax
+	if sealed {
+		o.seal(l)
+	}
+	l.mu.Unlock()
+	o.counts.added.Add(1)
+	if sealed {
+		o.producer.pump(l)
+	} else {
+		o.linger()
+	}
+	return false, nil
+}
+
+// shut says why nothing more may be written. The caller holds l.mu.
+func (o *outbox) shut(l *lane) error {
+	if o.closed.Load() {
+		return ErrClosed
+	}
+	return l.broken
+}
+
+// seal turns the lane's pen into a parcel. The caller holds l.mu.
+func (o *outbox) seal(l *lane) {
+	now := o.client.now()
+	p := &parcel{ctx: o.producer.ctx, made: now, deadline: now.Add(o.opts.Timeout)}
+	o.mu.Lock()
+	o.epoch.open++
+	p.delivery = &dispatchNote{outbox: o, epoch: o.epoch}
+	o.mu.Unlock()
+	l.seal(p)
+	o.counts.merged.Add(int64(p.merged))
+}
+
+// sealAll sends whatever is in the pens.
+func (o *outbox) sealAll() {
+	var lanes []*lane
+	for i := range o.producer.lanes {
+		l := &o.producer.lanes[i]
+		l.mu.Lock()
+		if l.pen.entries > 0 {
+			o.seal(l)
+			lanes = append(lanes, l)
+		}
+		l.mu.Unlock()
+	}
+	if len(lanes) > 0 {
+		o.producer.pump(lanes...)
+	}
+}
+
+// linger sets the timer, if it is not set.
+func (o *outbox) linger() {
+	if o.opts.Linger < 0 || o.lingers.Load() || !o.lingers.CompareAndSwap(false, true) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed.Load() {
+		return
+	}
+	o.timers.Add(1)
+	o.timer = time.AfterFunc(o.opts.Linger, func() {
+		defer o.timers.Done()
+		o.lingers.Store(false)
+		o.sealAll()
+	})
+}
+
+// room waits until there may be room for one more, or says what happens to in.
+func (o *outbox) room(ctx context.Context, in *item) error {
+	switch o.opts.OnFull {
+	case Drop:
+		o.counts.dropped.Add(1)
+		return nil
+	case Fail:
+		o.counts.dropped.Add(1)
+		return o.client.fail(attempt{op: "add", key: in.key}, ErrBufferFull)
+	}
+	o.mu.Lock()
+	if o.buffered.Load() < int64(o.opts.MaxBuffered) || o.closed.Load() {
+		o.mu.Unlock()
+		return errRoom
+	}
+	if o.space == nil {
+		o.space = make(chan struct{})
+	}
+	space := o.space
+	o.mu.Unlock()
+	select {
+	case <-space:
+		return errRoom
+	case <-ctx.Done():
+		return o.client.fail(attempt{op: "add", key: in.key}, context.Cause(ctx))
+	}
+}
+
+// errRoom says that there may be room now.
+var errRoom = fmt.Errorf("room")
+
+// dispatchNote hears the fate of an outbox's parcel.
+type dispatchNote struct {
+	outbox *outbox
+	epoch  *epoch
+}
+
+func (n *dispatchNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+	o := n.outbox
+	if err != nil {
+		o.producer.halt(err)
+		o.undelivered(n.epoch, p, err)
+	} else {
+		o.acknowledged(n.epoch, p, result)
+	}
+	entries := int64(p.entries)
+	o.mu.Lock()
+	o.buffered.Add(-entries)
+	if o.space != nil {
+		close(o.space)
+		o.space = nil
+	}
+	n.epoch.open--
+	n.epoch.finish()
+	o.mu.Unlock()
+}
+
+// finish announces that all parcels of a closed epoch are settled. The caller
+// holds the outbox's mu.
+func (e *epoch) finish() {
+	if e.closed && e.open == 0 {
+		close(e.done)
+	}
+}
+
+func (o *outbox) acknowledged(e *epoch, p *parcel, result *ebbv1.CommandResult) {
+	refused := int64(len(result.GetRefused()))
+	duplicates := min(int64(result.GetDuplicates()), int64(p.entries)-refused)
+	o.counts.commands.Add(1)
+	o.counts.refused.Add(refused)
+	o.counts.duplicates.Add(duplicates)
+	o.counts.applied.Add(int64(p.entries) - refused - duplicates)
+	o.client.meter.increments.Add(int64(p.entries) - refused - duplicates)
+	for _, r := range result.GetRefused() {
+		o.refuse(e, p, int(r.GetIndex()), proto.FromWire(r.GetError()))
+	}
+	o.producer.reuse(p.buf[:0])
+}
+
+func (o *outbox) refuse(e *epoch, p *parcel, index int, err error) {
+	wire, ok := p.increment(index)
+	if !ok {
+		return
+	}
+	in := Increment{Key: string(wire.Key), Bin: string(wire.Bin), Amount: wire.Amount, Time: timeOf(wire.TimeUS)}
+	err = o.client.fail(attempt{op: "increment", key: in.Key, shard: p.shard, node: p.node, tries: p.tries, start: p.made}, err)
+	if o.onRefused != nil {
+		o.onRefused(wire.Offset, in, err)
+		return
+	}
+	o.mu.Lock()
+	e.note(0, 0, 1, err)
+	o.mu.Unlock()
+	if o.opts.OnError != nil {
+		o.opts.OnError(err)
+	}
+}
+
+func (o *outbox) undelivered(e *epoch, p *parcel, err error) {
+	n := int64(p.entries)
+	lost, unknown := n, int64(0)
+	if isUnknown(err) {
+		lost, unknown = 0, n
+	}
+	o.mu.Lock()
+	e.note(lost, unknown, 0, err)
+	o.mu.Unlock()
+	o.counts.lost.Add(lost)
+	o.counts.unknown.Add(unknown)
+	o.client.meter.lost.Add(n)
+	o.client.log().Warn("increments were not delivered", "increments", n, "shard", p.shard, "err", err)
+	if o.opts.OnError != nil {
+		o.opts.OnError(err)
+	}
+}
+
+// flush seals everything and waits for all epochs so far.
+func (o *outbox) flush(ctx context.Context) error {
+	o.sealAll()
+	o.mu.Lock()
+	o.epochs = append(o.epochs, o.epoch)
+	o.epoch.closed = true
+	o.epoch.finish()
+	o.epoch = &epoch{done: make(chan struct{})}
+	epochs := append([]*epoch(nil), o.epochs...)
+	o.mu.Unlock()
+	for _, e := range epochs {
+		select {
+		case <-e.done:
+		case <-ctx.Done():
+			return o.client.fail(attempt{op: "flush"}, context.Cause(ctx))
+		}
+	}
+	return o.verdict(epochs)
+}
+
+// verdict sums up epochs that are done, and forgets them.
+func (o *outbox) verdict(epochs []*epoch) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	var all epoch
+	for _, e := range epochs {
+		if !o.forget(e) {
+			continue // another Flush has reported it
+		}
+		all.note(e.sum.Lost, e.sum.Unknown, e.sum.Refused, e.sum.Err)
+	}
+	if all.sum.Err == nil {
+		return nil
+	}
+	return &all.sum
+}
+
+func (o *outbox) forget(e *epoch) bool {
+	for i, have := range o.epochs {
+		if have == e {
+			o.epochs = append(o.epochs[:i:i], o.epochs[i+1:]...)
+			return true
+		}
+	}
+	return false
+}
+
+func (o *outbox) close(ctx context.Context) error {
+	if o.closed.Swap(true) {
+		return ErrClosed
+	}
+	o.mu.Lock()
+	if o.timer != nil && o.timer.Stop() {
+		o.timers.Done()
+	}
+	if o.space != nil {
+		close(o.space)
+		o.space = nil
+	}
+	o.mu.Unlock()
+	o.timers.Wait()
+	err := o.flush(ctx)
+	if ctx.Err() != nil {
+		o.abandon(context.Cause(ctx))
+		err = o.flush(context.WithoutCancel(ctx)) // everything is settled, it does not wait
+	} else {
+		o.goodbye(ctx)
+	}
+	o.client.discharge(o.producer)
+	return err
+}
+
+// farewellMax bounds the courtesy of closing sessions.
+const farewellMax = 500 * time.Millisecond
+
+func (o *outbox) goodbye(ctx context.Context) {
+	if o.producer.source != "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, farewellMax)
+	defer cancel()
+	o.producer.retire(ctx)
+}
+
+// abandon gives up all that is not acknowledged.
+func (o *outbox) abandon(err error) {
+	o.closed.Store(true)
+	o.producer.cancel(err)
+	o.sealAll()
+	for i := range o.producer.lanes {
+		for _, p := range o.producer.lanes[i].recallAll() {
+			p.delivery.delivered(p, nil, o.client.recalled(p, err))
+		}
+	}
+}
+
+func (o *outbox) stats() WriterStats {
+	c := &o.counts
+	s := WriterStats{
+		Added: c.added.Load(), Merged: c.merged.Load(), Applied: c.applied.Load(), Duplicates: c.duplicates.Load(),
+		Refused: c.refused.Load(), Lost: c.lost.Load(), Unknown: c.unknown.Load(), Dropped: c.dropped.Load(),
+		Buffered: o.buffered.Load(), Commands: c.commands.Load(),
+	}
+	for i := range o.producer.lanes {
+		l := &o.producer.lanes[i]
+		l.mu.Lock()
+		s.Merged += int64(l.pen.merged)
+		l.mu.Unlock()
+	}
+	return s
+}
