@@ -3,12 +3,14 @@ package transport
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/peerv1"
@@ -16,7 +18,32 @@ import (
 
 // Mux is the transport of a node: it carries all its groups.
 type Mux struct {
-	cfg Config
+	cfg     Config
+	version uint64 // Version, unless a test says otherwise
+	faults  faults
+	started time.Time // zero of the monotonic clock
+	ctx     context.Context
+	cancel  context.CancelFunc
+
+	ids       atomic.Uint64
+	calls     sync.Pool // of *call
+	muted     atomic.Bool
+	readIndex atomic.Pointer[func(group uint32, replica uint64, term uint64) bool]
+
+	mu       sync.RWMutex // guards what follows
+	closed   bool
+	groups   map[uint32]*Group
+	peers    map[string]*peer
+	sessions map[sessionKey]*incoming
+	wg       sync.WaitGroup // of all goroutines; Add under mu while not closed
+}
+
+// faults are containments that a test may take away, to see that what they
+// contain is real. All are false in a running node.
+type faults struct {
+	heartbeatFastPath bool                                                                                     // call the heartbeat handler from the receiving goroutine (#695)
+	noDeadlines       bool                                                                                     // let calls hang (#696)
+	pipeline          func(g *Group, id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) // (#612)
 }
 
 // New makes the transport of a node. It panics if the configuration lacks what
@@ -26,7 +53,11 @@ func New(cfg Config) *Mux {
 	if err := cfg.check(); err != nil {
 		panic(err)
 	}
-	return &Mux{cfg: cfg}
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Mux{
+		cfg: cfg, version: Version, started: time.Now(), ctx: ctx, cancel: cancel,
+		groups: map[uint32]*Group{}, peers: map[string]*peer{}, sessions: map[sessionKey]*incoming{},
+	}
 }
 
 // Register adds the peers' service to a server. Close the Mux before a graceful
@@ -41,44 +72,150 @@ func (m *Mux) Group(group uint32, local raft.ServerAddress) *Group {
 	if err != nil || node != m.cfg.Node {
 		panic(fmt.Sprintf("transport: %q is no address of node %q: %v", local, m.cfg.Node, err))
 	}
-	return &Group{mux: m, id: group, local: local, replica: replica, consumer: make(chan raft.RPC), done: make(chan struct{})}
+	g := newGroup(m, group, local, replica)
+	m.mu.Lock()
+	before, closed := m.groups[group], m.closed
+	if !closed {
+		m.groups[group] = g
+		m.wg.Go(g.serve)
+	}
+	m.mu.Unlock()
+	if before != nil {
+		_ = before.Close()
+	}
+	if closed {
+		_ = g.Close()
+	}
+	return g
 }
 
-// SetReadIndexHandler sets what answers other nodes' read barriers: whether the
-// replica's current term is exactly term. It is called on a receiving
-// goroutine and must not block.
-func (m *Mux) SetReadIndexHandler(h func(group uint32, replica uint64, term uint64) (ok bool)) {}
+// group finds the replica of a group; nil if there is none.
+func (m *Mux) group(id uint32) *Group {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.groups[id]
+}
 
-// ReadIndex confirms that this node led the group in this term at some moment
-// after the call began: a majority of voters, each asked after that moment,
-// answered that its term is exactly this one and that it is the replica that
-// its address names. A voter on this node is asked as well. Everything that waits
-// for the same peer goes there in one message.
-//
-// Any error means that nothing is known: ErrNotLeader if a majority cannot
-// be had because voters denied it, ErrNoLeader if they were not reached.
-func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
-	return proto.ErrNoLeader.Errorf("group %d: no voter was reached", group)
+// forget removes a closed replica, unless another has taken its place.
+func (m *Mux) forget(g *Group) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.groups[g.id] == g {
+		delete(m.groups, g.id)
+	}
+}
+
+// peer finds a peer, and starts to connect to it when it is new; nil when the
+// Mux is closed.
+func (m *Mux) peer(node string) *peer {
+	m.mu.RLock()
+	p, closed := m.peers[node], m.closed
+	m.mu.RUnlock()
+	if p != nil || closed {
+		return p
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if p = m.peers[node]; p == nil && !m.closed {
+		p = newPeer(m, node)
+		m.peers[node] = p
+		m.wg.Go(p.run)
+		m.wg.Go(p.runReads)
+	}
+	return p
+}
+
+// SetReadIndexHandler sets what answers read barriers, our own and other
+// nodes': whether the replica's current term is exactly term. It is called on a
+// receiving goroutine and must not block.
+func (m *Mux) SetReadIndexHandler(h func(group uint32, replica uint64, term uint64) (ok bool)) {
+	m.readIndex.Store(&h)
 }
 
 // Offsets returns how far the wall clocks of peers are ahead of ours (negative:
-// behind), for the peers heard in the last ten seconds.
-func (m *Mux) Offsets() map[string]time.Duration { return nil }
-
-// Mute stops, or allows again, everything that keeps this node's leaders in
-// office: AppendEntries of all groups fail at once. A node whose disk hangs
-// calls it, since Raft would keep its lease (hashicorp/raft #503).
-func (m *Mux) Mute(on bool) {}
-
-// Close ends all sessions and waits for their goroutines.
-func (m *Mux) Close() {}
-
-// server keeps the service's methods out of Mux's own.
-type server struct {
-	peerv1.UnimplementedPeerServer
-	mux *Mux
+// behind), for the peers heard in the last ten seconds. The error of each is
+// at most half a round trip.
+func (m *Mux) Offsets() map[string]time.Duration {
+	out := map[string]time.Duration{}
+	for _, p := range m.allPeers() {
+		if ahead, _, ok := p.clock.offset(m.mono(), m.cfg.Now()); ok {
+			out[p.node] = ahead
+		}
+	}
+	return out
 }
 
-func (s server) Control(grpc.BidiStreamingServer[peerv1.Frame, peerv1.Frame]) error {
-	return status.Error(codes.Unavailable, "starting")
+// PeerStatus says how a peer looks from here.
+type PeerStatus struct {
+	Node      string
+	Connected bool
+	Err       error         // why not
+	RTT       time.Duration // of the best recent sample, 0 without one
+	Offset    time.Duration // its wall clock less ours
+	InFlight  int           // bytes of entries queued or not yet answered
+}
+
+// Peers returns the status of every node this one has had to do with, by name.
+func (m *Mux) Peers() []PeerStatus {
+	var out []PeerStatus
+	for _, p := range m.allPeers() {
+		out = append(out, p.status())
+	}
+	return out
+}
+
+func (m *Mux) allPeers() []*peer {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	var out []*peer
+	for _, node := range slices.Sorted(maps.Keys(m.peers)) {
+		out = append(out, m.peers[node])
+	}
+	return out
+}
+
+// Mute stops, or allows again, what keeps this node's leaders in office:
+// AppendEntries of all groups fail at once. A node whose disk hangs calls it,
+// since Raft would keep its lease (hashicorp/raft #503).
+func (m *Mux) Mute(on bool) { m.muted.Store(on) }
+
+// Close ends all sessions and waits for their goroutines.
+func (m *Mux) Close() {
+	m.mu.Lock()
+	m.closed = true
+	groups := slices.Collect(maps.Values(m.groups))
+	m.mu.Unlock()
+	m.cancel()
+	for _, g := range groups {
+		_ = g.Close()
+	}
+	m.wg.Wait()
+}
+
+// goFunc runs f as a goroutine that Close waits for; false when it is too late.
+func (m *Mux) goFunc(f func()) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.closed {
+		return false
+	}
+	m.wg.Go(f)
+	return true
+}
+
+// mono is the monotonic clock: time since the Mux was made.
+func (m *Mux) mono() time.Duration { return time.Since(m.started) }
+
+// sameCluster refuses a node of another cluster, if both know their own.
+func (m *Mux) sameCluster(node, cluster string) error {
+	if ours := m.cfg.ClusterID(); ours != "" && cluster != "" && ours != cluster {
+		return proto.ErrWrongCluster.Errorf("node %s belongs to cluster %s, node %s to %s", node, cluster, m.cfg.Node, ours)
+	}
+	return nil
+}
+
+// newer is the refusal of a node that no longer speaks our version.
+func newer(node string, oldest, ours uint64) error {
+	return proto.ErrNewerVersion.Errorf("node %s speaks peer protocol %d or later, this one speaks %d", node, oldest, ours).
+		WithHint("upgrade this node")
 }

@@ -1,0 +1,114 @@
+package transport
+
+import (
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+)
+
+// call is one request on its way, and the wait for its answer.
+type call struct {
+	parcel
+	id    uint64
+	reply []byte        // the answer's payload, set before done
+	err   error         // why there will be none, set before done
+	done  chan struct{} // gets a token when reply or err is set
+	timer *time.Timer   // the caller's deadline
+}
+
+// newCall takes a call from the pool and starts its deadline. The pool belongs
+// to the Mux because channels and timers may not leave a synctest bubble.
+func (m *Mux) newCall(timeout time.Duration) *call {
+	c, ok := m.calls.Get().(*call)
+	if !ok {
+		c = &call{done: make(chan struct{}, 1), timer: time.NewTimer(timeout)}
+	} else {
+		c.timer.Reset(timeout)
+	}
+	c.id = m.ids.Add(1)
+	return c
+}
+
+// freeCall gives a call back that nobody else holds any more.
+func (m *Mux) freeCall(c *call) {
+	c.timer.Stop()
+	c.err = nil
+	if cap(c.reply) <= parcelBytesKept {
+		m.calls.Put(c)
+	}
+}
+
+// link is one outgoing stream: what is queued for it and what waits for answers.
+type link struct {
+	stream grpc.ClientStream
+	out    *outbox
+
+	mu      sync.Mutex // guards what follows
+	pending map[uint64]*call
+	err     error // why the stream is gone
+}
+
+func newLink(stream grpc.ClientStream, coalesce time.Duration) *link {
+	return &link{stream: stream, out: newOutbox(coalesce), pending: map[uint64]*call{}}
+}
+
+// send queues a call's parcel. From here on the call ends with a token in done,
+// unless forget takes it back.
+func (l *link) send(c *call, lazy bool) error {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		freeData(c.data)
+		c.data = nil
+		return l.err
+	}
+	l.pending[c.id] = c
+	l.mu.Unlock()
+	l.out.put(&c.parcel, lazy)
+	return nil
+}
+
+// forget gives up on a call; false if its answer is just arriving.
+func (l *link) forget(c *call) bool {
+	l.mu.Lock()
+	_, waits := l.pending[c.id]
+	delete(l.pending, c.id)
+	l.mu.Unlock()
+	if waits {
+		l.out.drop(&c.parcel)
+	}
+	return waits
+}
+
+// answered hands an answer to its call; one that comes too late finds none.
+func (l *link) answered(payload []byte) error {
+	id, n := binary.Uvarint(payload)
+	if n <= 0 {
+		return errMalformed
+	}
+	l.mu.Lock()
+	c := l.pending[id]
+	delete(l.pending, id)
+	l.mu.Unlock()
+	if c != nil {
+		c.reply = append(c.reply[:0], payload...)
+		c.done <- struct{}{}
+	}
+	return nil
+}
+
+// fail ends all calls with err, and all to come.
+func (l *link) fail(err error) {
+	l.mu.Lock()
+	l.err = err
+	pending := l.pending
+	l.pending = map[uint64]*call{}
+	l.mu.Unlock()
+	l.out.close()
+	for _, c := range pending {
+		c.err = err
+		c.done <- struct{}{}
+	}
+}

@@ -1,0 +1,62 @@
+package transport
+
+import (
+	"sync"
+	"time"
+)
+
+const (
+	// clockSamples is from how many of the last samples the best is taken.
+	clockSamples = 3
+	// clockFresh is how long a sample is good for.
+	clockFresh = 10 * time.Second
+)
+
+// clock is what we know of a peer's wall clock.
+//
+// A sample says what the peer's clock showed at a moment of our monotonic
+// clock, so that a jump of our own wall clock shows in Offset at once.
+type clock struct {
+	mu      sync.Mutex // guards what follows
+	samples [clockSamples]clockSample
+	next    int
+}
+
+type clockSample struct {
+	at   time.Duration // our monotonic time
+	wall int64         // the peer's wall clock then, µs since the Unix epoch
+	rtt  time.Duration
+	set  bool
+}
+
+// sample takes a pong that arrived at now. The peer's clock is taken to have
+// been read in the middle of the round trip; what the peer held is not part of it.
+func (c *clock) sample(now time.Duration, p *pong) {
+	rtt := now - p.sent - p.held
+	if rtt < 0 {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.samples[c.next] = clockSample{at: now, wall: p.wall + (rtt / 2).Microseconds(), rtt: rtt, set: true}
+	c.next = (c.next + 1) % clockSamples
+}
+
+// offset returns how far the peer's clock is ahead of wall, our clock at the
+// monotonic time now; ok is false without a fresh sample. The sample with the
+// shortest round trip is the best: its error is at most half of that.
+func (c *clock) offset(now time.Duration, wall time.Time) (ahead, rtt time.Duration, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var best clockSample
+	for _, s := range c.samples {
+		if s.set && now-s.at <= clockFresh && (!best.set || s.rtt < best.rtt) {
+			best = s
+		}
+	}
+	if !best.set {
+		return 0, 0, false
+	}
+	theirs := time.UnixMicro(best.wall).Add(now - best.at)
+	return theirs.Sub(wall), best.rtt, true
+}

@@ -1,0 +1,122 @@
+package transport
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/mem"
+)
+
+// codecName is the content-subtype of the peers' streams.
+const codecName = "ebb-frame"
+
+// bodyTag is the protobuf tag of Frame.body: field 1, length-delimited.
+const bodyTag = 1<<3 | 2
+
+func init() { encoding.RegisterCodecV2(codec{}) }
+
+// buffers is where frames are built. Sizes follow what is sent: a beat of
+// heartbeats, a batch of entries, a full frame.
+var buffers = newBuffers()
+
+func newBuffers() mem.BufferPool {
+	pool, err := mem.NewBinaryTieredBufferPool(11, 12, 14, 16, 18, 20)
+	if err != nil {
+		panic(err)
+	}
+	return pool
+}
+
+// frame is a Frame message without the copy: gRPC hands its own buffer in, and
+// gets a pooled one out.
+type frame struct {
+	buf  mem.Buffer // owned, if set
+	body []byte     // inside buf
+}
+
+// free gives a received frame's memory back; body is gone. A nil frame has none.
+func (f *frame) free() {
+	if f != nil && f.buf != nil {
+		f.buf.Free()
+		*f = frame{}
+	}
+}
+
+// newFrame makes a frame to send, with a body of exactly size bytes to fill in.
+func newFrame(size int) *frame {
+	var head [1 + binary.MaxVarintLen64]byte
+	head[0] = bodyTag
+	n := 1 + binary.PutUvarint(head[1:], uint64(size))
+	b := buffers.Get(n + size)
+	copy(*b, head[:n])
+	return &frame{buf: mem.NewBuffer(b, buffers), body: (*b)[n : n+size : n+size]}
+}
+
+// codec speaks protobuf's encoding of Frame. Marshal consumes the frame.
+type codec struct{}
+
+func (codec) Name() string { return codecName }
+
+func (codec) Marshal(v any) (mem.BufferSlice, error) {
+	f, ok := v.(*frame)
+	if !ok || f.buf == nil {
+		return nil, fmt.Errorf("no frame to send: %T", v)
+	}
+	out := mem.BufferSlice{f.buf}
+	*f = frame{}
+	return out, nil
+}
+
+func (codec) Unmarshal(data mem.BufferSlice, v any) error {
+	f, ok := v.(*frame)
+	if !ok {
+		return fmt.Errorf("no frame to receive into: %T", v)
+	}
+	buf := data.MaterializeToBuffer(buffers)
+	body, err := frameBody(buf.ReadOnlyData())
+	if err != nil {
+		buf.Free()
+		return err
+	}
+	f.free()
+	f.buf, f.body = buf, body
+	return nil
+}
+
+// frameBody returns the body of an encoded Frame.
+func frameBody(b []byte) ([]byte, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	if b[0] != bodyTag {
+		return nil, errMalformed
+	}
+	n, k := binary.Uvarint(b[1:])
+	if k <= 0 || n != uint64(len(b)-1-k) {
+		return nil, errMalformed
+	}
+	if n > FrameBytesMax {
+		return nil, fmt.Errorf("frame of %d bytes is over the limit of %d", n, FrameBytesMax)
+	}
+	return b[1+k:], nil
+}
+
+// parcel is one encoded message on its way into a frame. Whoever takes data
+// out of it, under the outbox's lock, owns it.
+type parcel struct{ data *[]byte }
+
+var parcels = sync.Pool{New: func() any { b := make([]byte, 0, 256); return &b }}
+
+// parcelBytesKept bounds what the pool keeps.
+const parcelBytesKept = 128 << 10
+
+func newData() *[]byte { return parcels.Get().(*[]byte) }
+
+func freeData(b *[]byte) {
+	if cap(*b) <= parcelBytesKept {
+		*b = (*b)[:0]
+		parcels.Put(b)
+	}
+}

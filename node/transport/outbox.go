@@ -1,0 +1,174 @@
+package transport
+
+import (
+	"sync"
+	"time"
+)
+
+// outbox collects what is to be sent on a stream and sends it in frames. Putting
+// never waits; one goroutine runs the sending.
+type outbox struct {
+	coalesce time.Duration // how long a lazy parcel waits for company
+	wake     chan struct{} // holds a token when the sender must look again
+
+	mu     sync.Mutex // guards what follows
+	queue  []*parcel
+	bytes  int  // in queue
+	urgent bool // something in queue must not wait
+	closed bool
+}
+
+func newOutbox(coalesce time.Duration) *outbox {
+	return &outbox{coalesce: coalesce, wake: make(chan struct{}, 1)}
+}
+
+// put queues a parcel. A lazy one waits for company, or for anything that is
+// not lazy. It returns false, and frees the data, when the stream is gone.
+func (o *outbox) put(p *parcel, lazy bool) bool {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		freeData(p.data)
+		p.data = nil
+		return false
+	}
+	o.queue = append(o.queue, p)
+	o.bytes += len(*p.data)
+	news := len(o.queue) == 1 || !lazy && !o.urgent
+	o.urgent = o.urgent || !lazy
+	o.mu.Unlock()
+	if news {
+		o.signal()
+	}
+	return true
+}
+
+func (o *outbox) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// drop takes back a parcel that was not sent yet.
+func (o *outbox) drop(p *parcel) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if p.data != nil {
+		o.bytes -= len(*p.data)
+		freeData(p.data)
+		p.data = nil
+	}
+}
+
+// size returns how many bytes wait.
+func (o *outbox) size() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes
+}
+
+// close drops what is queued and refuses what comes.
+func (o *outbox) close() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed = true
+	for _, p := range o.queue {
+		if p.data != nil {
+			freeData(p.data)
+			p.data = nil
+		}
+	}
+	o.queue, o.bytes = nil, 0
+}
+
+// run sends until done is closed or send fails.
+func (o *outbox) run(done <-chan struct{}, send func(*frame) error) error {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		if !o.await(done, timer) {
+			return nil
+		}
+		for more := true; more; {
+			var f *frame
+			if f, more = o.take(); f == nil {
+				break
+			}
+			if err := send(f); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// await returns when a frame is due; false when done is closed.
+func (o *outbox) await(done <-chan struct{}, timer *time.Timer) bool {
+	select {
+	case <-o.wake:
+	case <-done:
+		return false
+	}
+	if o.due() {
+		return true
+	}
+	timer.Reset(o.coalesce)
+	for {
+		select {
+		case <-timer.C:
+			return true
+		case <-o.wake:
+			if o.due() {
+				timer.Stop()
+				return true
+			}
+		case <-done:
+			return false
+		}
+	}
+}
+
+// due says that nothing more is worth waiting for.
+func (o *outbox) due() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.urgent || o.coalesce == 0 || o.bytes >= FrameBytesMax/2
+}
+
+// take builds a frame of what is queued, nil if nothing is; more says that
+// some did not fit.
+func (o *outbox) take() (f *frame, more bool) {
+	var first [64]*[]byte
+	datas := first[:0]
+	size := 0
+	o.mu.Lock()
+	n := 0
+	for _, p := range o.queue {
+		if p.data != nil {
+			if size > 0 && size+len(*p.data) > FrameBytesMax {
+				break
+			}
+			size += len(*p.data)
+			datas = append(datas, p.data)
+			p.data = nil
+		}
+		n++
+	}
+	rest := copy(o.queue, o.queue[n:])
+	clear(o.queue[rest:])
+	o.queue = o.queue[:rest]
+	o.bytes -= size
+	more = rest > 0
+	o.urgent = o.urgent && more
+	o.mu.Unlock()
+	if size == 0 {
+		return nil, more
+	}
+	f = newFrame(size)
+	at := 0
+	for _, d := range datas {
+		at += copy(f.body[at:], *d)
+		freeData(d)
+	}
+	return f, more
+}

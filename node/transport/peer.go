@@ -1,0 +1,135 @@
+package transport
+
+import (
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// snapshotStreamsMax is how many snapshots go to a peer at the same time.
+const snapshotStreamsMax = 2
+
+// peer is another node, as this node asks it.
+type peer struct {
+	mux       *Mux
+	node      string
+	clock     clock
+	reads     readQueue
+	snapshots chan struct{} // a token for each snapshot on its way
+
+	mu      sync.Mutex // guards what follows
+	sess    *session
+	refused error         // why the peer will not have us, until it does
+	last    error         // why there is no session
+	changed chan struct{} // closed, and replaced, when sess or refused changes
+}
+
+func newPeer(m *Mux, node string) *peer {
+	return &peer{
+		mux: m, node: node, reads: newReadQueue(), changed: make(chan struct{}),
+		snapshots: make(chan struct{}, snapshotStreamsMax),
+	}
+}
+
+// session returns the live session, or waits for one until the caller's timer
+// fires or the caller is done.
+func (p *peer) session(timer <-chan time.Time, done <-chan struct{}) (*session, error) {
+	for {
+		p.mu.Lock()
+		s, refused, last, changed := p.sess, p.refused, p.last, p.changed
+		p.mu.Unlock()
+		if s != nil {
+			return s, nil
+		}
+		if refused != nil {
+			return nil, refused
+		}
+		select {
+		case <-changed:
+		case <-timer:
+			if last == nil {
+				last = proto.ErrUnreachable.Errorf("node %s: no connection yet", p.node)
+			}
+			return nil, last
+		case <-done:
+			return nil, raft.ErrTransportShutdown
+		case <-p.mux.ctx.Done():
+			return nil, raft.ErrTransportShutdown
+		}
+	}
+}
+
+// run keeps a session to the peer for as long as the Mux lives.
+func (p *peer) run() {
+	pause := p.mux.cfg.BackoffMin
+	for {
+		since := p.mux.mono()
+		err := p.hold()
+		if p.mux.mono()-since > p.mux.cfg.BackoffMax {
+			pause = p.mux.cfg.BackoffMin
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2+1)):
+		case <-p.mux.ctx.Done():
+			return
+		}
+		pause = min(2*pause, p.mux.cfg.BackoffMax)
+		if isRefusal(err) {
+			pause = p.mux.cfg.BackoffMax
+		}
+	}
+}
+
+// hold opens a session and stays until it breaks.
+func (p *peer) hold() error {
+	s, err := p.open()
+	if err == nil {
+		p.mux.cfg.Logger.Info("session opened", slog.String("peer", p.node))
+		p.set(s, nil)
+		<-s.broken // the Mux's context ends the session's
+		err = s.err
+	}
+	p.set(nil, err)
+	if s != nil {
+		s.close()
+	}
+	return err
+}
+
+// set publishes the session, or why there is none.
+func (p *peer) set(s *session, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s == nil && err != nil && (p.sess != nil || p.last == nil || p.last.Error() != err.Error()) && p.mux.ctx.Err() == nil {
+		p.mux.cfg.Logger.Warn("no session", slog.String("peer", p.node), slog.Any("error", err))
+	}
+	p.sess, p.last, p.refused = s, err, nil
+	if isRefusal(err) {
+		p.refused = err
+	}
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// isRefusal tells what a retry will not mend soon.
+func isRefusal(err error) bool {
+	return errors.Is(err, proto.ErrWrongCluster) || errors.Is(err, proto.ErrNewerVersion) || errors.Is(err, proto.ErrDuplicateNode)
+}
+
+func (p *peer) status() PeerStatus {
+	p.mu.Lock()
+	s, last := p.sess, p.last
+	p.mu.Unlock()
+	st := PeerStatus{Node: p.node, Connected: s != nil, Err: last}
+	st.Offset, st.RTT, _ = p.clock.offset(p.mux.mono(), p.mux.cfg.Now())
+	if s != nil {
+		st.InFlight = p.mux.cfg.InFlightBytesMax - s.budget.left()
+	}
+	return st
+}

@@ -1,0 +1,269 @@
+package transport
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// verdict is what a voter said.
+type verdict uint8
+
+const (
+	unreached verdict = iota
+	denied
+	confirmed
+)
+
+// barrier is one ReadIndex call. It ends when its outcome is certain.
+type barrier struct {
+	done chan struct{} // closed with the outcome
+
+	mu      sync.Mutex // guards what follows
+	need    int        // confirmations that are still missing
+	spare   int        // voters that may still fail
+	denials int
+	ended   bool
+	ok      bool
+}
+
+// vote counts one voter.
+func (b *barrier) vote(v verdict) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ended {
+		return
+	}
+	switch v {
+	case confirmed:
+		b.need--
+	case denied:
+		b.denials++
+		b.spare--
+	case unreached:
+		b.spare--
+	}
+	if b.need <= 0 || b.spare < 0 {
+		b.ended, b.ok = true, b.need <= 0
+		close(b.done)
+	}
+}
+
+// err is the outcome, after done.
+func (b *barrier) err(group uint32, term uint64, voters int) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case b.ok:
+		return nil
+	case b.denials > 0:
+		return proto.ErrNotLeader.Errorf("shard %d: a voter has left term %d", group, term).WithShard(group)
+	}
+	return proto.ErrNoLeader.Errorf("shard %d: no majority of %d voters confirmed term %d", group, voters, term).WithShard(group)
+}
+
+// ReadIndex confirms that this node led the group in this term at some moment
+// after the call began: a majority of voters, each asked after that moment,
+// answered that its term is exactly this one and that it is the replica that
+// its address names. A voter on this node is asked as well. Everything that waits
+// for the same peer goes there in one message.
+//
+// Any error means that nothing is known: ErrNotLeader if a voter denied it,
+// ErrNoLeader if too few were reached, or the context's.
+func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
+	n := len(voters)
+	b := &barrier{done: make(chan struct{}), need: n/2 + 1, spare: n - n/2 - 1}
+	if n == 0 {
+		return proto.ErrNoLeader.Errorf("shard %d: no voters", group).WithShard(group)
+	}
+	for i, v := range voters {
+		for _, other := range voters[:i] {
+			if v == other {
+				return proto.ErrInternal.Errorf("shard %d: voter %s is named twice", group, v).WithShard(group)
+			}
+		}
+		node, replica, err := ParseAddress(v)
+		if err != nil {
+			return proto.ErrInternal.Errorf("shard %d: %v", group, err).WithShard(group)
+		}
+		a := ask{group: group, replica: replica, term: term}
+		if node == m.cfg.Node {
+			b.vote(m.confirm(a))
+		} else if p := m.peer(node); p == nil || !p.reads.add(a, b) {
+			b.vote(unreached)
+		}
+	}
+	select {
+	case <-b.done:
+		return b.err(group, term, n)
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-m.ctx.Done():
+		return raft.ErrTransportShutdown
+	}
+}
+
+// confirm answers an ask for a replica of this node.
+func (m *Mux) confirm(a ask) verdict {
+	h := m.readIndex.Load()
+	g := m.group(a.group)
+	if h == nil || g == nil || g.replica != a.replica || !(*h)(a.group, a.replica, a.term) {
+		return denied
+	}
+	return confirmed
+}
+
+// round is one message of asks to one peer.
+type round struct {
+	id      uint64
+	asks    []ask
+	waiting [][]*barrier // by ask
+	index   map[ask]int
+	told    chan []verdict // gets the answer
+}
+
+// readQueue is what read barriers want to know of one peer.
+//
+// A barrier joins the forming round only. A round leaves as soon as the one
+// before it is answered, and nothing joins it from then on; that is what makes
+// sharing safe: every answer was asked for after each of its barriers began.
+type readQueue struct {
+	wake chan struct{} // holds a token when forming is not empty
+
+	mu      sync.Mutex // guards what follows
+	forming *round
+	sent    *round // the one on its way
+	ids     uint64
+	closed  bool
+}
+
+func newReadQueue() readQueue { return readQueue{wake: make(chan struct{}, 1)} }
+
+// add puts a barrier's ask into the forming round; false after close.
+func (q *readQueue) add(a ask, b *barrier) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return false
+	}
+	if q.forming == nil {
+		q.ids++
+		q.forming = &round{id: q.ids, index: map[ask]int{}, told: make(chan []verdict, 1)}
+		select {
+		case q.wake <- struct{}{}:
+		default:
+		}
+	}
+	r := q.forming
+	i, ok := r.index[a]
+	if !ok {
+		i = len(r.asks)
+		r.index[a] = i
+		r.asks = append(r.asks, a)
+		r.waiting = append(r.waiting, nil)
+	}
+	r.waiting[i] = append(r.waiting[i], b)
+	return true
+}
+
+// take freezes the forming round and makes it the one on its way.
+func (q *readQueue) take() *round {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sent, q.forming = q.forming, nil
+	return q.sent
+}
+
+// told hands an answer to the round on its way. The answer to an earlier
+// round, which was given up, says nothing about this one.
+func (q *readQueue) told(t *told) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	r := q.sent
+	if r == nil || r.id != t.round || len(r.asks) != t.n {
+		return
+	}
+	q.sent = nil
+	verdicts := make([]verdict, t.n)
+	for i := range verdicts {
+		verdicts[i] = denied
+		if t.ok(i) {
+			verdicts[i] = confirmed
+		}
+	}
+	r.told <- verdicts
+}
+
+// giveUp forgets the round on its way.
+func (q *readQueue) giveUp() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.sent = nil
+}
+
+func (q *readQueue) close() *round {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	r := q.forming
+	q.forming = nil
+	return r
+}
+
+// end tells every barrier of the round its verdict; all unreached if nil.
+func (r *round) end(verdicts []verdict) {
+	for i, barriers := range r.waiting {
+		v := unreached
+		if verdicts != nil {
+			v = verdicts[i]
+		}
+		for _, b := range barriers {
+			b.vote(v)
+		}
+	}
+}
+
+// runReads sends rounds of asks to the peer, one at a time.
+func (p *peer) runReads() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		select {
+		case <-p.reads.wake:
+		case <-p.mux.ctx.Done():
+			if r := p.reads.close(); r != nil {
+				r.end(nil)
+			}
+			return
+		}
+		timer.Reset(p.mux.cfg.ReadIndexTimeout)
+		p.readRound(timer.C)
+		timer.Stop()
+	}
+}
+
+// readRound sends one round and waits for its answer. Barriers join until
+// there is a session to send on.
+func (p *peer) readRound(timer <-chan time.Time) {
+	s, err := p.session(timer, nil)
+	r := p.reads.take()
+	if err != nil || len(r.asks) == 0 {
+		p.reads.giveUp()
+		r.end(nil)
+		return
+	}
+	var verdicts []verdict
+	if s.post(func(b []byte) []byte { return appendAsks(b, r.id, r.asks) }) {
+		select {
+		case verdicts = <-r.told:
+		case <-timer:
+		case <-s.broken:
+		}
+	}
+	p.reads.giveUp()
+	r.end(verdicts)
+}

@@ -1,0 +1,363 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/peerv1"
+)
+
+// chunkBytes is how much of a snapshot goes into a frame.
+const chunkBytes = 256 << 10
+
+// InstallSnapshot streams a snapshot to the target. It fails when no chunk
+// could be sent for ChunkTimeout, or when there is no answer InstallTimeout
+// after the last.
+func (g *Group) InstallSnapshot(_ raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if err := g.sendSnapshot(target, args, resp, data); err != nil {
+		return fmt.Errorf("group %d: snapshot to %s: %w", g.id, target, err)
+	}
+	return nil
+}
+
+func (g *Group) sendSnapshot(target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	node, replica, err := ParseAddress(target)
+	if err != nil {
+		return err
+	}
+	p := g.mux.peer(node)
+	if p == nil || g.ctx.Err() != nil || node == g.mux.cfg.Node {
+		return raft.ErrTransportShutdown
+	}
+	timer := time.NewTimer(g.mux.cfg.AppendTimeout)
+	defer timer.Stop()
+	s, err := p.session(timer.C, g.ctx.Done())
+	if err != nil {
+		return err
+	}
+	select {
+	case p.snapshots <- struct{}{}:
+		defer func() { <-p.snapshots }()
+	case <-timer.C:
+		return proto.ErrOverloaded.Errorf("%d snapshots are on their way to node %s", snapshotStreamsMax, node)
+	case <-g.ctx.Done():
+		return raft.ErrTransportShutdown
+	}
+	o := &outgoing{group: g, session: s}
+	return o.send(envelope{id: g.mux.ids.Add(1), group: g.id, replica: replica}, args, resp, data)
+}
+
+// outgoing is a snapshot on its way to a peer.
+type outgoing struct {
+	group   *Group
+	session *session
+	stream  grpc.ClientStream
+	stall   *time.Timer // cancels the stream when there is no progress
+}
+
+func (o *outgoing) send(e envelope, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	m := o.group.mux
+	ctx, cancel := context.WithCancelCause(o.session.ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(o.group.ctx, func() { cancel(raft.ErrTransportShutdown) })()
+	o.stall = time.AfterFunc(m.cfg.ChunkTimeout, func() {
+		cancel(proto.ErrDeadline.Errorf("node %s makes no progress", o.session.peer.node))
+	})
+	defer o.stall.Stop()
+	err := o.talk(ctx, e, args, resp, data)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	if err != nil && o.session.ctx.Err() != nil {
+		return o.session.reason()
+	}
+	return err
+}
+
+func (o *outgoing) talk(ctx context.Context, e envelope, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) (err error) {
+	s, m := o.session, o.group.mux
+	if o.stream, err = peerv1.NewPeerClient(s.bulk).Snapshot(ctx); err != nil {
+		return s.explain(err)
+	}
+	if err := s.greet(o.stream, kindInstall); err != nil {
+		return err
+	}
+	if err := o.post(frameOf(appendRequest(nil, m.cfg.Node, e, args))); err != nil {
+		return err
+	}
+	size, err := o.chunks(data)
+	if err != nil {
+		return err
+	}
+	if err := o.post(frameOf(appendEnd(nil, size))); err != nil {
+		return err
+	}
+	if err := o.stream.CloseSend(); err != nil {
+		return s.explain(err)
+	}
+	o.stall.Reset(m.cfg.InstallTimeout)
+	return o.outcome(resp)
+}
+
+// chunks sends all of data.
+func (o *outgoing) chunks(data io.Reader) (size int64, err error) {
+	buf := make([]byte, wordBytes+chunkBytes)
+	for {
+		n, err := io.ReadFull(data, buf[wordBytes:])
+		if n > 0 {
+			size += int64(n)
+			if err := o.post(frameOf(finish(buf[:wordBytes+n], 0, kindChunk))); err != nil {
+				return size, err
+			}
+		}
+		switch {
+		case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+			return size, nil
+		case err != nil:
+			return size, fmt.Errorf("read the snapshot: %w", err)
+		}
+	}
+}
+
+// post sends a frame; that it could is progress.
+func (o *outgoing) post(f *frame) error {
+	if err := o.session.explainSend(o.stream, o.stream.SendMsg(f)); err != nil {
+		return err
+	}
+	o.stall.Reset(o.group.mux.cfg.ChunkTimeout)
+	return nil
+}
+
+// outcome waits for the answer.
+func (o *outgoing) outcome(resp *raft.InstallSnapshotResponse) error {
+	var f frame
+	defer f.free()
+	for {
+		if err := o.stream.RecvMsg(&f); err != nil {
+			return o.session.explain(err)
+		}
+		k, payload, _, err := nextMessage(f.body)
+		switch {
+		case err != nil:
+			return err
+		case k == kindAnswer:
+			return decodeAnswer(payload, o.session.peer.node, kindInstall, resp)
+		case k != kindWelcome:
+			return errMalformed
+		}
+	}
+}
+
+// reason returns why the session broke; it is called after its context ended.
+func (s *session) reason() error {
+	select {
+	case <-s.broken:
+		return s.err
+	default:
+		return raft.ErrTransportShutdown // the Mux was closed
+	}
+}
+
+// arriving is a snapshot on its way to a replica of ours.
+type arriving struct {
+	mux    *Mux
+	stream grpc.ServerStream
+	peer   string
+	first  chan started  // gets the request
+	chunks chan *frame   // filled by the reader, taken by Raft
+	gone   chan struct{} // closed when the handler returns
+
+	// Owned by the goroutine that reads, Raft's.
+	current *frame // may be nil
+	rest    []byte // of current
+	size    int64  // read so far
+	err     error  // sticky
+}
+
+// started is what stands at the head of a snapshot stream.
+type started struct {
+	hello   hello
+	e       envelope
+	command *raft.InstallSnapshotRequest
+	err     error
+}
+
+var errEnded = proto.ErrUnreachable.Errorf("the session has ended")
+
+// receiveSnapshot hands a snapshot to Raft as an io.Reader, and its answer back.
+func (m *Mux) receiveSnapshot(stream grpc.ServerStream) error {
+	a := &arriving{mux: m, stream: stream, first: make(chan started, 1), chunks: make(chan *frame, 1), gone: make(chan struct{})}
+	defer close(a.gone)
+	if !m.goFunc(a.read) {
+		return errClosing
+	}
+	timer := time.NewTimer(m.cfg.ChunkTimeout)
+	defer timer.Stop()
+	var st started
+	select {
+	case st = <-a.first:
+	case <-timer.C:
+		return proto.ErrDeadline.Errorf("no snapshot request within %s", m.cfg.ChunkTimeout)
+	case <-m.ctx.Done():
+		return errClosing
+	}
+	if st.err != nil {
+		return st.err
+	}
+	key := sessionKey{node: st.hello.from, id: st.hello.session}
+	session := m.join(key)
+	defer m.leave(key, session)
+	return a.install(session, st, timer)
+}
+
+func (a *arriving) install(session *incoming, st started, timer *time.Timer) error {
+	m := a.mux
+	g, err := m.addressee(&st.e)
+	if err != nil {
+		return a.reply(st.e.id, nil, err)
+	}
+	responses := make(chan raft.RPCResponse, 1)
+	select {
+	case g.consumer <- raft.RPC{Command: st.command, Reader: a, RespChan: responses}:
+	case <-timer.C:
+		return a.reply(st.e.id, nil, proto.ErrOverloaded.Errorf("group %d on node %s is busy", g.id, m.cfg.Node))
+	case <-g.ctx.Done():
+		return a.reply(st.e.id, nil, g.refusal())
+	case <-session.done:
+		return errEnded
+	case <-a.stream.Context().Done():
+		return errEnded
+	}
+	select {
+	case r := <-responses:
+		return a.reply(st.e.id, r.Response, r.Error)
+	case <-g.ctx.Done():
+		return a.reply(st.e.id, nil, g.refusal())
+	case <-session.done:
+		return errEnded
+	case <-a.stream.Context().Done():
+		return errEnded
+	}
+}
+
+func (a *arriving) reply(id uint64, response any, err error) error {
+	return a.stream.SendMsg(frameOf(appendAnswer(nil, a.mux.cfg.Node, id, kindInstall, response, err)))
+}
+
+// read takes frames off the stream and waits for Raft to want them: gRPC's
+// windows carry the back pressure to the sender.
+func (a *arriving) read() {
+	st := a.head()
+	a.first <- st
+	for st.err == nil {
+		f := &frame{}
+		if err := a.stream.RecvMsg(f); err != nil {
+			close(a.chunks)
+			return
+		}
+		select {
+		case a.chunks <- f:
+		case <-a.gone:
+			f.free()
+			return
+		}
+	}
+}
+
+// head reads the greeting and the request.
+func (a *arriving) head() (st started) {
+	st.err = a.expect(kindHello, func(p []byte) error {
+		if err := st.hello.decode(p); err != nil {
+			return err
+		}
+		return a.mux.check(&st.hello, kindInstall)
+	})
+	if st.err != nil {
+		return st
+	}
+	st.err = a.expect(kindInstall, func(p []byte) error {
+		e, command, err := decodeRequest(kindInstall, p, st.hello.from)
+		if err == nil {
+			st.e, st.command = e, command.(*raft.InstallSnapshotRequest)
+		}
+		return err
+	})
+	return st
+}
+
+// expect receives a frame with one message of a kind.
+func (a *arriving) expect(want kind, decode func([]byte) error) error {
+	var f frame
+	defer f.free()
+	if err := a.stream.RecvMsg(&f); err != nil {
+		return err
+	}
+	k, payload, rest, err := nextMessage(f.body)
+	if err != nil || k != want || len(rest) > 0 {
+		return errMalformed
+	}
+	return decode(payload)
+}
+
+// Read gives Raft the snapshot's bytes. It fails when nothing comes for
+// ChunkTimeout, and ends well only after the sender has said that it is done
+// and how much there was.
+func (a *arriving) Read(p []byte) (int, error) {
+	for len(a.rest) == 0 && a.err == nil {
+		a.err = a.advance()
+	}
+	n := copy(p, a.rest)
+	a.rest = a.rest[n:]
+	if n == 0 && len(p) > 0 {
+		a.current.free()
+		return 0, a.err
+	}
+	a.size += int64(n)
+	return n, nil
+}
+
+// advance waits for the next chunk.
+func (a *arriving) advance() error {
+	timer := time.NewTimer(a.mux.cfg.ChunkTimeout)
+	defer timer.Stop()
+	select {
+	case f, ok := <-a.chunks:
+		if !ok {
+			return io.ErrUnexpectedEOF
+		}
+		a.current.free()
+		a.current = f
+	case <-a.gone:
+		return io.ErrUnexpectedEOF
+	case <-timer.C:
+		return proto.ErrDeadline.Errorf("no part of the snapshot for %s", a.mux.cfg.ChunkTimeout)
+	}
+	k, payload, rest, err := nextMessage(a.current.body)
+	switch {
+	case err != nil || len(rest) > 0:
+		return errMalformed
+	case k == kindChunk:
+		a.rest = payload
+		return nil
+	case k == kindEnd:
+		return a.finished(payload)
+	}
+	return errMalformed
+}
+
+// finished is io.EOF if all has arrived.
+func (a *arriving) finished(payload []byte) error {
+	f := fields{b: payload}
+	size := f.uint()
+	if f.end() != nil || size != uint64(a.size) {
+		return io.ErrUnexpectedEOF
+	}
+	return io.EOF
+}
