@@ -49,7 +49,7 @@ type File interface {
 	Size() (int64, error)
 	Truncate(size int64) error
 	// Preallocate makes the file at least size bytes long, zeros where nothing
-	// was written, with its blocks reserved where the system can.
+	// was written, with its blocks reserved where the system can. It may sync.
 	Preallocate(size int64) error
 	// Sync makes the file's bytes and length durable. After it failed, nothing
 	// written since the last success can be trusted, and a second Sync may lie.

@@ -130,7 +130,7 @@ func (f osFile) Preallocate(size int64) error {
 	if err != nil || have >= size {
 		return err
 	}
-	return preallocate(f.File, size)
+	return preallocate(f.File, have, size)
 }
 
 // Sync implements File.

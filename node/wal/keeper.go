@@ -1,0 +1,166 @@
+package wal
+
+import (
+	"fmt"
+	"sync"
+)
+
+// keeper does in the background what would make the writer wait: it makes the
+// next segment and removes old ones.
+type keeper struct {
+	log   *Log
+	wake  chan struct{} // one token
+	made  chan made     // what the writer waits for
+	stop  chan struct{}
+	ended chan struct{}
+
+	mu     sync.Mutex // guards what follows; never held across a call to the disk
+	want   uint32     // the newest segment asked for
+	have   uint32     // the newest segment there is
+	doomed []*segment // to be removed, oldest first
+}
+
+type made struct {
+	segment *segment
+	err     error
+}
+
+// newKeeper makes a keeper for a log whose newest segment is have.
+func newKeeper(l *Log, have uint32) *keeper {
+	return &keeper{
+		log: l, wake: make(chan struct{}, 1), made: make(chan made),
+		stop: make(chan struct{}), ended: make(chan struct{}), have: have, want: have,
+	}
+}
+
+// prepare asks for a segment ahead of time.
+func (k *keeper) prepare(number uint32) {
+	k.mu.Lock()
+	asked := k.want == number
+	k.want = number
+	k.mu.Unlock()
+	if !asked {
+		k.nudge()
+	}
+}
+
+// next returns the segment of that number, waiting until it is made. An error
+// from long ago, when the disk was full, is tried again once.
+func (k *keeper) next(number uint32) (*segment, error) {
+	k.prepare(number)
+	m := <-k.made
+	if m.err != nil {
+		k.nudge()
+		m = <-k.made
+	}
+	return m.segment, m.err
+}
+
+// remove gives segments up.
+func (k *keeper) remove(segments []*segment) {
+	k.mu.Lock()
+	k.doomed = append(k.doomed, segments...)
+	k.mu.Unlock()
+	k.nudge()
+}
+
+func (k *keeper) nudge() {
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run is the keeper's goroutine; ready is a segment that was found prepared, or nil.
+func (k *keeper) run(ready *segment) {
+	defer close(k.ended)
+	offer, out := made{segment: ready}, k.made
+	if ready == nil {
+		out = nil
+	}
+	var doomed []*segment
+	for {
+		number, more := k.jobs()
+		if out == nil && number != 0 {
+			offer, out = k.make(number), k.made
+		}
+		doomed = k.discard(append(doomed, more...))
+		select {
+		case <-k.wake:
+		case out <- offer:
+			out = nil
+		case <-k.stop:
+			if out != nil && offer.segment != nil {
+				doomed = append(doomed, offer.segment) // stays on disk, prepared
+			}
+			k.letGo(doomed)
+			return
+		}
+	}
+}
+
+// jobs returns the segment to make, 0 if none, and those to remove.
+func (k *keeper) jobs() (number uint32, doomed []*segment) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.want > k.have {
+		number = k.want
+	}
+	doomed, k.doomed = k.doomed, nil
+	return number, doomed
+}
+
+func (k *keeper) make(number uint32) made {
+	s, err := k.log.create(number)
+	if err != nil {
+		k.log.cfg.Logger.Error("prepare a segment", "error", err)
+		return made{err: err}
+	}
+	k.mu.Lock()
+	k.have = number
+	k.mu.Unlock()
+	return made{segment: s}
+}
+
+// discard removes segments, each durably before the next, so that no gap can
+// appear. It returns those that could not be removed now.
+func (k *keeper) discard(doomed []*segment) []*segment {
+	for i, s := range doomed {
+		if err := k.discardOne(s); err != nil {
+			k.log.cfg.Logger.Warn("remove a segment", "error", err)
+			return doomed[i:]
+		}
+	}
+	return nil
+}
+
+func (k *keeper) discardOne(s *segment) error {
+	if err := k.log.hit("wal.remove"); err != nil {
+		return err
+	}
+	if err := k.log.cfg.FS.Remove(s.name); err != nil {
+		return fmt.Errorf("remove %s: %w", s.name, err)
+	}
+	if err := k.log.hit("wal.remove.syncdir"); err != nil {
+		return err
+	}
+	if err := k.log.cfg.FS.SyncDir(k.log.cfg.Dir); err != nil {
+		return fmt.Errorf("remove %s: %w", s.name, err)
+	}
+	k.log.counters.removed.Add(1)
+	return s.release()
+}
+
+// letGo closes segments that stay on disk.
+func (k *keeper) letGo(segments []*segment) {
+	for _, s := range segments {
+		if err := s.release(); err != nil {
+			k.log.cfg.Logger.Warn("close a segment", "error", err)
+		}
+	}
+}
+
+func (k *keeper) close() {
+	close(k.stop)
+	<-k.ended
+}

@@ -1,0 +1,201 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/node/fail"
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	writeMax = 256 << 20 // bytes of one call
+
+	segmentBytesDefault = 32 << 20
+	segmentBytesMin     = 1 << 10
+	segmentBytesMax     = 1 << 30
+	batchBytesDefault   = 4 << 20
+	chunkBytesMax       = 1 << 20
+	chunkBytesMin       = 4 << 10
+)
+
+// Config says where a log lies and how large its parts are.
+type Config struct {
+	FS     fs.FS
+	Dir    string       // made if missing; holds nothing else
+	Logger *slog.Logger // nil: silent
+	Fail   *fail.Points // nil: no failpoints
+
+	// Fatal is called once, from a goroutine of the log's own, when a write or
+	// sync failed. What was being written may or may not be on disk, so nobody is
+	// told anything: all calls that store block until Close. A node ends its
+	// process here. Fatal may call Close.
+	Fatal func(error)
+
+	SegmentBytes int64 // of a segment; default 32 MiB
+	TailBytes    int64 // of recent batches kept in memory; default 2 segments
+	BatchBytes   int   // of one sync, softly; default 4 MiB
+}
+
+func (c *Config) validate() error {
+	if c.FS == nil || c.Dir == "" {
+		return errors.New("open log: no file system or directory given")
+	}
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.SegmentBytes == 0 {
+		c.SegmentBytes = segmentBytesDefault
+	}
+	if c.SegmentBytes < segmentBytesMin || c.SegmentBytes > segmentBytesMax {
+		return fmt.Errorf("open log: segments of %d bytes; %d to %d are possible", c.SegmentBytes, segmentBytesMin, segmentBytesMax)
+	}
+	if c.TailBytes == 0 {
+		c.TailBytes = 2 * c.SegmentBytes
+	}
+	if c.BatchBytes == 0 {
+		c.BatchBytes = batchBytesDefault
+	}
+	return nil
+}
+
+// Log is the write-ahead log of a node. Its methods, and those of its groups,
+// may be called from any goroutine.
+//
+// Two goroutines belong to it and end with Close: the writer, which alone
+// changes segments and index, and the keeper, which makes segments ahead of
+// time and removes those that nobody needs.
+type Log struct {
+	cfg   Config
+	salt  uint32
+	chunk int // bytes of a buffer that batches share
+	start time.Time
+
+	queue   sync.Mutex // guards pending and closing; held while records are encoded
+	pending *batch     // never nil
+	closing bool
+	wake    chan struct{} // the writer's; one token
+
+	inflight atomic.Int64          // since+1 of the batch being synced, on the log's clock; 0: none
+	failure  atomic.Pointer[error] // why the writer stopped
+	stuck    *batch                // the batch it failed with; read after written is closed
+	written  chan struct{}         // closed when the writer has ended
+	closed   chan struct{}         // closed when Close has finished
+	counters counters
+
+	index    sync.RWMutex // guards what follows; written by the writer only
+	groups   map[uint32]*Group
+	segments []*segment // oldest first; the last one is written to
+	tail     tail
+
+	sequence uint64 // of the next batch; the writer's
+	keeper   *keeper
+
+	splitVote, deafToBoundary bool // test hooks: the faults that this package contains
+}
+
+// Group returns the part of the log that belongs to one raft group. All calls
+// with one id return the same Group.
+func (l *Log) Group(id uint32) *Group {
+	l.index.Lock()
+	defer l.index.Unlock()
+	return l.group(id)
+}
+
+// group finds or makes a group. l.index is held for writing.
+func (l *Log) group(id uint32) *Group {
+	g := l.groups[id]
+	if g == nil {
+		g = &Group{log: l, id: id}
+		l.groups[id] = g
+	}
+	return g
+}
+
+// active is the segment that is written to.
+func (l *Log) active() *segment { return l.segments[len(l.segments)-1] }
+
+// now is the log's clock: monotonic, from its opening.
+func (l *Log) now() time.Duration { return time.Since(l.start) }
+
+func (l *Log) hit(name string) error {
+	if err := l.cfg.Fail.Hit(name); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
+}
+
+// OldestWaitingSync returns how long the record that waits longest for its sync
+// has been waiting; 0 if none does. A node whose disk hangs sees it grow.
+func (l *Log) OldestWaitingSync() time.Duration {
+	if since := l.inflight.Load(); since != 0 {
+		return l.now() - time.Duration(since-1)
+	}
+	l.queue.Lock()
+	defer l.queue.Unlock()
+	if l.pending.count == 0 {
+		return 0
+	}
+	return l.now() - l.pending.since
+}
+
+// Close waits until what is being stored is durable, then closes the files;
+// calls that come later return ErrClosed. After a failure it lets the blocked
+// calls return that failure instead. It does not wait for raft groups: stop
+// those first.
+func (l *Log) Close() error {
+	l.queue.Lock()
+	again := l.closing
+	l.closing = true
+	l.queue.Unlock()
+	if again {
+		<-l.closed
+		return nil
+	}
+	defer close(l.closed)
+	l.nudge()
+	<-l.written
+	l.keeper.close()
+	err := l.closedErr()
+	l.abandon(err)
+	if errors.Is(err, ErrClosed) {
+		err = nil
+	}
+	return errors.Join(err, l.release())
+}
+
+// abandon lets the calls go that wait for a batch that will not be written.
+func (l *Log) abandon(err error) {
+	l.queue.Lock()
+	defer l.queue.Unlock()
+	for _, b := range []*batch{l.stuck, l.pending} {
+		if b != nil {
+			b.err = err
+			close(b.done)
+		}
+	}
+	close(l.pending.taken)
+}
+
+func (l *Log) release() error {
+	l.index.Lock()
+	defer l.index.Unlock()
+	var err error
+	for _, s := range l.segments {
+		err = errors.Join(err, s.release())
+	}
+	return err
+}
+
+// closedErr says why nothing can be stored any more.
+func (l *Log) closedErr() error {
+	if err := l.failure.Load(); err != nil {
+		return proto.ErrDisk.Errorf("the log in %s has failed: %v", l.cfg.Dir, *err)
+	}
+	return ErrClosed
+}

@@ -1,0 +1,385 @@
+package wal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Open reads a log, or makes a new one, and starts its goroutines. A batch that
+// was being written when the process ended is cut off with a line in the log; a
+// damaged log is refused with proto.ErrCorrupt, a newer one with
+// proto.ErrNewerVersion. The caller holds the data directory's lock.
+func Open(cfg Config) (_ *Log, err error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	l := &Log{
+		cfg: cfg, salt: newSalt(), start: time.Now(), sequence: 1,
+		chunk:  int(min(chunkBytesMax, max(chunkBytesMin, cfg.SegmentBytes/8))),
+		groups: make(map[uint32]*Group),
+		wake:   make(chan struct{}, 1), written: make(chan struct{}), closed: make(chan struct{}),
+	}
+	l.renew(nil)
+	spare, err := l.recover()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", cfg.Dir, err), l.release())
+	}
+	if err := l.begin(spare); err != nil {
+		return nil, fmt.Errorf("open log %s: %w", cfg.Dir, err)
+	}
+	return l, nil
+}
+
+// begin starts the goroutines; a new log gets its first segment here.
+func (l *Log) begin(spare *segment) error {
+	have := uint32(0)
+	if len(l.segments) > 0 {
+		have = l.active().number
+	}
+	if spare != nil {
+		have = spare.number
+	}
+	l.keeper = newKeeper(l, have)
+	go l.keeper.run(spare)
+	var err error
+	if len(l.segments) == 0 {
+		err = l.roll()
+	}
+	if err == nil {
+		err = l.mark()
+	}
+	if err != nil {
+		l.keeper.close()
+		return errors.Join(err, l.release())
+	}
+	go l.run()
+	return nil
+}
+
+// recover reads all segments. It returns a prepared one, if there is one.
+func (l *Log) recover() (spare *segment, err error) {
+	began := l.now()
+	found, err := l.find()
+	if err != nil || len(found) == 0 {
+		return nil, err
+	}
+	opened, err := l.openAll(found)
+	if err != nil {
+		return nil, errors.Join(err, letGo(opened))
+	}
+	r := recovery{log: l, found: opened}
+	if err := r.run(); err != nil {
+		return nil, errors.Join(err, letGo(opened[len(l.segments):]))
+	}
+	l.cfg.Logger.Info("log read", "dir", l.cfg.Dir, "segments", len(l.segments), "bytes", r.bytes,
+		"groups", len(l.groups), "took", l.now()-began)
+	return r.spare, nil
+}
+
+func letGo(segments []*segment) (err error) {
+	for _, s := range segments {
+		err = errors.Join(err, s.release())
+	}
+	return err
+}
+
+// find lists the segments' numbers and removes what an unfinished one left.
+func (l *Log) find() ([]uint32, error) {
+	if err := l.cfg.FS.MkdirAll(l.cfg.Dir); err != nil {
+		return nil, err
+	}
+	if err := l.cfg.FS.SyncDir(filepath.Dir(l.cfg.Dir)); err != nil {
+		return nil, err
+	}
+	infos, err := l.cfg.FS.ReadDir(l.cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	var numbers []uint32
+	for _, info := range infos {
+		if number, ok := segmentNumber(info.Name); ok {
+			numbers = append(numbers, number)
+		} else if strings.HasSuffix(info.Name, segmentSuffix+".tmp") {
+			if err := l.cfg.FS.Remove(filepath.Join(l.cfg.Dir, info.Name)); err != nil {
+				return nil, err
+			}
+		}
+	}
+	slices.Sort(numbers)
+	for i, n := range numbers {
+		if n != numbers[0]+uint32(i) {
+			return nil, proto.ErrCorrupt.Errorf("%s is missing; %s exists",
+				segmentName(l.cfg.Dir, n-1), segmentName(l.cfg.Dir, n))
+		}
+	}
+	return numbers, l.cfg.FS.SyncDir(l.cfg.Dir)
+}
+
+func (l *Log) openAll(numbers []uint32) (opened []*segment, err error) {
+	for i, number := range numbers {
+		s, salt, err := openSegment(l.cfg.FS, l.cfg.Dir, number)
+		if err != nil {
+			return opened, err
+		}
+		opened = append(opened, s)
+		if i == 0 {
+			l.salt = salt
+		}
+		if salt != l.salt {
+			return opened, corrupt(s, 24, "it belongs to another log")
+		}
+	}
+	return opened, nil
+}
+
+// recovery is one reading of a log.
+type recovery struct {
+	log   *Log
+	found []*segment
+	buf   []byte // of the segment being read
+	bytes int64
+	spare *segment
+}
+
+func (r *recovery) run() error {
+	l := r.log
+	for i, s := range r.found {
+		if err := r.load(s); err != nil {
+			return err
+		}
+		if i == 0 && !r.firstSequence() {
+			return r.fresh()
+		}
+		end, why, err := r.replay(s)
+		if err != nil {
+			return err
+		}
+		if end > segmentHeaderLen {
+			s.end = end
+			if r.continues(i) {
+				continue
+			}
+		}
+		return r.finish(i, end, why)
+	}
+	return fmt.Errorf("no end of the log in %s", l.cfg.Dir)
+}
+
+func (r *recovery) load(s *segment) error {
+	if int64(cap(r.buf)) < s.size {
+		r.buf = make([]byte, s.size)
+	}
+	r.buf = r.buf[:s.size]
+	r.bytes += s.size
+	if s.size < segmentHeaderLen {
+		return corrupt(s, s.size, "it is cut off in its header")
+	}
+	return s.readAt(r.buf, 0)
+}
+
+// firstSequence takes the sequence number from the oldest segment's first batch.
+func (r *recovery) firstSequence() bool {
+	h, ok := parseBatchHeader(r.buf[segmentHeaderLen:], r.log.salt)
+	if ok {
+		r.log.sequence = h.sequence
+	}
+	return ok
+}
+
+// replay applies a segment's batches up to the first that is not there. It
+// returns where that is, and what is wrong with it if it is not simply the end.
+func (r *recovery) replay(s *segment) (end int64, why error, err error) {
+	l := r.log
+	end = segmentHeaderLen
+	for {
+		b := r.buf[end:]
+		h, ok := parseBatchHeader(b, l.salt)
+		if !ok {
+			return end, errors.New("no sound batch starts here"), nil
+		}
+		if h.sequence != l.sequence {
+			return end, nil, corrupt(s, end, fmt.Sprintf("batch %d is expected and %d is there", l.sequence, h.sequence))
+		}
+		if h.mark() {
+			return end, nil, nil
+		}
+		body := b[batchHeaderLen:]
+		if err := h.verify(body, l.salt); err != nil {
+			return end, err, nil
+		}
+		if end == segmentHeaderLen {
+			err = r.admit(s, h, body)
+		} else {
+			err = l.apply(s, end+batchHeaderLen, h, body)
+		}
+		if err != nil {
+			return end, nil, corrupt(s, end, err.Error())
+		}
+		l.sequence++
+		end += batchHeaderLen + int64(h.length)
+	}
+}
+
+// admit takes a segment into the log when its first batch, the state, is sound.
+// The oldest one's is taken over; the others' must be what was read up to there.
+func (r *recovery) admit(s *segment, h batchHeader, body []byte) error {
+	l := r.log
+	if recordAt(body).kind != kindBegin {
+		return errors.New("it does not start with the state of all groups")
+	}
+	if len(l.segments) == 0 {
+		l.segments = append(l.segments, s)
+		return l.adopt(h, body)
+	}
+	if state := l.state().buf[batchHeaderLen:]; !bytes.Equal(state, body[:h.length]) {
+		return errors.New("the state of all groups is not what the segments before it say")
+	}
+	l.segments = append(l.segments, s)
+	return nil
+}
+
+// continues reports whether the segment after the i-th starts with the next batch.
+func (r *recovery) continues(i int) bool {
+	if i+1 == len(r.found) {
+		return false
+	}
+	var b [batchHeaderLen]byte
+	if r.found[i+1].size < segmentHeaderLen+batchHeaderLen || r.found[i+1].readAt(b[:], segmentHeaderLen) != nil {
+		return false
+	}
+	h, ok := parseBatchHeader(b[:], r.log.salt)
+	return ok && h.sequence == r.log.sequence && !h.mark()
+}
+
+// finish ends the reading at a place in the i-th segment, whose bytes are
+// loaded: nothing written later may follow.
+func (r *recovery) finish(i int, end int64, why error) error {
+	l, s := r.log, r.found[i]
+	if len(l.segments) == 0 && s.number != 1 {
+		return corrupt(s, end, fmt.Sprintf("%v, and nothing is before it", why))
+	}
+	if why == nil {
+		why = errors.New("the log ends here")
+	}
+	if at := l.later(r.buf[end:]); at >= 0 {
+		return corrupt(s, end, fmt.Sprintf("%v, but batches follow at offset %d", why, end+int64(at)))
+	}
+	if err := r.clean(s, end); err != nil {
+		return err
+	}
+	for _, next := range r.found[i+1:] {
+		if err := r.load(next); err != nil {
+			return err
+		}
+		if at := l.later(r.buf[segmentHeaderLen:]); at >= 0 {
+			return corrupt(s, end, fmt.Sprintf("%v, but batches follow in %s", why, next.name))
+		}
+		if err := r.clean(next, segmentHeaderLen); err != nil {
+			return err
+		}
+	}
+	if err := r.settle(i, end); err != nil {
+		return err
+	}
+	return r.paid()
+}
+
+// settle decides which segments are written to: the last one with a batch, and
+// as a spare the one behind it. Others behind are removed, the last one first.
+func (r *recovery) settle(i int, end int64) error {
+	if end > segmentHeaderLen {
+		i++
+	}
+	rest := r.found[i:]
+	for len(rest) > 1 {
+		last := rest[len(rest)-1]
+		rest = rest[:len(rest)-1]
+		if err := errors.Join(last.release(), r.log.cfg.FS.Remove(last.name)); err != nil {
+			return err
+		}
+	}
+	if len(rest) == 1 {
+		r.spare = rest[0]
+	}
+	return r.log.cfg.FS.SyncDir(r.log.cfg.Dir)
+}
+
+// later finds a batch in b that was written after the one that is missing.
+func (l *Log) later(b []byte) int {
+	for at := 0; at+batchHeaderLen <= len(b); at += 8 {
+		if le.Uint32(b[at:]) != batchMagic {
+			continue
+		}
+		if h, ok := parseBatchHeader(b[at:], l.salt); ok && h.sequence > l.sequence {
+			return at
+		}
+	}
+	return -1
+}
+
+// clean makes sure that only zeros follow, so that no torn bytes are ever taken
+// for something, and that all before is durable: it may have been read from the
+// memory of a machine whose process was killed before its sync.
+func (r *recovery) clean(s *segment, end int64) error {
+	rest := r.buf[end:]
+	if h, ok := parseBatchHeader(rest, r.log.salt); ok && h.mark() {
+		rest = rest[batchHeaderLen:]
+	}
+	if !zero(rest) {
+		r.log.cfg.Logger.Warn("cut off a write that was not finished", "segment", s.name, "offset", end,
+			"sequence", r.log.sequence)
+		if err := s.file.Truncate(end); err != nil {
+			return err
+		}
+	}
+	if err := s.file.Preallocate(r.log.cfg.SegmentBytes); err != nil {
+		return err
+	}
+	size, err := s.file.Size()
+	if err != nil {
+		return err
+	}
+	s.size = size
+	return s.file.Sync()
+}
+
+func zero(b []byte) bool {
+	for len(b) >= 8 {
+		if le.Uint64(b) != 0 {
+			return false
+		}
+		b = b[8:]
+	}
+	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
+}
+
+// paid checks that every entry that a group holds was found.
+func (r *recovery) paid() error {
+	for _, id := range r.log.groupIDs() {
+		g := r.log.groups[id]
+		found := true
+		g.entries.each(func(p place) bool {
+			found = p.segment != 0
+			return found
+		})
+		if !found {
+			return proto.ErrCorrupt.Errorf("segments before %s are missing: group %d has entries there", r.found[0].name, id)
+		}
+	}
+	return nil
+}
+
+// fresh is a log that was never written to, or is damaged at its very start.
+func (r *recovery) fresh() error {
+	r.log.sequence = 0
+	err := r.finish(0, segmentHeaderLen, errors.New("no sound batch starts here"))
+	r.log.sequence = 1
+	return err
+}

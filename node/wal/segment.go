@@ -1,0 +1,169 @@
+package wal
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// segment is one open file of the log.
+type segment struct {
+	number uint32
+	name   string
+	file   fs.File
+	size   int64 // bytes on disk
+
+	end       int64 // where the next batch goes; the writer's
+	live      int   // entries held by groups; guarded by Log.index
+	liveBytes int64 // guarded by Log.index
+
+	refs atomic.Int32 // readers, and one for the log; the last one closes the file
+}
+
+const segmentSuffix = ".wal"
+
+func segmentName(dir string, number uint32) string {
+	return filepath.Join(dir, fmt.Sprintf("%010d%s", number, segmentSuffix))
+}
+
+// segmentNumber reads a file's name; ok is false for other files.
+func segmentNumber(name string) (number uint32, ok bool) {
+	digits, ok := strings.CutSuffix(name, segmentSuffix)
+	if !ok || len(digits) != 10 {
+		return 0, false
+	}
+	n := uint64(0)
+	for _, c := range []byte(digits) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + uint64(c-'0')
+	}
+	return uint32(n), n > 0 && n <= math.MaxUint32
+}
+
+// acquire keeps the file open for a reader. Log.index is held, so that the log's
+// own reference still counts.
+func (s *segment) acquire() { s.refs.Add(1) }
+
+// release gives a reference back.
+func (s *segment) release() error {
+	if s.refs.Add(-1) == 0 {
+		return s.file.Close()
+	}
+	return nil
+}
+
+// readAt reads all of p.
+func (s *segment) readAt(p []byte, off int64) error {
+	if _, err := s.file.ReadAt(p, off); err != nil {
+		return fmt.Errorf("read %s at offset %d: %w", s.name, off, err)
+	}
+	return nil
+}
+
+// create makes a durable segment without batches. Its final name appears only
+// when its header is durable.
+func (l *Log) create(number uint32) (_ *segment, err error) {
+	s := &segment{number: number, name: segmentName(l.cfg.Dir, number), end: segmentHeaderLen}
+	tmp := s.name + ".tmp"
+	s.file, err = fs.Create(l.cfg.FS, tmp)
+	if err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
+	}
+	s.refs.Store(1)
+	if err := l.fill(s, tmp); err != nil {
+		return nil, errors.Join(fmt.Errorf("create segment %s: %w", s.name, err), s.file.Close())
+	}
+	s.size, err = s.file.Size()
+	return s, err
+}
+
+func (l *Log) fill(s *segment, tmp string) error {
+	if err := l.hit("wal.create"); err != nil {
+		return err
+	}
+	if err := s.file.Preallocate(l.cfg.SegmentBytes); err != nil {
+		return err
+	}
+	var header [segmentHeaderLen]byte
+	putSegmentHeader(header[:], uint64(s.number), l.salt)
+	if _, err := s.file.WriteAt(header[:], 0); err != nil {
+		return err
+	}
+	if err := l.hit("wal.create.sync"); err != nil {
+		return err
+	}
+	if err := s.file.Sync(); err != nil {
+		return err
+	}
+	if err := l.hit("wal.create.rename"); err != nil {
+		return err
+	}
+	if err := l.cfg.FS.Rename(tmp, s.name); err != nil {
+		return err
+	}
+	if err := l.hit("wal.create.syncdir"); err != nil {
+		return err
+	}
+	return l.cfg.FS.SyncDir(l.cfg.Dir)
+}
+
+// openSegment opens a segment that was found and checks its header.
+func openSegment(fsys fs.FS, dir string, number uint32) (s *segment, salt uint32, err error) {
+	s = &segment{number: number, name: segmentName(dir, number), end: segmentHeaderLen}
+	s.file, err = fsys.OpenFile(s.name, os.O_RDWR)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open segment: %w", err)
+	}
+	s.refs.Store(1)
+	if s.size, err = s.file.Size(); err == nil {
+		salt, err = s.readHeader()
+	}
+	if err != nil {
+		return nil, 0, errors.Join(err, s.file.Close())
+	}
+	return s, salt, nil
+}
+
+func (s *segment) readHeader() (salt uint32, err error) {
+	var b [segmentHeaderLen]byte
+	if _, err := s.file.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
+		return 0, fmt.Errorf("read %s: %w", s.name, err)
+	}
+	switch {
+	case [8]byte(b[:8]) != segmentMagic:
+		return 0, corrupt(s, 0, "it does not start like a segment of the log")
+	case le.Uint32(b[28:]) != crc32.Update(0, castagnoli, b[:28]):
+		return 0, corrupt(s, 0, "its header has a wrong checksum")
+	case le.Uint32(b[8:]) > formatVersion:
+		return 0, proto.ErrNewerVersion.Errorf("%s has log format %d; this version reads up to %d",
+			s.name, le.Uint32(b[8:]), formatVersion).WithHint("run the version that wrote it, or a later one")
+	case le.Uint64(b[16:]) != uint64(s.number):
+		return 0, corrupt(s, 16, fmt.Sprintf("it is segment %d under another's name", le.Uint64(b[16:])))
+	}
+	return le.Uint32(b[24:]), nil
+}
+
+func corrupt(s *segment, offset int64, what string) error {
+	return proto.ErrCorrupt.Errorf("%s is corrupt at offset %d: %s", s.name, offset, what).
+		WithHint("rebuild this node's replicas from the others; do not edit the file")
+}
+
+// newSalt makes the start value of a log's checksums. Data that looks like a
+// batch cannot pass for one unless its author knows the salt.
+func newSalt() uint32 {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return le.Uint32(b[:])
+}

@@ -1,0 +1,210 @@
+package wal
+
+import (
+	"fmt"
+	"slices"
+)
+
+// run is the writer: it takes what has come in, writes and syncs it, applies it
+// to the index, and lets its callers go. After a failure it ends.
+func (l *Log) run() {
+	err := l.writeAll()
+	if err != nil {
+		l.cfg.Logger.Error("the log has failed and stores nothing more", "dir", l.cfg.Dir, "error", err)
+		l.failure.Store(&err)
+	}
+	close(l.written)
+	if err != nil && l.cfg.Fatal != nil {
+		l.cfg.Fatal(err)
+	}
+}
+
+func (l *Log) writeAll() error {
+	for {
+		b := l.take()
+		if b == nil {
+			if l.ended() {
+				return l.finish()
+			}
+			<-l.wake
+			continue
+		}
+		if err := l.commit(b); err != nil {
+			l.stuck = b
+			return err
+		}
+		l.inflight.Store(0)
+		close(b.done)
+	}
+}
+
+// ended reports whether Close was called and nothing is left to write.
+func (l *Log) ended() bool {
+	l.queue.Lock()
+	defer l.queue.Unlock()
+	return l.closing && l.pending.count == 0
+}
+
+// commit makes a batch durable and visible.
+func (l *Log) commit(b *batch) error {
+	s := l.active()
+	if s.end+int64(len(b.buf)) > l.cfg.SegmentBytes && s.end > segmentHeaderLen {
+		if err := l.roll(); err != nil {
+			return fmt.Errorf("start a segment: %w", err)
+		}
+		s = l.active()
+	}
+	h := b.seal(l.sequence, l.salt)
+	at := s.end
+	if err := l.persist(s, b.buf); err != nil {
+		return err
+	}
+	if err := l.publish(s, at, h, b.buf); err != nil {
+		return err
+	}
+	if err := l.hit("wal.applied"); err != nil {
+		return err
+	}
+	if l.idle() {
+		return l.mark()
+	}
+	return nil
+}
+
+// persist writes a sealed batch at the end of a segment and syncs it. A failed
+// sync is never repeated: the second would succeed without the data.
+func (l *Log) persist(s *segment, buf []byte) error {
+	if err := l.hit("wal.write"); err != nil {
+		return err
+	}
+	if _, err := s.file.WriteAt(buf, s.end); err != nil {
+		return fmt.Errorf("write %s: %w", s.name, err)
+	}
+	if err := l.hit("wal.sync"); err != nil {
+		return err
+	}
+	began := l.now()
+	if err := s.file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", s.name, err)
+	}
+	l.counters.synced(l.now()-began, len(buf))
+	if err := l.hit("wal.synced"); err != nil {
+		return err
+	}
+	s.end += int64(len(buf))
+	l.sequence++
+	return nil
+}
+
+// publish applies a durable batch to the index and frees what nobody holds.
+func (l *Log) publish(s *segment, at int64, h batchHeader, buf []byte) error {
+	l.index.Lock()
+	defer l.index.Unlock()
+	s.size = max(s.size, s.end)
+	l.tail.add(chunk{segment: s.number, offset: at, buf: buf}, l.cfg.TailBytes)
+	if err := l.apply(s, at+batchHeaderLen, h, buf[batchHeaderLen:]); err != nil {
+		return err
+	}
+	l.counters.records.Add(int64(h.count))
+	l.free()
+	if s.end > l.cfg.SegmentBytes/2 {
+		l.keeper.prepare(s.number + 1)
+	}
+	return nil
+}
+
+// free gives segments up, from the oldest on. l.index is held.
+func (l *Log) free() {
+	n := 0
+	for n < len(l.segments)-1 && l.segments[n].live == 0 {
+		n++
+	}
+	if n > 0 {
+		l.keeper.remove(l.segments[:n])
+		l.segments = slices.Delete(l.segments, 0, n)
+	}
+}
+
+// mark notes behind the last batch that it is durable. It is not synced itself:
+// it is there for a process that is killed.
+func (l *Log) mark() error {
+	s := l.active()
+	if s.end+batchHeaderLen > s.size {
+		return nil // a mark must not make the file grow
+	}
+	if err := l.hit("wal.mark"); err != nil {
+		return err
+	}
+	var b [batchHeaderLen]byte
+	batchHeader{sequence: l.sequence}.put(b[:], l.salt)
+	if _, err := s.file.WriteAt(b[:], s.end); err != nil {
+		return fmt.Errorf("write %s: %w", s.name, err)
+	}
+	return nil
+}
+
+// finish makes the last mark durable, so that a log closed in order can tell
+// damage in its last batch from a torn write.
+func (l *Log) finish() error {
+	if err := l.active().file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", l.active().name, err)
+	}
+	return nil
+}
+
+// roll starts the next segment with the state of all groups, which is durable
+// before anything follows it.
+func (l *Log) roll() error {
+	next := uint32(1)
+	if len(l.segments) > 0 {
+		next = l.active().number + 1
+	}
+	s, err := l.keeper.next(next)
+	if err != nil {
+		return err
+	}
+	b := l.state()
+	b.seal(l.sequence, l.salt)
+	if err := l.hit("wal.roll"); err != nil {
+		return err
+	}
+	if err := l.persist(s, b.buf); err != nil {
+		return err
+	}
+	if err := l.hit("wal.rolled"); err != nil {
+		return err
+	}
+	l.index.Lock()
+	defer l.index.Unlock()
+	l.segments = append(l.segments, s)
+	l.counters.rolls.Add(1)
+	l.free()
+	return nil
+}
+
+// state encodes what all groups hold, as the first batch of a segment. Recovery
+// makes it again and compares.
+func (l *Log) state() *batch {
+	l.index.RLock()
+	defer l.index.RUnlock()
+	var records []record
+	for _, id := range l.groupIDs() {
+		records = l.groups[id].state(records)
+	}
+	b := &batch{buf: make([]byte, batchHeaderLen)}
+	b.addRecord(l.salt, &record{kind: kindBegin, index: uint64(len(records))})
+	for i := range records {
+		b.addRecord(l.salt, &records[i])
+	}
+	return b
+}
+
+// groupIDs returns the groups, sorted. l.index is held.
+func (l *Log) groupIDs() []uint32 {
+	ids := make([]uint32, 0, len(l.groups))
+	for id := range l.groups {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	return ids
+}
