@@ -1,0 +1,131 @@
+package shard
+
+import "encoding/binary"
+
+const (
+	cellBytes = 16
+	// nameLenMax is the longest name that an arena holds.
+	nameLenMax = 512
+	cellsMax   = nameLenMax / cellBytes
+)
+
+// arena keeps the bytes of names in pages of one size class each. A name takes
+// whole cells of 16 bytes; free places of a page are chained through their
+// first two bytes, and a page without names may take any class again.
+//
+//	page of class 3:  | name, 48 bytes | name | free -+ | name | free -> 0 | never used
+//	                                                  +--------^
+//
+// Where a name lies is nobody's business but the arena's: it is not part of
+// the replicated state.
+type arena struct {
+	pages pages
+	// The rest is for writing, and absent in a view.
+	classes []class
+	room    [cellsMax + 1]uint32 // by cells: the first page with room, plus one; room[0]: empty pages
+}
+
+// class describes one page.
+type class struct {
+	cells      uint16 // per place; 0: an empty page
+	used       uint16 // places taken
+	top        uint16 // bytes that have been used at least once
+	free       uint16 // the first free place's cell plus one; 0: none
+	prev, next uint32 // pages with room of the same class, plus one
+}
+
+// place says where a name lies.
+type place struct {
+	page    uint32
+	at, len uint16
+}
+
+func cells(n int) uint16 { return uint16(max(1, (n+cellBytes-1)/cellBytes)) }
+
+func (a *arena) bytes(p place) []byte {
+	return a.pages.at(p.page)[p.at:][:p.len:p.len]
+}
+
+func (a *arena) put(b []byte, epoch uint32) place {
+	c := cells(len(b))
+	number := a.withRoom(c, epoch)
+	info := &a.classes[number]
+	page := a.pages.edit(number, epoch)
+	var at uint16
+	if info.free != 0 {
+		at = (info.free - 1) * cellBytes
+		info.free = binary.LittleEndian.Uint16(page[at:])
+	} else {
+		at = info.top
+		info.top += c * cellBytes
+	}
+	info.used++
+	if !info.hasRoom() {
+		a.unlink(number)
+	}
+	copy(page[at:], b)
+	return place{page: number, at: at, len: uint16(len(b))}
+}
+
+func (a *arena) drop(p place, epoch uint32) {
+	info := &a.classes[p.page]
+	page := a.pages.edit(p.page, epoch)
+	if !info.hasRoom() {
+		a.link(p.page)
+	}
+	binary.LittleEndian.PutUint16(page[p.at:], info.free)
+	info.free = p.at/cellBytes + 1
+	info.used--
+	if info.used == 0 {
+		a.unlink(p.page)
+		*info = class{}
+		a.link(p.page)
+	}
+}
+
+func (c *class) hasRoom() bool {
+	return c.free != 0 || int(c.top)+int(c.cells)*cellBytes <= PageBytes
+}
+
+// withRoom returns a page with room for a name of c cells.
+func (a *arena) withRoom(c uint16, epoch uint32) uint32 {
+	if first := a.room[c]; first != 0 {
+		return first - 1
+	}
+	var number uint32
+	if first := a.room[0]; first != 0 {
+		number = first - 1
+		a.unlink(number)
+	} else {
+		number = a.pages.add(epoch)
+		a.classes = append(a.classes, class{})
+	}
+	a.classes[number].cells = c
+	a.link(number)
+	return number
+}
+
+func (a *arena) link(page uint32) {
+	info := &a.classes[page]
+	first := a.room[info.cells]
+	info.prev, info.next = 0, first
+	if first != 0 {
+		a.classes[first-1].prev = page + 1
+	}
+	a.room[info.cells] = page + 1
+}
+
+func (a *arena) unlink(page uint32) {
+	info := &a.classes[page]
+	if info.prev != 0 {
+		a.classes[info.prev-1].next = info.next
+	} else {
+		a.room[info.cells] = info.next
+	}
+	if info.next != 0 {
+		a.classes[info.next-1].prev = info.prev
+	}
+	info.prev, info.next = 0, 0
+}
+
+func (a *arena) frozen() arena { return arena{pages: a.pages.frozen()} }

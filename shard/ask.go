@@ -1,0 +1,327 @@
+package shard
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+const (
+	// costMax is the most bins that one question may visit in one shard.
+	costMax = 1 << 24
+	// answerBytesMax leaves some room in a message for what surrounds an answer.
+	answerBytesMax = proto.MessageBytesMax - 64<<10
+)
+
+// Cost returns how many bins (or keys, to count them) a question visits: about
+// a nanosecond each to read, and ten to merge.
+func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
+	switch ask := q.GetQuestion().GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		cost := 0
+		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
+			for _, name := range ask.Distribution.GetKeys() {
+				if key, ok := f.findKey(ns, name); ok {
+					cost += 1 + f.summaries.at(key).dist.Len()
+				}
+			}
+		}
+		return cost
+	case *ebbv1.Question_CountKeys:
+		return int(f.keys.names.slots)
+	}
+	return 0
+}
+
+// Ask answers one question; it never writes. at is the time at which to
+// evaluate when the question does not say: a shard or namespace whose clock is
+// ahead evaluates at its own, and one on event time at its own unless the
+// question names a later time. The answer says which time it was. With
+// q.Partial set it is a part for Merge.
+func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	switch ask := q.GetQuestion().GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return f.askDistribution(q, ask.Distribution, at)
+	case *ebbv1.Question_CountKeys:
+		return f.askCount(q, at)
+	}
+	return f.unanswered(proto.ErrBadRequest.Errorf("a question must ask for something: distribution or count_keys"))
+}
+
+func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
+	return &ebbv1.ShardAnswer{Error: err.WithShard(uint32(f.id)).Wire()}
+}
+
+// evaluation returns the time at which a namespace is evaluated.
+func (f *frame) evaluation(ns *namespace, asOf, at sketch.Tick) sketch.Tick {
+	clock := f.now
+	if ns != nil {
+		clock = ns.clock(f.now)
+	}
+	if asOf == 0 && (ns == nil || !ns.onEventTime()) {
+		asOf = at
+	}
+	return min(max(asOf, clock), clockMax)
+}
+
+func (f *frame) findKey(ns *namespace, name []byte) (key uint32, ok bool) {
+	return f.keys.find(tagOf(name, ns.seed), ns.space, name)
+}
+
+// read returns what a key holds at a time, in terms of the present settings;
+// nil if there is nothing. A key that was last touched under older ones is
+// converted on a copy.
+func (f *frame) read(ns *namespace, name []byte, at sketch.Tick) *sketch.Distribution {
+	key, ok := f.findKey(ns, name)
+	if !ok {
+		return nil
+	}
+	return f.present(ns, f.summaries.at(key), at)
+}
+
+func (f *frame) present(ns *namespace, sum *summary, at sketch.Tick) *sketch.Distribution {
+	if sum.era == ns.presentEra() {
+		if sum.due <= at && ns.dead(&sum.dist, at) {
+			return nil
+		}
+		return &sum.dist
+	}
+	d := sum.dist.Clone()
+	if !ns.convert(&d, sum.era) || ns.dead(&d, at) {
+		return nil
+	}
+	return &d
+}
+
+func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
+	t := total{at: at, words: f}
+	if ns != nil {
+		t.version, t.params = ns.definition.GetVersion(), *ns.params()
+		if cost := f.Cost(q); cost > costMax {
+			return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question visits %d bins in shard %d: the limit is %d", cost, f.id, costMax).
+				WithHint("name fewer keys"))
+		}
+		f.fold(&t, ns, ask.Keys, q.Partial)
+	}
+	if q.Partial {
+		return f.answerPart(t.appendPart(nil, f), at)
+	}
+	d, err := t.answer(ask)
+	if err != nil {
+		return f.unanswered(err)
+	}
+	return &ebbv1.ShardAnswer{
+		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}},
+		AsOfUs: int64(at),
+	}
+}
+
+// fold adds keys up. A single one is read where it lies.
+func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) {
+	if len(keys) == 1 && !partial {
+		t.dist = f.read(ns, keys[0], t.at)
+		return
+	}
+	for _, name := range keys {
+		if d := f.read(ns, name, t.at); d != nil {
+			t.add(d, nil)
+		}
+	}
+}
+
+func (f *frame) answerPart(part []byte, at sketch.Tick) *ebbv1.ShardAnswer {
+	if len(part) > answerBytesMax {
+		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the part of shard %d has %d bytes: the limit is %d", f.id, len(part), answerBytesMax).
+			WithHint("name fewer keys"))
+	}
+	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: part}, AsOfUs: int64(at)}
+}
+
+// askCount counts the keys of a namespace that are alive.
+func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	at = f.evaluation(ns, 0, at)
+	count := uint64(0)
+	if ns != nil {
+		for key := range f.keys.names.all {
+			sum := f.summaries.at(key)
+			if sum.space == ns.space && f.present(ns, sum, at) != nil {
+				count++
+			}
+		}
+	}
+	if q.Partial {
+		return f.answerPart(appendCount(nil, count), at)
+	}
+	return &ebbv1.ShardAnswer{
+		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_CountKeys{CountKeys: &ebbv1.KeyCount{Keys: count}}}},
+		AsOfUs: int64(at),
+	}
+}
+
+// lexicon names bins.
+type lexicon interface {
+	binName(bin uint32) []byte
+	binNamed(name []byte) (bin uint32, ok bool)
+}
+
+func (f *frame) binName(bin uint32) []byte { return f.bins.bytesOf(bin) }
+
+func (f *frame) binNamed(name []byte) (bin uint32, ok bool) {
+	return f.bins.find(tagOf(name, 0), 0, name)
+}
+
+// total is a sum of distributions of one namespace, evaluated at one time:
+// over keys of a shard, and then over shards.
+type total struct {
+	version uint64 // of the namespace's definition; 0: nobody knows the namespace
+	params  sketch.Params
+	at      sketch.Tick
+	dist    *sketch.Distribution // nil: nothing found
+	owned   bool                 // dist is our own, and not a key's
+	words   lexicon
+}
+
+// add adds one distribution under the total's params. Its faded bins are left
+// out first, so that the sum does not depend on when they were pruned.
+func (t *total) add(d *sketch.Distribution, remap func(uint32) uint32) {
+	if !t.owned {
+		t.dist, t.owned = new(sketch.Distribution), true
+	}
+	visible := d.Clone()
+	visible.Prune(&t.params, t.at, nil)
+	t.dist.Merge(&t.params, &visible, remap)
+}
+
+// answer evaluates the total.
+func (t *total) answer(q *ebbv1.DistributionQuestion) (*ebbv1.Distribution, *proto.Error) {
+	d := &ebbv1.Distribution{
+		Keys:       q.Keys,
+		AsOfUs:     int64(t.at),
+		Confidence: confidence(q),
+		Decay:      decayNames[t.params.Decay],
+		HalfLifeUs: int64(t.params.HalfLife),
+		Floor:      floorNames[t.params.Floor],
+	}
+	if t.dist == nil || vanished(&t.params, t.dist, t.at) {
+		d.Bins = absent(q)
+		return d, nil
+	}
+	r := t.dist.At(&t.params, t.at)
+	if q.Rate != nil {
+		r = r.WithRate(*q.Rate)
+	}
+	d.Found = true
+	d.Z, d.Z2, d.Other, d.EffectiveN, d.EntropyBits = r.Z, r.Z2, r.Other, r.EffectiveN, r.Entropy
+	d.BinsTotal = uint32(r.Bins)
+	d.LastEventUs = int64(r.Last)
+	var err *proto.Error
+	d.Bins, err = t.bins(q, r)
+	return d, err
+}
+
+func confidence(q *ebbv1.DistributionQuestion) float64 {
+	if q.GetConfidence() == 0 {
+		return proto.DefaultConfidence
+	}
+	return q.GetConfidence()
+}
+
+var decayNames = [...]ebbv1.Decay{
+	sketch.HalfLife: ebbv1.Decay_DECAY_HALF_LIFE,
+	sketch.Linear:   ebbv1.Decay_DECAY_LINEAR,
+	sketch.None:     ebbv1.Decay_DECAY_NONE,
+}
+
+var floorNames = [...]ebbv1.Floor{
+	sketch.Prune: ebbv1.Floor_FLOOR_PRUNE,
+	sketch.Clamp: ebbv1.Floor_FLOOR_CLAMP,
+	sketch.Prior: ebbv1.Floor_FLOOR_PRIOR,
+}
+
+// absent answers listed bins of a key that is not there.
+func absent(q *ebbv1.DistributionQuestion) []*ebbv1.Bin {
+	var out []*ebbv1.Bin
+	for _, name := range q.GetBins().GetBins() {
+		out = append(out, &ebbv1.Bin{Bin: name, PHigh: 1})
+	}
+	return out
+}
+
+// bins selects bins: listed ones as listed, others by count, largest first,
+// and by name among equals.
+func (t *total) bins(q *ebbv1.DistributionQuestion, r sketch.Reading) ([]*ebbv1.Bin, *proto.Error) {
+	var buf [32]sketch.Bin
+	switch sel := q.GetSelect().(type) {
+	case *ebbv1.DistributionQuestion_Bins:
+		return t.listed(sel.Bins.GetBins(), confidence(q), r), nil
+	case *ebbv1.DistributionQuestion_Top:
+		n := int(min(sel.Top, proto.TopMax))
+		bins := r.TopTied(n, buf[:0])
+		t.orderTies(bins)
+		return t.write(bins[:min(n, len(bins))], confidence(q), r)
+	}
+	bins := r.All(buf[:0])
+	t.orderTies(bins)
+	return t.write(bins, confidence(q), r)
+}
+
+func (t *total) listed(names [][]byte, confidence float64, r sketch.Reading) []*ebbv1.Bin {
+	out := make([]*ebbv1.Bin, len(names))
+	for i, name := range names {
+		count := 0.0
+		if bin, ok := t.words.binNamed(name); ok {
+			count = r.Count(bin)
+		}
+		out[i] = &ebbv1.Bin{Bin: name, Count: count}
+		out[i].P, out[i].PLow, out[i].PHigh = r.Interval(count, confidence)
+	}
+	return out
+}
+
+// orderTies puts bins of equal count into the order of their names.
+func (t *total) orderTies(bins []sketch.Bin) {
+	for i := 0; i < len(bins); {
+		end := i + 1
+		for end < len(bins) && bins[end].Count == bins[i].Count {
+			end++
+		}
+		if end-i > 1 {
+			slices.SortFunc(bins[i:end], func(a, b sketch.Bin) int {
+				return bytes.Compare(t.words.binName(a.ID), t.words.binName(b.ID))
+			})
+		}
+		i = end
+	}
+}
+
+// write makes the bins of an answer, with a copy of their names: the answer
+// outlives the moment in which the state may be read.
+func (t *total) write(bins []sketch.Bin, confidence float64, r sketch.Reading) ([]*ebbv1.Bin, *proto.Error) {
+	const overhead = 2 + 4*9 + 4 // of a bin in a message
+	size := 0
+	for _, b := range bins {
+		size += overhead + len(t.words.binName(b.ID))
+	}
+	if size > answerBytesMax {
+		return nil, proto.ErrResponseTooLarge.Errorf("%d bins take %d bytes: the limit of an answer is %d", len(bins), size, answerBytesMax).
+			WithHint("ask for the top n")
+	}
+	out := make([]*ebbv1.Bin, len(bins))
+	messages := make([]ebbv1.Bin, len(bins))
+	names := make([]byte, 0, size-overhead*len(bins))
+	for i, b := range bins {
+		at := len(names)
+		names = append(names, t.words.binName(b.ID)...)
+		m := &messages[i]
+		m.Bin, m.Count = names[at:len(names):len(names)], b.Count
+		m.P, m.PLow, m.PHigh = r.Interval(b.Count, confidence)
+		out[i] = m
+	}
+	return out, nil
+}

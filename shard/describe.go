@@ -1,0 +1,109 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// Describe writes what a state holds, for people and for tests: one line for
+// each thing, sorted by name, counts as of the clock of their namespace.
+func (f *frame) Describe(w io.Writer) {
+	fmt.Fprintf(w, "shard %d: applied %d, clock %s, behaviour %d, keys %d, bins %d\n",
+		f.id, f.applied, clockText(f.now), f.behaviour, f.keys.names.live, f.bins.names.live)
+	for _, ns := range f.namespaces {
+		f.describeNamespace(w, ns)
+	}
+	for _, s := range f.sessions.all {
+		fmt.Fprintf(w, "session %d: top %d, used %s\n", s.id, s.top, clockText(s.used))
+	}
+	f.describeSources(w)
+	if n := f.answered.live; n > 0 {
+		fmt.Fprintf(w, "idempotency keys: %d\n", n)
+	}
+}
+
+func (f *frame) describeNamespace(w io.Writer, ns *namespace) {
+	p := ns.params()
+	decay := "none"
+	switch p.Decay {
+	case sketch.HalfLife:
+		decay = "half-life " + text(p.HalfLife)
+	case sketch.Linear:
+		decay = "linear " + text(p.HalfLife)
+	}
+	clock := "wall clock"
+	if ns.onEventTime() {
+		clock = "event clock " + clockText(ns.eventTime)
+	}
+	fmt.Fprintf(w, "namespace %s version %d: %s, %s, keys %d", ns.definition.GetName(), ns.definition.GetVersion(), decay, clock, ns.keys)
+	if n := len(ns.eras) - 1; n > 0 {
+		fmt.Fprintf(w, ", changes remembered %d", n)
+	}
+	fmt.Fprintln(w)
+	f.describeKeys(w, ns)
+}
+
+func (f *frame) describeKeys(w io.Writer, ns *namespace) {
+	var keys []uint32
+	for key := range f.keys.names.all {
+		if f.summaries.at(key).space == ns.space {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortFunc(keys, func(a, b uint32) int { return bytes.Compare(f.keys.bytesOf(a), f.keys.bytesOf(b)) })
+	for _, key := range keys {
+		fmt.Fprintf(w, "  %s:", printable(f.keys.bytesOf(key)))
+		f.describeSummary(w, ns, f.summaries.at(key))
+	}
+}
+
+func (f *frame) describeSummary(w io.Writer, ns *namespace, sum *summary) {
+	at := ns.clock(f.now)
+	d := f.present(ns, sum, at)
+	if d == nil {
+		fmt.Fprintln(w, " faded")
+		return
+	}
+	r := d.At(ns.params(), at)
+	bins := r.All(nil)
+	t := total{words: f}
+	t.orderTies(bins)
+	for _, b := range bins {
+		fmt.Fprintf(w, " %s=%.6g", printable(f.binName(b.ID)), b.Count)
+	}
+	fmt.Fprintf(w, " z=%.6g", r.Z)
+	if r.Other != 0 {
+		fmt.Fprintf(w, " other=%.6g", r.Other)
+	}
+	fmt.Fprintln(w)
+}
+
+func (f *frame) describeSources(w io.Writer) {
+	var sources []*source
+	for _, s := range f.sources.all {
+		sources = append(sources, s)
+	}
+	slices.SortFunc(sources, func(a, b *source) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	for _, s := range sources {
+		fmt.Fprintf(w, "source %s: epoch %d, last offset %d, refused rows remembered %d\n", s.name, s.epoch, s.last, len(s.refused))
+	}
+}
+
+func clockText(t sketch.Tick) string {
+	return time.UnixMicro(int64(t)).UTC().Format("2006-01-02T15:04:05.999999Z")
+}
+
+// printable leaves plain names as they are and quotes the others.
+func printable(b []byte) string {
+	for _, c := range b {
+		if c <= ' ' || c > '~' {
+			return quote(b)
+		}
+	}
+	return string(b)
+}

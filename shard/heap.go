@@ -1,0 +1,104 @@
+package shard
+
+import "github.com/ebbdb/ebb/sketch"
+
+// due says that a slot wants a visit at a time.
+type due struct {
+	at   sketch.Tick
+	slot uint32
+}
+
+func (a due) before(b due) bool {
+	return a.at < b.at || a.at == b.at && a.slot < b.slot
+}
+
+// heap orders slots by the time of their next visit, then by slot: a total
+// order, so that what comes out does not depend on how it went in. The heap is
+// derived from the times kept with the slots and not part of the replicated
+// state.
+type heap struct {
+	items []due
+	// places says where in items a slot is, plus one. Heaps over the same
+	// slots share it: a slot is in one of them at most.
+	places *[]uint32
+}
+
+func (h *heap) len() int { return len(h.items) }
+
+// top returns the next visit.
+func (h *heap) top() (due, bool) {
+	if len(h.items) == 0 {
+		return due{}, false
+	}
+	return h.items[0], true
+}
+
+// set puts a slot in, or moves it.
+func (h *heap) set(slot uint32, at sketch.Tick) {
+	for uint32(len(*h.places)) <= slot {
+		*h.places = append(*h.places, 0)
+	}
+	i := int((*h.places)[slot]) - 1
+	if i < 0 {
+		i = len(h.items)
+		h.items = append(h.items, due{})
+	}
+	h.put(i, due{at: at, slot: slot})
+	h.down(h.up(i))
+}
+
+// remove takes a slot out.
+func (h *heap) remove(slot uint32) {
+	i := int((*h.places)[slot]) - 1
+	last := h.items[len(h.items)-1]
+	h.items = h.items[:len(h.items)-1]
+	(*h.places)[slot] = 0
+	if last.slot == slot {
+		return
+	}
+	h.put(i, last)
+	h.down(h.up(i))
+}
+
+func (h *heap) holds(slot uint32) bool {
+	p := *h.places
+	if uint32(len(p)) <= slot || p[slot] == 0 {
+		return false
+	}
+	i := int(p[slot]) - 1
+	return i < len(h.items) && h.items[i].slot == slot
+}
+
+func (h *heap) put(i int, d due) {
+	h.items[i] = d
+	(*h.places)[d.slot] = uint32(i + 1)
+}
+
+func (h *heap) up(i int) int {
+	d := h.items[i]
+	for i > 0 && d.before(h.items[(i-1)/2]) {
+		h.put(i, h.items[(i-1)/2])
+		i = (i - 1) / 2
+	}
+	h.put(i, d)
+	return i
+}
+
+func (h *heap) down(i int) {
+	d := h.items[i]
+	for {
+		child := 2*i + 1
+		if child >= len(h.items) {
+			break
+		}
+		if child+1 < len(h.items) && h.items[child+1].before(h.items[child]) {
+			child++
+		}
+		if !h.items[child].before(d) {
+			break
+		}
+		h.put(i, h.items[child])
+		i = child
+	}
+	h.put(i, d)
+}

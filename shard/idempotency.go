@@ -1,0 +1,89 @@
+package shard
+
+import (
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// idempotencyKey names one command of a caller without a session.
+type idempotencyKey struct {
+	issuedAt int64
+	hi, lo   uint64
+}
+
+// answered is the result of a command with an idempotency key, remembered
+// until the key is so old that it is refused anyway.
+type answered struct {
+	key  idempotencyKey
+	memo memo
+}
+
+// onceByKey applies a command unless it has been applied before.
+//
+//	  forgotten and refused         remembered               refused
+//	-------------------------|--------------------------|------------------> issued at
+//	                    now - window                now + future
+func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
+	if err := s.checkIssue(sketch.Tick(c.key.issuedAt)); err != nil {
+		return failed(err)
+	}
+	if slot, ok := s.keySlots[c.key]; ok {
+		return s.recall(s.answered.at(slot).memo, c)
+	}
+	if err := s.roomForKey(); err != nil {
+		return failed(err)
+	}
+	r := s.body(c)
+	slot := s.answered.add(s.epoch)
+	a := s.answered.edit(slot, s.epoch)
+	*a = answered{key: c.key, memo: memoOf(r)}
+	s.answeredBytes += len(a.memo.more)
+	s.keySlots[c.key] = slot
+	s.keyVisits.set(slot, sketch.Tick(c.key.issuedAt))
+	return r
+}
+
+func (s *State) checkIssue(issuedAt sketch.Tick) *proto.Error {
+	switch {
+	case issuedAt <= 0:
+		return proto.ErrBadRequest.Errorf("idempotency key without the time of its issue")
+	case issuedAt < s.now-s.limits.IdempotencyWindow:
+		return proto.ErrIdempotencyKeyTooOld.Errorf("idempotency key was issued over %s ago: whether its command was applied is forgotten", text(s.limits.IdempotencyWindow)).
+			WithHint("a command may be tried again within the window only")
+	case issuedAt > s.now+s.limits.Future:
+		return proto.ErrBadTime.Errorf("idempotency key claims to be issued more than %s ahead of the shard's clock", text(s.limits.Future)).
+			WithHint("set the caller's clock")
+	}
+	return nil
+}
+
+func (s *State) roomForKey() *proto.Error {
+	if int(s.answered.live) >= s.limits.IdempotencyKeys || s.answeredBytes >= s.limits.IdempotencyResultBytes {
+		s.forgetKeys(visitsMin)
+	}
+	switch {
+	case int(s.answered.live) >= s.limits.IdempotencyKeys:
+		return proto.ErrTooManyIdempotencyKey.Errorf("shard %d remembers %d idempotency keys: the limit is %d within %s", s.id, s.answered.live, s.limits.IdempotencyKeys, text(s.limits.IdempotencyWindow)).
+			WithHint("use a session for many commands")
+	case s.answeredBytes >= s.limits.IdempotencyResultBytes:
+		return proto.ErrTooManyIdempotencyKey.Errorf("shard %d remembers %d bytes of results under idempotency keys: the limit is %d within %s", s.id, s.answeredBytes, s.limits.IdempotencyResultBytes, text(s.limits.IdempotencyWindow)).
+			WithHint("use a session for many commands")
+	}
+	return nil
+}
+
+// forgetKeys drops up to budget keys that are past the window.
+func (s *State) forgetKeys(budget int) {
+	for ; budget > 0; budget-- {
+		next, ok := s.keyVisits.top()
+		if !ok || next.at >= s.now-s.limits.IdempotencyWindow {
+			return
+		}
+		a := s.answered.at(next.slot)
+		delete(s.keySlots, a.key)
+		s.answeredBytes -= len(a.memo.more)
+		s.keyVisits.remove(next.slot)
+		s.answered.drop(next.slot, s.epoch)
+	}
+}

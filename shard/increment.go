@@ -1,0 +1,215 @@
+package shard
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// increments applies a batch, of an ordered source if src is not nil. Each
+// increment is applied or refused by itself.
+func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
+	r := &ebbv1.CommandResult{}
+	if s.lookup(c.namespace) == nil {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	ns := s.editNamespace(s.lookup(c.namespace).space)
+	var in proto.IncrementWire
+	before := uint64(0)
+	for rest, index := c.body, uint32(0); len(rest) > 0; index++ {
+		rest = nextIncrement(rest, &in)
+		code := ebbv1.Code(0)
+		if src == nil {
+			code = s.increment(ns, &in)
+		} else {
+			var again bool
+			code, again = s.row(ns, src, &in, before)
+			if again {
+				r.Duplicates++
+				continue
+			}
+			before = max(before, in.Offset)
+		}
+		if code == 0 {
+			r.Applied++
+			continue
+		}
+		r.Refused = append(r.Refused, s.refuse(ns, index, &in, code))
+	}
+	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
+	return r
+}
+
+// row applies a row of an ordered source, unless it has been decided before.
+func (s *State) row(ns *namespace, src *source, in *proto.IncrementWire, before uint64) (code ebbv1.Code, again bool) {
+	code, fresh := src.admit(in.Offset, before)
+	if !fresh {
+		return code, code == 0
+	}
+	code = s.increment(ns, in)
+	src.decided(in.Offset, code, s.limits.SourceRefusals)
+	return code, false
+}
+
+// increment applies one increment, or says with a code why not.
+func (s *State) increment(ns *namespace, in *proto.IncrementWire) ebbv1.Code {
+	if code := checkIncrement(in); code != 0 {
+		return code
+	}
+	t := sketch.Tick(in.TimeUS)
+	switch {
+	case t == 0:
+		t = s.now
+	case t > s.now+s.limits.Future:
+		return ebbv1.Code_CODE_BAD_TIME
+	}
+	t = min(t, s.now)
+	clock := s.now
+	if ns.onEventTime() {
+		clock = max(ns.eventTime, t)
+	}
+	if in.Amount != 0 {
+		if code := s.add(ns, clock, t, in); code != 0 {
+			return code
+		}
+	}
+	ns.eventTime = max(ns.eventTime, t)
+	return 0
+}
+
+// checkIncrement is what is left of the checks before the log: what passed
+// them then must not break anything now, whoever wrote the entry.
+func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
+	switch {
+	case len(in.Key) == 0 || len(in.Key) > proto.KeyLenMax:
+		return ebbv1.Code_CODE_BAD_KEY
+	case len(in.Bin) == 0 || len(in.Bin) > proto.BinLenMax:
+		return ebbv1.Code_CODE_BAD_BIN
+	case !(in.Amount >= -proto.AmountMax && in.Amount <= proto.AmountMax):
+		return ebbv1.Code_CODE_BAD_AMOUNT
+	case in.TimeUS < 0:
+		return ebbv1.Code_CODE_BAD_TIME
+	}
+	return 0
+}
+
+// add brings an increment to its summary.
+func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
+	key, created := s.touch(ns, clock, in.Key)
+	sum := s.editSummary(key)
+	if err := s.addTo(ns, sum, clock, t, in); err != nil {
+		if created {
+			s.dropKey(ns, key)
+		}
+		return codeOf(err)
+	}
+	if created || in.Amount < 0 {
+		return s.settle(ns, key, sum, clock)
+	}
+	return 0
+}
+
+// settle schedules a summary that is new, or smaller than it was. One that was
+// born dead, by an event long past, does not stay.
+func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
+	if ns.dead(&sum.dist, clock) {
+		s.empty(sum)
+		s.dropKey(ns, key)
+		return 0
+	}
+	s.schedule(ns, key, sum, clock)
+	return 0
+}
+
+// addTo adds to one bin and keeps the references of bins right.
+func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *proto.IncrementWire) error {
+	tag := tagOf(in.Bin, 0)
+	bin, known := s.bins.find(tag, 0, in.Bin)
+	if !known {
+		bin = s.bins.add(tag, 0, in.Bin, s.epoch)
+	}
+	before := sum.dist.Len()
+	err := sum.dist.Add(ns.params(), clock, t, bin, in.Amount)
+	if err == sketch.ErrTooManyBins {
+		s.prune(ns, sum, clock)
+		before = sum.dist.Len()
+		err = sum.dist.Add(ns.params(), clock, t, bin, in.Amount)
+	}
+	switch {
+	case sum.dist.Len() > before:
+		s.bins.retain(bin, s.epoch)
+		if uint32(sum.dist.Len()) > sum.pruneAt {
+			s.prune(ns, sum, clock)
+		}
+	case !known:
+		s.bins.drop(bin, s.epoch)
+	}
+	return err
+}
+
+func codeOf(err error) ebbv1.Code {
+	switch {
+	case errors.Is(err, sketch.ErrTooManyBins):
+		return ebbv1.Code_CODE_TOO_MANY_BINS
+	case errors.Is(err, sketch.ErrNegative):
+		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
+	}
+	return ebbv1.Code_CODE_BAD_AMOUNT
+}
+
+// refuse puts a refusal into words. The words follow from the code, the
+// increment and the namespace, so that a repetition hears the same.
+func (f *frame) refuse(ns *namespace, index uint32, in *proto.IncrementWire, code ebbv1.Code) *ebbv1.Refusal {
+	err := refusal(ns, in, code).WithShard(uint32(f.id))
+	return &ebbv1.Refusal{Index: index, Error: err.Wire()}
+}
+
+func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Error {
+	switch code {
+	case ebbv1.Code_CODE_BAD_KEY:
+		return proto.ErrBadKey.Errorf("key of %d bytes: it has 1 to %d", len(in.Key), proto.KeyLenMax)
+	case ebbv1.Code_CODE_BAD_BIN:
+		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
+	case ebbv1.Code_CODE_BAD_TIME:
+		return refusedTime(in.TimeUS)
+	case ebbv1.Code_CODE_BAD_REQUEST:
+		return proto.ErrBadRequest.Errorf("offset %d: offsets of a source begin at 1 and grow", in.Offset)
+	case ebbv1.Code_CODE_TOO_MANY_BINS:
+		return proto.ErrTooManyBins.Errorf("bin %s is one too many for key %s: bins_max of its namespace is %d", quote(in.Bin), quote(in.Key), binsMax(ns))
+	case ebbv1.Code_CODE_NEGATIVE_AMOUNT:
+		return proto.ErrNegativeAmount.Errorf("amount %g for bin %s of key %s: the namespace does not allow negative amounts", in.Amount, quote(in.Bin), quote(in.Key))
+	case ebbv1.Code_CODE_BAD_AMOUNT:
+		return proto.ErrBadAmount.Errorf("amount %g for bin %s of key %s: it must be finite, at most %g, and its sum must not overflow", in.Amount, quote(in.Bin), quote(in.Key), float64(proto.AmountMax))
+	}
+	return &proto.Error{Code: code, Message: "refused"}
+}
+
+func binsMax(ns *namespace) int {
+	if ns == nil {
+		return proto.BinsMaxDefault
+	}
+	return ns.params().BinsMax
+}
+
+func refusedTime(us int64) *proto.Error {
+	if us < 0 {
+		return proto.ErrBadTime.Errorf("time %d µs is before 1970", us)
+	}
+	return proto.ErrBadTime.Errorf("time %s is more than %s ahead of the shard's clock", time.UnixMicro(us).UTC().Format(time.RFC3339Nano), text(proto.FutureMaxUS))
+}
+
+func namespaceNotFound(name []byte) *proto.Error {
+	if len(name) == 0 {
+		name = []byte(proto.DefaultNamespace)
+	}
+	return proto.ErrNamespaceNotFound.Errorf("namespace %s is not defined in this shard", quote(name))
+}
+
+func quote(b []byte) string { return strconv.Quote(string(b)) }
+
+// text writes a duration for people.
+func text(d sketch.Tick) string { return (time.Duration(d) * time.Microsecond).String() }

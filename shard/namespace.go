@@ -1,0 +1,208 @@
+package shard
+
+import (
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// namespace is this shard's own copy of a namespace: Apply never looks
+// anywhere else for it.
+type namespace struct {
+	space      uint16 // its number here; the space of its keys' names
+	definition *ebbv1.Namespace
+	seed       uint64
+
+	// eventTime is the largest event time applied, and the clock of a
+	// namespace on event time. It never runs backwards.
+	eventTime sketch.Tick
+	keys      uint32
+
+	// eras is the chain of settings that its keys live under: the last one is
+	// the present one. A key remembers the era of its last touch, and converts
+	// through those that follow. Eras at the front that no key is in are gone.
+	eras    []era
+	eraBase uint32 // number of eras[0]
+
+	epoch uint32 // of copy-on-write
+}
+
+// era is a stretch of a namespace's life under one set of parameters.
+type era struct {
+	params sketch.Params
+	from   sketch.Tick // the namespace's clock from which it holds
+	keys   uint32      // last touched in it
+}
+
+func (ns *namespace) present() *era { return &ns.eras[len(ns.eras)-1] }
+
+func (ns *namespace) presentEra() uint32 { return ns.eraBase + uint32(len(ns.eras)) - 1 }
+
+func (ns *namespace) params() *sketch.Params { return &ns.present().params }
+
+func (ns *namespace) onEventTime() bool {
+	return ns.definition.GetClock() == ebbv1.Clock_CLOCK_EVENT
+}
+
+// clock returns the namespace's time, given the shard's.
+func (ns *namespace) clock(now sketch.Tick) sketch.Tick {
+	if ns.onEventTime() {
+		return ns.eventTime
+	}
+	return now
+}
+
+// convert takes a distribution last touched in one era into the present one,
+// and reports whether it lived through every change.
+func (ns *namespace) convert(d *sketch.Distribution, touched uint32) (alive bool) {
+	for i := touched - ns.eraBase + 1; i < uint32(len(ns.eras)); i++ {
+		last, next := &ns.eras[i-1], &ns.eras[i]
+		if vanished(&last.params, d, next.from) {
+			return false
+		}
+		d.Convert(&last.params, &next.params, next.from)
+	}
+	return true
+}
+
+// count moves a key's membership from one era to another; noEra stands for a
+// key that comes or goes.
+func (ns *namespace) count(from, to uint32) {
+	if from != noEra {
+		ns.eras[from-ns.eraBase].keys--
+		ns.keys--
+	}
+	if to != noEra {
+		ns.eras[to-ns.eraBase].keys++
+		ns.keys++
+	}
+	gone := 0
+	for gone < len(ns.eras)-1 && ns.eras[gone].keys == 0 {
+		gone++
+	}
+	if gone > 0 {
+		ns.eras = slices.Clone(ns.eras[gone:])
+		ns.eraBase += uint32(gone)
+	}
+}
+
+const noEra = ^uint32(0)
+
+func (ns *namespace) clone(epoch uint32) *namespace {
+	c := *ns
+	c.eras = slices.Clone(ns.eras)
+	c.epoch = epoch
+	return &c
+}
+
+// paramsOf says what a definition means for its distributions.
+func paramsOf(def *ebbv1.Namespace) sketch.Params {
+	return sketch.Params{
+		Decay:         decays[def.GetDecay()],
+		HalfLife:      sketch.Tick(def.GetHalfLifeUs()),
+		Floor:         floors[def.GetFloor()],
+		Threshold:     def.GetThreshold(),
+		Prior:         def.GetPrior(),
+		Compact:       def.GetPrecision() == ebbv1.Precision_PRECISION_COMPACT,
+		AllowNegative: def.GetAllowNegative(),
+		BinsMax:       int(def.GetBinsMax()),
+	}
+}
+
+var decays = [...]sketch.Decay{
+	ebbv1.Decay_DECAY_HALF_LIFE: sketch.HalfLife,
+	ebbv1.Decay_DECAY_LINEAR:    sketch.Linear,
+	ebbv1.Decay_DECAY_NONE:      sketch.None,
+}
+
+var floors = [...]sketch.Floor{
+	ebbv1.Floor_FLOOR_PRUNE: sketch.Prune,
+	ebbv1.Floor_FLOOR_CLAMP: sketch.Clamp,
+	ebbv1.Floor_FLOOR_PRIOR: sketch.Prior,
+}
+
+// define applies a DefineNamespace command. Versions that are not newer than
+// the known one change nothing.
+func (s *State) define(body []byte) *ebbv1.CommandResult {
+	def := new(ebbv1.Namespace)
+	if err := pb.Unmarshal(body, def); err != nil {
+		return failed(proto.ErrBadRequest.Errorf("malformed namespace definition"))
+	}
+	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
+	if err := proto.CheckNamespace(def); err != nil {
+		return failed(err)
+	}
+	space, known := s.spaces[def.GetName()]
+	if !known {
+		return s.newNamespace(def)
+	}
+	if def.GetVersion() <= s.namespaces[space].definition.GetVersion() {
+		return &ebbv1.CommandResult{}
+	}
+	return s.redefine(s.editNamespace(space), def)
+}
+
+func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
+	if len(s.namespaces) >= s.limits.Namespaces {
+		return failed(proto.ErrBadNamespace.Errorf("namespace %s is one too many: a shard knows at most %d", def.GetName(), s.limits.Namespaces))
+	}
+	s.addNamespace(&namespace{
+		definition: def,
+		seed:       def.GetHashSeed(),
+		eras:       []era{{params: paramsOf(def), from: s.now}},
+	})
+	return &ebbv1.CommandResult{}
+}
+
+func (s *State) addNamespace(ns *namespace) {
+	s.ownSpaces()
+	ns.space = uint16(len(s.namespaces))
+	ns.epoch = s.epoch
+	s.spaces[ns.definition.GetName()] = ns.space
+	s.namespaces = append(s.namespaces, ns)
+	s.eventDeaths = append(s.eventDeaths, &heap{places: &s.deathPlaces})
+}
+
+// redefine changes the settings. What a key's values mean changes from the
+// namespace's clock on, whatever the time of its next touch.
+func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) *ebbv1.CommandResult {
+	clock := ns.clock(s.now)
+	next := paramsOf(def)
+	if next != *ns.params() {
+		if ns.keys > 0 && len(ns.eras) > s.limits.HalfLifeChanges {
+			return failed(proto.ErrBadNamespace.Errorf("namespace %s: its keys remember at most %d changes of settings", def.GetName(), s.limits.HalfLifeChanges).
+				WithHint("older changes are forgotten as keys are written or die"))
+		}
+		ns.eras = append(ns.eras, era{params: next, from: clock})
+		ns.count(noEra, noEra)
+	}
+	def.HashSeed = ns.seed
+	ns.definition = def
+	// The clock never runs backwards, not even when it becomes another one.
+	ns.eventTime = max(ns.eventTime, clock)
+	return &ebbv1.CommandResult{}
+}
+
+// editNamespace returns a namespace for writing.
+func (s *State) editNamespace(space uint16) *namespace {
+	ns := s.namespaces[space]
+	if ns.epoch != s.epoch {
+		ns = ns.clone(s.epoch)
+		s.namespaces[space] = ns
+	}
+	return ns
+}
+
+// NamespaceVersion returns the version of a namespace's definition that this
+// shard knows, 0 if it knows none.
+func (s *State) NamespaceVersion(name string) uint64 {
+	space, ok := s.spaces[name]
+	if !ok {
+		return 0
+	}
+	return s.namespaces[space].definition.GetVersion()
+}

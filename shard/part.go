@@ -1,0 +1,241 @@
+package shard
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// A part is what one shard contributes to an answer, in bytes that explain
+// themselves: bins travel with their names, for ids differ between shards.
+//
+//	count         'c'  uvarint(keys)
+//	distribution  'd'  uvarint(version)                    0: namespace unknown, and no more
+//	                   decay floor flags                   one byte each; flags: 1 negative amounts, 2 found
+//	                   uvarint(half-life) threshold prior  doubles, 8 bytes little endian
+//	                   uvarint(at)
+//	                   distribution                        only when found, and so are the names
+//	                   { uvarint(len) name }               one for each bin, by ascending id
+const (
+	partCount        = 'c'
+	partDistribution = 'd'
+
+	flagNegative = 1
+	flagFound    = 2
+)
+
+func appendCount(b []byte, count uint64) []byte {
+	return binary.AppendUvarint(append(b, partCount), count)
+}
+
+func (t *total) appendPart(b []byte, words lexicon) []byte {
+	b = append(b, partDistribution)
+	b = binary.AppendUvarint(b, t.version)
+	if t.version == 0 {
+		return b
+	}
+	p, flags := &t.params, byte(0)
+	if p.AllowNegative {
+		flags |= flagNegative
+	}
+	if t.dist != nil {
+		flags |= flagFound
+	}
+	b = append(b, byte(p.Decay), byte(p.Floor), flags)
+	b = binary.AppendUvarint(b, uint64(p.HalfLife))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Threshold))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Prior))
+	b = binary.AppendUvarint(b, uint64(t.at))
+	if t.dist == nil {
+		return b
+	}
+	b = t.dist.AppendBinary(b)
+	for _, bin := range sortedBins(t.dist) {
+		name := words.binName(bin)
+		b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
+	}
+	return b
+}
+
+func sortedBins(d *sketch.Distribution) []uint32 {
+	bins := make([]uint32, 0, d.Len())
+	d.Each(func(bin uint32) { bins = append(bins, bin) })
+	slices.Sort(bins)
+	return bins
+}
+
+// part is a decoded part of a distribution.
+type part struct {
+	total
+	dist  sketch.Distribution
+	names map[uint32][]byte
+}
+
+func decodePart(raw []byte) (*part, bool) {
+	r := reader{rest: raw}
+	if r.byte() != partDistribution {
+		return nil, false
+	}
+	p := &part{}
+	p.version = r.uvarint()
+	if p.version == 0 {
+		return p, !r.bad && len(r.rest) == 0
+	}
+	p.params.Decay, p.params.Floor = sketch.Decay(r.byte()), sketch.Floor(r.byte())
+	flags := r.byte()
+	p.params.HalfLife = sketch.Tick(r.uvarint())
+	p.params.Threshold, p.params.Prior = r.float(), r.float()
+	p.params.AllowNegative = flags&flagNegative != 0
+	p.at = sketch.Tick(r.uvarint())
+	if r.bad || !soundParams(&p.params) || p.at < 0 || p.at > clockMax {
+		return nil, false
+	}
+	if flags&flagFound == 0 {
+		return p, len(r.rest) == 0
+	}
+	return p, p.decodeBins(r.rest)
+}
+
+func soundParams(p *sketch.Params) bool {
+	return p.Decay >= sketch.HalfLife && p.Decay <= sketch.None &&
+		p.Floor >= sketch.Prune && p.Floor <= sketch.Prior &&
+		(p.Decay == sketch.None || p.HalfLife >= 1) && p.HalfLife <= proto.HalfLifeMaxUS &&
+		p.Threshold >= 0 && p.Threshold <= math.MaxFloat64 && p.Prior >= 0 && p.Prior <= math.MaxFloat64
+}
+
+func (p *part) decodeBins(raw []byte) bool {
+	rest, err := p.dist.Decode(raw)
+	if err != nil {
+		return false
+	}
+	r := reader{rest: rest}
+	p.names = make(map[uint32][]byte, p.dist.Len())
+	for _, bin := range sortedBins(&p.dist) {
+		p.names[bin] = r.bytes()
+	}
+	p.total.dist = &p.dist
+	return !r.bad && len(r.rest) == 0
+}
+
+func (r *reader) byte() byte {
+	if len(r.rest) == 0 {
+		r.bad = true
+		return 0
+	}
+	b := r.rest[0]
+	r.rest = r.rest[1:]
+	return b
+}
+
+func (r *reader) float() float64 {
+	if len(r.rest) < 8 {
+		r.bad, r.rest = true, nil
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.rest)
+	r.rest = r.rest[8:]
+	return math.Float64frombits(v)
+}
+
+// vocabulary is the lexicon of a merge over shards: ids in order of appearance.
+type vocabulary struct {
+	ids   map[string]uint32
+	names [][]byte
+}
+
+func (v *vocabulary) binName(bin uint32) []byte { return v.names[bin] }
+
+func (v *vocabulary) binNamed(name []byte) (bin uint32, ok bool) {
+	bin, ok = v.ids[string(name)]
+	return bin, ok
+}
+
+func (v *vocabulary) add(name []byte) uint32 {
+	if bin, ok := v.ids[string(name)]; ok {
+		return bin
+	}
+	bin := uint32(len(v.names))
+	v.ids[string(name)] = bin
+	v.names = append(v.names, name)
+	return bin
+}
+
+// Merge folds the parts of shards into the answer, in the order given: that of
+// the shards, so that equal parts give equal answers. It is the same fold that
+// a shard does over its keys. Parts evaluated at different times are scaled to
+// the latest; parts under different settings, at their own time, to the newest.
+//
+// An answer that carries an error makes the whole an error, and so does a part
+// that does not decode (CORRUPT). Coverage is the caller's to fill.
+func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+	for _, a := range answers {
+		if a.GetError() != nil {
+			return nil, proto.FromWire(a.Error)
+		}
+	}
+	if len(answers) == 1 && answers[0].GetAnswer() != nil {
+		return answers[0].GetAnswer(), nil
+	}
+	switch ask := q.GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return mergeDistributions(ask.Distribution, answers)
+	case *ebbv1.Question_CountKeys:
+		return mergeCounts(answers)
+	}
+	return nil, proto.ErrBadRequest.Errorf("a question must ask for something: distribution or count_keys")
+}
+
+func mergeCounts(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+	sum := uint64(0)
+	for i, a := range answers {
+		r := reader{rest: a.GetPart()}
+		kind := r.byte()
+		sum += r.uvarint()
+		if r.bad || kind != partCount || len(r.rest) > 0 {
+			return nil, errPart(i)
+		}
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_CountKeys{CountKeys: &ebbv1.KeyCount{Keys: sum}}}, nil
+}
+
+func errPart(i int) error {
+	return proto.ErrCorrupt.Errorf("part %d of an answer does not decode", i)
+}
+
+func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+	parts := make([]*part, len(answers))
+	words := &vocabulary{ids: map[string]uint32{}}
+	t := total{words: words}
+	for i, a := range answers {
+		p, ok := decodePart(a.GetPart())
+		if !ok {
+			return nil, errPart(i)
+		}
+		if p.version == 0 {
+			p.at = sketch.Tick(a.GetAsOfUs())
+		}
+		if p.version > t.version {
+			t.version, t.params = p.version, p.params
+		}
+		t.at = max(t.at, min(p.at, clockMax))
+		parts[i] = p
+	}
+	for _, p := range parts {
+		if p.total.dist == nil {
+			continue
+		}
+		if p.params != t.params {
+			p.dist.Convert(&p.params, &t.params, p.at)
+		}
+		t.add(&p.dist, func(bin uint32) uint32 { return words.add(p.names[bin]) })
+	}
+	d, err := t.answer(q)
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}, nil
+}

@@ -1,0 +1,93 @@
+package shard
+
+const leafLen = 64
+
+// table is an array of T in leaves, with copy-on-write by leaf (see pages).
+// What a T points to is not copied: whoever edits that looks after it.
+type table[T any] struct {
+	leaves []*[leafLen]T
+	epochs []uint32 // the epoch in which a leaf became private; absent in a view
+}
+
+func (t *table[T]) at(i uint32) *T { return &t.leaves[i/leafLen][i%leafLen] }
+
+// edit returns item i for writing.
+func (t *table[T]) edit(i, epoch uint32) *T {
+	leaf := i / leafLen
+	if t.epochs[leaf] != epoch {
+		private := *t.leaves[leaf]
+		t.leaves[leaf], t.epochs[leaf] = &private, epoch
+	}
+	return &t.leaves[leaf][i%leafLen]
+}
+
+// reach makes room for item i.
+func (t *table[T]) reach(i, epoch uint32) {
+	for uint32(len(t.leaves)) <= i/leafLen {
+		t.leaves = append(t.leaves, new([leafLen]T))
+		t.epochs = append(t.epochs, epoch)
+	}
+}
+
+func (t *table[T]) frozen() table[T] {
+	return table[T]{leaves: append([]*[leafLen]T(nil), t.leaves...)}
+}
+
+// roster is a table whose slots are handed out and taken back, the last one
+// taken back first. Slots and the order of free ones are part of the
+// replicated state: a restored roster hands out the same slots.
+type roster[T any] struct {
+	items table[T]
+	links table[uint32] // inUse, or the next free slot plus one
+	slots uint32        // 0 to slots-1 have been handed out at least once
+	free  uint32        // the first free slot plus one; 0: none
+	live  uint32
+}
+
+const inUse = ^uint32(0)
+
+// INVARIANT free-is-zero: the item of a free slot is the zero T.
+
+func (r *roster[T]) alive(i uint32) bool { return i < r.slots && *r.links.at(i) == inUse }
+
+func (r *roster[T]) at(i uint32) *T { return r.items.at(i) }
+
+func (r *roster[T]) edit(i, epoch uint32) *T { return r.items.edit(i, epoch) }
+
+// add hands out a slot; its item is the zero T.
+func (r *roster[T]) add(epoch uint32) uint32 {
+	i := r.slots
+	if r.free != 0 {
+		i = r.free - 1
+		r.free = *r.links.at(i)
+	} else {
+		r.slots++
+		r.items.reach(i, epoch)
+		r.links.reach(i, epoch)
+	}
+	*r.links.edit(i, epoch) = inUse
+	r.live++
+	return i
+}
+
+// drop takes a slot back.
+func (r *roster[T]) drop(i, epoch uint32) {
+	var zero T
+	*r.items.edit(i, epoch) = zero
+	*r.links.edit(i, epoch) = r.free
+	r.free = i + 1
+	r.live--
+}
+
+// all yields the slots in use, in order.
+func (r *roster[T]) all(yield func(i uint32, item *T) bool) {
+	for i := range r.slots {
+		if *r.links.at(i) == inUse && !yield(i, r.items.at(i)) {
+			return
+		}
+	}
+}
+
+func (r *roster[T]) frozen() roster[T] {
+	return roster[T]{items: r.items.frozen(), links: r.links.frozen(), slots: r.slots, free: r.free, live: r.live}
+}

@@ -1,0 +1,248 @@
+package shard
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// session is a producer's window of remembered results.
+//
+//	        low, or top - window           top
+//	too old ------>|                        |
+//	               [ . x x . x x x x . x x x]  . . . new
+//	                 |  applied: answer again
+//	                 never seen: apply
+type session struct {
+	id  uint64 // 0: a free slot
+	top uint64 // the largest sequence applied
+	low uint64 // sequences up to this one are too old, whatever the window
+	// used is the shard time of the last command, and due that of the next
+	// look at whether the session has expired.
+	used, due sketch.Tick
+	// ring holds, at sequence % len, 1 + the memo's count for a sequence that
+	// has been applied, with the high bit for one with more to say; 0 for one
+	// never seen. It grows up to the window; its length is a power of two.
+	ring []uint32
+	// odd holds what else there is to say, in the order it was remembered.
+	odd      []oddity
+	oddBytes int
+
+	epoch uint32 // of copy-on-write: ring is private
+}
+
+type oddity struct {
+	sequence uint64
+	more     string
+}
+
+const oddBit = 1 << 31
+
+// INVARIANT session-id-grows: a session's id is at least the shard time of its
+// opening and above every earlier id, so that an id that a client kept from
+// before can never name another's session.
+
+// openSession registers a producer.
+func (s *State) openSession() *ebbv1.CommandResult {
+	if int(s.sessions.live) >= s.limits.Sessions {
+		s.expireSessions(visitsMin)
+	}
+	if int(s.sessions.live) >= s.limits.Sessions {
+		return failed(proto.ErrTooManySessions.Errorf("shard %d has %d producer sessions: the limit is %d", s.id, s.sessions.live, s.limits.Sessions).
+			WithHint("close sessions that are done, or wait for idle ones to expire"))
+	}
+	s.lastSession = max(s.lastSession+1, uint64(s.now))
+	slot := s.sessions.add(s.epoch)
+	*s.sessions.edit(slot, s.epoch) = session{
+		id: s.lastSession, used: s.now, due: s.now + s.limits.SessionExpiry, epoch: s.epoch,
+	}
+	s.sessionSlots[s.lastSession] = slot
+	s.sessionVisits.set(slot, s.now+s.limits.SessionExpiry)
+	return &ebbv1.CommandResult{Session: s.lastSession}
+}
+
+// closeSession forgets a producer. Closing twice is closing once.
+func (s *State) closeSession(c *command) *ebbv1.CommandResult {
+	id := c.session
+	fields(c.body, func(num protowire.Number, v uint64, _ []byte) {
+		if num == fieldCloseSessionSession && v != 0 {
+			id = v
+		}
+	})
+	if slot, ok := s.sessionSlots[id]; ok {
+		s.dropSession(slot)
+	}
+	return &ebbv1.CommandResult{}
+}
+
+func (s *State) dropSession(slot uint32) {
+	delete(s.sessionSlots, s.sessions.at(slot).id)
+	s.sessionVisits.remove(slot)
+	s.sessions.drop(slot, s.epoch)
+}
+
+// onceInSession applies a command unless it has been applied before.
+func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
+	slot, ok := s.sessionSlots[c.session]
+	if !ok || s.sessionExpired(slot) {
+		return failed(proto.ErrSessionExpired.Errorf("session %d of shard %d is unknown or expired after %s without a command", c.session, s.id, text(s.limits.SessionExpiry)).
+			WithHint("open a new session; what became of commands without an answer is unknown"))
+	}
+	if c.sequence == 0 {
+		return failed(proto.ErrBadRequest.Errorf("sequence 0 of session %d: sequences begin at 1", c.session))
+	}
+	w := s.editSession(slot)
+	w.used = s.now
+	if m, seen := w.recall(c.sequence, s.limits.SessionWindow); seen {
+		return s.recall(m, c)
+	}
+	if c.sequence <= w.floor(s.limits.SessionWindow) {
+		return failed(proto.ErrSequenceTooOld.Errorf("sequence %d of session %d is over %d commands old: whether it was applied is forgotten", c.sequence, c.session, s.limits.SessionWindow))
+	}
+	r := s.body(c)
+	// The body may have closed this very session.
+	if slot, ok := s.sessionSlots[c.session]; ok {
+		s.editSession(slot).remember(c.sequence, memoOf(r), &s.limits)
+	}
+	return r
+}
+
+func (s *State) sessionExpired(slot uint32) bool {
+	return s.now-s.sessions.at(slot).used > s.limits.SessionExpiry
+}
+
+// editSession returns a session for writing.
+func (s *State) editSession(slot uint32) *session {
+	w := s.sessions.edit(slot, s.epoch)
+	if w.epoch != s.epoch {
+		w.epoch = s.epoch
+		w.ring = slices.Clone(w.ring)
+		w.odd = slices.Clone(w.odd)
+	}
+	return w
+}
+
+// expireSessions looks at up to budget sessions whose time may be over.
+func (s *State) expireSessions(budget int) {
+	for ; budget > 0; budget-- {
+		next, ok := s.sessionVisits.top()
+		if !ok || next.at >= s.now {
+			return
+		}
+		if s.sessionExpired(next.slot) {
+			s.dropSession(next.slot)
+			continue
+		}
+		w := s.sessions.edit(next.slot, s.epoch)
+		w.due = w.used + s.limits.SessionExpiry
+		s.sessionVisits.set(next.slot, w.due)
+	}
+}
+
+// floor returns the largest sequence that is too old.
+func (w *session) floor(window uint64) uint64 {
+	if w.top > window {
+		return max(w.low, w.top-window)
+	}
+	return w.low
+}
+
+// recall returns what was remembered of a sequence within the window.
+func (w *session) recall(sequence, window uint64) (m memo, seen bool) {
+	if sequence > w.top || sequence <= w.floor(window) {
+		return memo{}, false
+	}
+	v := w.ring[sequence&uint64(len(w.ring)-1)]
+	if v == 0 {
+		return memo{}, false
+	}
+	m.applied = v&^oddBit - 1
+	if v&oddBit != 0 {
+		i := slices.IndexFunc(w.odd, func(o oddity) bool { return o.sequence == sequence })
+		m.more = w.odd[i].more
+	}
+	return m, true
+}
+
+// remember keeps the result of a sequence above the floor.
+func (w *session) remember(sequence uint64, m memo, limits *Limits) {
+	if sequence > w.top {
+		w.advance(sequence, limits.SessionWindow)
+	}
+	v := m.applied + 1
+	if m.more != "" {
+		v |= oddBit
+		w.odd = append(w.odd, oddity{sequence, m.more})
+		w.oddBytes += len(m.more)
+	}
+	w.ring[sequence&uint64(len(w.ring)-1)] = v
+	w.forget(sequence, limits)
+}
+
+// advance moves the window up to a new top.
+func (w *session) advance(top, window uint64) {
+	need := min(top, window)
+	if uint64(len(w.ring)) < need {
+		w.grow(need)
+	}
+	mask := uint64(len(w.ring) - 1)
+	first := w.top + 1
+	if top-w.top > uint64(len(w.ring)) {
+		first = top - mask
+	}
+	for i := first; i <= top; i++ {
+		w.ring[i&mask] = 0
+	}
+	w.top = top
+}
+
+func (w *session) grow(need uint64) {
+	size := uint64(max(8, len(w.ring)))
+	for size < need {
+		size *= 2
+	}
+	ring := make([]uint32, size)
+	for i := uint64(0); i < uint64(len(w.ring)) && i < w.top; i++ {
+		sequence := w.top - i
+		ring[sequence&(size-1)] = w.ring[sequence&uint64(len(w.ring)-1)]
+	}
+	w.ring = ring
+}
+
+// forget drops what else there was to say of sequences below the window, and
+// when that is too much, moves the floor up: a command below it is refused,
+// never applied twice.
+func (w *session) forget(latest uint64, limits *Limits) {
+	floor := w.floor(limits.SessionWindow)
+	w.trim(floor)
+	for w.oddBytes > limits.SessionResultBytes && len(w.odd) > 1 {
+		oldest := w.top
+		for _, o := range w.odd {
+			if o.sequence != latest {
+				oldest = min(oldest, o.sequence)
+			}
+		}
+		w.low = max(w.low, oldest)
+		w.trim(w.low)
+	}
+}
+
+func (w *session) trim(floor uint64) {
+	if !slices.ContainsFunc(w.odd, func(o oddity) bool { return o.sequence <= floor }) {
+		return
+	}
+	kept := w.odd[:0]
+	w.oddBytes = 0
+	for _, o := range w.odd {
+		if o.sequence > floor {
+			kept = append(kept, o)
+			w.oddBytes += len(o.more)
+		}
+	}
+	clear(w.odd[len(kept):])
+	w.odd = kept
+}

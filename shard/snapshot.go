@@ -1,0 +1,519 @@
+package shard
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// A snapshot is the replicated state in bytes; equal states have equal bytes.
+// It is a sequence of blocks (see block.go), grouped in sections. Numbers are
+// uvarints unless said otherwise, times are zigzag varints, text is a length
+// and its bytes, doubles and hashes take 8 bytes, little endian.
+//
+//	header      "EBBSHARD" format(1) shard behaviour applied now last-session
+//	namespaces  count { definition event-time era-base eras { params from } }
+//	bins        roster { name }
+//	keys        roster { space name era due on-event prune-at len distribution }
+//	sessions    roster { id top low used due window { value } odd { sequence more } }
+//	sources     roster { name epoch token last refused { gap code } }
+//	answered    roster { issued-at hi lo applied more }
+//	end
+//
+//	roster = slots first-free { 0 item | 1 + next free }
+//
+// Reference counts, indexes, heaps and the places of bytes are derived.
+const (
+	snapshotMagic  = "EBBSHARD"
+	snapshotFormat = 1
+)
+
+const (
+	sectionHeader = iota + 1
+	sectionNamespaces
+	sectionBins
+	sectionKeys
+	sectionSessions
+	sectionSources
+	sectionAnswered
+	sectionEnd
+)
+
+// distributionBytesMax bounds one encoded distribution: 2^24 bins.
+const distributionBytesMax = 1 << 28
+
+// WriteTo writes a snapshot. It may run beside Apply on a View, and must not on
+// a State.
+func (f *frame) WriteTo(w io.Writer) (int64, error) {
+	b := &blockWriter{w: w}
+	f.writeHeader(b)
+	f.writeNamespaces(b)
+	b.section(sectionBins)
+	writeRoster(b, &f.bins.names, func(bin uint32, _ *name) { b.text(f.bins.bytesOf(bin)) })
+	b.section(sectionKeys)
+	writeRoster(b, &f.keys.names, func(key uint32, _ *name) { f.writeKey(b, key) })
+	b.section(sectionSessions)
+	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b) })
+	b.section(sectionSources)
+	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b) })
+	b.section(sectionAnswered)
+	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b) })
+	b.section(sectionEnd)
+	b.flush()
+	if b.err != nil {
+		return b.written, fmt.Errorf("write snapshot of shard %d: %w", f.id, b.err)
+	}
+	return b.written, nil
+}
+
+// Checksum returns a hash of everything that is replicated: that of the
+// snapshot's bytes.
+func (f *frame) Checksum() uint64 {
+	h := xxh3.New()
+	_, _ = f.WriteTo(h) // a hash takes everything
+	return h.Sum64()
+}
+
+func (f *frame) writeHeader(b *blockWriter) {
+	b.section(sectionHeader)
+	b.buf = append(b.buf, snapshotMagic...)
+	b.byte(snapshotFormat)
+	b.uvarint(uint64(f.id))
+	b.uvarint(uint64(f.behaviour))
+	b.uvarint(f.applied)
+	b.tick(f.now)
+	b.uvarint(f.lastSession)
+}
+
+func (f *frame) writeNamespaces(b *blockWriter) {
+	b.section(sectionNamespaces)
+	b.uvarint(uint64(len(f.namespaces)))
+	for _, ns := range f.namespaces {
+		writeDefinition(b, ns.definition)
+		b.tick(ns.eventTime)
+		b.uvarint(uint64(ns.eraBase))
+		b.uvarint(uint64(len(ns.eras)))
+		for i := range ns.eras {
+			writeParams(b, &ns.eras[i].params)
+			b.tick(ns.eras[i].from)
+		}
+		b.flushFull()
+	}
+}
+
+func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
+	b.text([]byte(def.Name))
+	b.uvarint(def.Version)
+	b.uvarint(uint64(def.Decay))
+	b.uvarint(uint64(def.HalfLifeUs))
+	b.uvarint(uint64(def.Floor))
+	b.float(def.Threshold)
+	b.float(def.Prior)
+	b.uvarint(uint64(def.Clock))
+	b.uvarint(uint64(def.Precision))
+	b.bool(def.GetAllowNegative())
+	b.uvarint(uint64(def.BinsMax))
+	b.fixed(def.HashSeed)
+}
+
+func writeParams(b *blockWriter, p *sketch.Params) {
+	b.byte(byte(p.Decay))
+	b.uvarint(uint64(p.HalfLife))
+	b.byte(byte(p.Floor))
+	b.float(p.Threshold)
+	b.float(p.Prior)
+	b.bool(p.Compact)
+	b.bool(p.AllowNegative)
+	b.uvarint(uint64(p.BinsMax))
+}
+
+func (f *frame) writeKey(b *blockWriter, key uint32) {
+	sum := f.summaries.at(key)
+	b.uvarint(uint64(sum.space))
+	b.text(f.keys.bytesOf(key))
+	b.uvarint(uint64(sum.era))
+	b.tick(sum.due)
+	b.bool(sum.onEvent)
+	b.uvarint(uint64(sum.pruneAt))
+	b.scratch = sum.dist.AppendBinary(b.scratch[:0])
+	b.text(b.scratch)
+}
+
+func (s *session) write(b *blockWriter) {
+	b.uvarint(s.id)
+	b.uvarint(s.top)
+	b.uvarint(s.low)
+	b.tick(s.used)
+	b.tick(s.due)
+	window := min(s.top, uint64(len(s.ring)))
+	b.uvarint(window)
+	for sequence := s.top - window + 1; sequence <= s.top; sequence++ {
+		b.uvarint(uint64(s.ring[sequence&uint64(len(s.ring)-1)]))
+	}
+	b.uvarint(uint64(len(s.odd)))
+	for _, o := range s.odd {
+		b.uvarint(o.sequence)
+		b.text([]byte(o.more))
+	}
+}
+
+func (s *source) write(b *blockWriter) {
+	b.text([]byte(s.name))
+	b.uvarint(s.epoch)
+	b.fixed(s.token)
+	b.uvarint(s.last)
+	b.uvarint(uint64(len(s.refused)))
+	before := uint64(0)
+	for _, row := range s.refused {
+		b.uvarint(row.offset - before)
+		b.uvarint(uint64(row.code))
+		before = row.offset
+	}
+}
+
+func (a *answered) write(b *blockWriter) {
+	b.tick(sketch.Tick(a.key.issuedAt))
+	b.fixed(a.key.hi)
+	b.fixed(a.key.lo)
+	b.uvarint(uint64(a.memo.applied))
+	b.text([]byte(a.memo.more))
+}
+
+func writeRoster[T any](b *blockWriter, r *roster[T], item func(i uint32, item *T)) {
+	b.uvarint(uint64(r.slots))
+	b.uvarint(uint64(r.free))
+	for i := range r.slots {
+		if link := *r.links.at(i); link == inUse {
+			b.uvarint(0)
+			item(i, r.at(i))
+		} else {
+			b.uvarint(1 + uint64(link))
+		}
+		b.flushFull()
+	}
+}
+
+// Restore reads a snapshot of a shard. Bytes that WriteTo cannot have written
+// are refused with CORRUPT, a snapshot by a newer version with NEWER_VERSION;
+// nothing may follow it. What a length claims is never allocated before the
+// bytes are there.
+func Restore(id ID, mem Memory, r io.Reader) (*State, error) {
+	s := New(id, mem)
+	b := &blockReader{r: r}
+	s.restore(b)
+	if b.err == nil {
+		b.end()
+	}
+	if b.err != nil {
+		return nil, fmt.Errorf("restore shard %d: %w", id, b.err)
+	}
+	return s, nil
+}
+
+func (s *State) restore(b *blockReader) {
+	s.readHeader(b)
+	s.readNamespaces(b)
+	b.section(sectionBins)
+	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
+	b.section(sectionKeys)
+	readRoster(b, &s.keys.names, s.epoch, func(key uint32) { s.readKey(b, key) })
+	b.section(sectionSessions)
+	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
+	b.section(sectionSources)
+	readRoster(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
+	b.section(sectionAnswered)
+	readRoster(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
+	b.section(sectionEnd)
+	for bin, n := range s.bins.names.all {
+		if n.refs == 0 {
+			b.corrupt("bin %d belongs to no key", bin)
+		}
+	}
+}
+
+func (s *State) readHeader(b *blockReader) {
+	b.section(sectionHeader)
+	if magic := b.bytes(len(snapshotMagic)); string(magic) != snapshotMagic {
+		b.corrupt("not a snapshot of a shard")
+		return
+	}
+	if format := b.byte(); format > snapshotFormat {
+		b.newer("snapshot format %d: this binary reads up to %d", format, snapshotFormat)
+		return
+	}
+	if id := b.uvarint(); id != uint64(s.id) {
+		b.corrupt("it is of shard %d", id)
+	}
+	if behaviour := b.uvarint(); behaviour > BehaviourMax {
+		b.newer("behaviour version %d: this binary knows up to %d", behaviour, BehaviourMax)
+	} else {
+		s.behaviour = uint32(behaviour)
+	}
+	s.applied = b.uvarint()
+	s.now = b.tick()
+	s.lastSession = b.uvarint()
+}
+
+func (s *State) readNamespaces(b *blockReader) {
+	b.section(sectionNamespaces)
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		ns := &namespace{definition: readDefinition(b)}
+		ns.seed = ns.definition.HashSeed
+		ns.eventTime = b.tick()
+		ns.eraBase = b.uint32()
+		for eras := b.uvarint(); eras > 0 && b.err == nil; eras-- {
+			ns.eras = append(ns.eras, era{params: readParams(b), from: b.tick()})
+		}
+		if b.err != nil {
+			return
+		}
+		s.checkNamespace(b, ns)
+		if b.err == nil {
+			s.addNamespace(ns)
+		}
+	}
+}
+
+func (s *State) checkNamespace(b *blockReader, ns *namespace) {
+	name := ns.definition.Name
+	_, known := s.spaces[name]
+	if err := proto.CheckNamespace(ns.definition); err != nil {
+		b.corrupt("namespace %q: %v", name, err)
+	} else if known || len(s.namespaces) >= math.MaxUint16 {
+		b.corrupt("namespace %q is one too many", name)
+	} else if len(ns.eras) == 0 || *ns.params() != paramsOf(ns.definition) {
+		b.corrupt("namespace %q: settings do not agree", name)
+	} else if uint64(ns.eraBase)+uint64(len(ns.eras)) >= uint64(noEra) {
+		b.corrupt("namespace %q: era %d", name, ns.eraBase)
+	}
+}
+
+func readDefinition(b *blockReader) *ebbv1.Namespace {
+	return &ebbv1.Namespace{
+		Name:          string(b.text(proto.NamespaceLenMax)),
+		Version:       b.uvarint(),
+		Decay:         ebbv1.Decay(b.uint32()),
+		HalfLifeUs:    int64(b.uvarint()),
+		Floor:         ebbv1.Floor(b.uint32()),
+		Threshold:     b.float(),
+		Prior:         b.float(),
+		Clock:         ebbv1.Clock(b.uint32()),
+		Precision:     ebbv1.Precision(b.uint32()),
+		AllowNegative: new(b.bool()),
+		BinsMax:       b.uint32(),
+		HashSeed:      b.fixed(),
+	}
+}
+
+func readParams(b *blockReader) sketch.Params {
+	p := sketch.Params{
+		Decay:         sketch.Decay(b.byte()),
+		HalfLife:      sketch.Tick(b.uvarint()),
+		Floor:         sketch.Floor(b.byte()),
+		Threshold:     b.float(),
+		Prior:         b.float(),
+		Compact:       b.bool(),
+		AllowNegative: b.bool(),
+		BinsMax:       int(b.uint32()),
+	}
+	if !soundParams(&p) {
+		b.corrupt("settings out of range")
+	}
+	return p
+}
+
+func (s *State) readBin(b *blockReader, bin uint32) {
+	text := b.text(proto.BinLenMax)
+	tag := tagOf(text, 0)
+	if _, known := s.bins.find(tag, 0, text); known || len(text) == 0 {
+		b.corrupt("bin %d: empty, or a name that another has", bin)
+	}
+	if b.err == nil {
+		s.bins.adopt(bin, tag, 0, text, s.epoch)
+	}
+}
+
+func (s *State) readKey(b *blockReader, key uint32) {
+	space := b.uvarint()
+	text := slices.Clone(b.text(proto.KeyLenMax))
+	sum := summary{
+		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(),
+		epoch: s.epoch, space: uint16(space),
+	}
+	if rest, err := sum.dist.Decode(b.text(distributionBytesMax)); err != nil || len(rest) > 0 {
+		b.corrupt("key %d: a distribution that does not decode", key)
+	}
+	if space >= uint64(len(s.namespaces)) {
+		b.corrupt("key %d: namespace %d", key, space)
+	}
+	if b.err != nil {
+		return
+	}
+	ns := s.namespaces[space]
+	tag := tagOf(text, ns.seed)
+	if _, known := s.keys.find(tag, ns.space, text); known || len(text) == 0 || sum.era-ns.eraBase >= uint32(len(ns.eras)) {
+		b.corrupt("key %d: empty, a name that another has, or of no era", key)
+		return
+	}
+	s.keys.adopt(key, tag, ns.space, text, s.epoch)
+	s.keys.retain(key, s.epoch)
+	s.summaries.reach(key, s.epoch)
+	*s.summaries.edit(key, s.epoch) = sum
+	ns.eras[sum.era-ns.eraBase].keys++
+	ns.keys++
+	if sum.due != sketch.MaxTick {
+		s.visits(&sum).set(key, sum.due)
+	}
+	sum.dist.Each(func(bin uint32) {
+		if !s.bins.names.alive(bin) {
+			b.corrupt("key %d: bin %d does not exist", key, bin)
+			return
+		}
+		s.bins.retain(bin, s.epoch)
+	})
+}
+
+func (s *State) readSession(b *blockReader, slot uint32) {
+	w := session{id: b.uvarint(), top: b.uvarint(), low: b.uvarint(), used: b.tick(), due: b.tick(), epoch: s.epoch}
+	window := b.uvarint()
+	if window > w.top {
+		b.corrupt("session %d: window of %d", w.id, window)
+		return
+	}
+	var values []uint32
+	for ; window > 0 && b.err == nil; window-- {
+		values = append(values, b.uint32())
+	}
+	if len(values) > 0 {
+		w.grow(uint64(len(values)))
+	}
+	for i, v := range values {
+		w.ring[(w.top-uint64(len(values)-1-i))&uint64(len(w.ring)-1)] = v
+	}
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		o := oddity{b.uvarint(), readMore(b)}
+		w.odd = append(w.odd, o)
+		w.oddBytes += len(o.more)
+	}
+	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || (w.top > 0 && len(values) == 0) {
+		b.corrupt("session %d: a number that it cannot have", w.id)
+	}
+	if b.err != nil {
+		return
+	}
+	*s.sessions.edit(slot, s.epoch) = w
+	s.sessionSlots[w.id] = slot
+	s.sessionVisits.set(slot, w.due)
+}
+
+// memoBytesMax bounds what one result says: every increment of an entry
+// refused, and a message.
+const memoBytesMax = 1 << 20
+
+func readMore(b *blockReader) string {
+	more := b.text(memoBytesMax)
+	if !wellFormedMemo(more) {
+		b.corrupt("a result that does not decode")
+	}
+	return string(more)
+}
+
+func (s *State) readSource(b *blockReader, slot uint32) {
+	src := source{name: string(b.text(proto.SourceNameLenMax)), epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
+	offset := uint64(0)
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		gap, code := b.uvarint(), b.uint32()
+		if gap == 0 || offset+gap < offset || offset+gap > src.last || code == 0 || code > codeMax {
+			b.corrupt("source %q: rows out of order", src.name)
+			return
+		}
+		offset += gap
+		src.refused = append(src.refused, refusedRow{offset, ebbv1.Code(code)})
+	}
+	if _, known := s.sourceSlots[src.name]; known || src.name == "" {
+		b.corrupt("source %q: a name that it cannot have", src.name)
+	}
+	if b.err != nil {
+		return
+	}
+	*s.sources.edit(slot, s.epoch) = src
+	s.sourceSlots[src.name] = slot
+}
+
+func (s *State) readAnswered(b *blockReader, slot uint32) {
+	a := answered{
+		key:  idempotencyKey{issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
+		memo: memo{applied: b.uint32(), more: readMore(b)},
+	}
+	if _, known := s.keySlots[a.key]; known {
+		b.corrupt("an idempotency key twice")
+	}
+	if b.err != nil {
+		return
+	}
+	*s.answered.edit(slot, s.epoch) = a
+	s.answeredBytes += len(a.memo.more)
+	s.keySlots[a.key] = slot
+	s.keyVisits.set(slot, sketch.Tick(a.key.issuedAt))
+}
+
+func readRoster[T any](b *blockReader, r *roster[T], epoch uint32, item func(i uint32)) {
+	slots, free := b.uvarint(), b.uvarint()
+	if slots >= uint64(inUse) || free > slots {
+		b.corrupt("%d slots, the first free one %d", slots, free)
+	}
+	for i := uint64(0); i < slots && b.err == nil; i++ {
+		link := b.uvarint()
+		if link > slots+1 {
+			b.corrupt("slot %d: next free %d of %d", i, link-1, slots)
+			return
+		}
+		slot := r.restore(uint32(link), epoch)
+		if link == 0 {
+			item(slot)
+		}
+	}
+	r.free = uint32(free)
+	if b.err == nil && !r.chained() {
+		b.corrupt("free slots are not a chain")
+	}
+}
+
+// restore appends a slot: in use if link is 0, else free with the next free one
+// as link - 1.
+func (r *roster[T]) restore(link, epoch uint32) uint32 {
+	i := r.slots
+	r.slots++
+	r.items.reach(i, epoch)
+	r.links.reach(i, epoch)
+	if link == 0 {
+		r.live++
+	}
+	*r.links.edit(i, epoch) = link - 1 // inUse, if link is 0
+	return i
+}
+
+// chained reports whether the chain of free slots visits each of them once.
+func (r *roster[T]) chained() bool {
+	left := r.slots - r.live
+	for next := r.free; next != 0; left-- {
+		if left == 0 || r.alive(next-1) {
+			return false
+		}
+		next = *r.links.at(next - 1)
+	}
+	return left == 0
+}
+
+// adopt gives a restored slot its name.
+func (d *dictionary) adopt(id, tag uint32, space uint16, b []byte, epoch uint32) {
+	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), tag: tag, space: space}
+	d.index.insert(tag, id, epoch)
+}

@@ -1,0 +1,134 @@
+package shard
+
+import (
+	"cmp"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// source is an ordered source of rows, such as a file being imported: it says
+// how far it has come, and never expires.
+//
+// Offsets grow, with gaps (rows of other shards), so a row at or below the last
+// one is a repetition. That holds only if commands of one epoch arrive in
+// order: a source has one command under way in a shard at a time.
+type source struct {
+	name  string // "": a free slot
+	epoch uint64 // grows with each opening by another token
+	token uint64 // of the opening that has the present epoch
+	last  uint64 // the largest offset that has been decided
+	// refused remembers the latest rows that were refused, oldest first, so
+	// that a repetition says so again. Views share the array: it is appended
+	// to and cut at the front, never written over.
+	refused []refusedRow
+}
+
+type refusedRow struct {
+	offset uint64
+	code   ebbv1.Code
+}
+
+// openSource takes a source over.
+func (s *State) openSource(body []byte) *ebbv1.CommandResult {
+	var name []byte
+	var token uint64
+	fields(body, func(num protowire.Number, v uint64, b []byte) {
+		switch num {
+		case fieldOpenSourceName:
+			name = b
+		case fieldOpenSourceToken:
+			token = v
+		}
+	})
+	if len(name) == 0 || len(name) > proto.SourceNameLenMax {
+		return failed(proto.ErrBadRequest.Errorf("source name of %d bytes: it has 1 to %d", len(name), proto.SourceNameLenMax))
+	}
+	slot, ok := s.sourceSlots[string(name)]
+	if !ok {
+		return s.newSource(string(name), token)
+	}
+	src := s.sources.edit(slot, s.epoch)
+	if src.token != token {
+		src.token = token
+		src.epoch++
+	}
+	return &ebbv1.CommandResult{Epoch: src.epoch, LastOffset: src.last}
+}
+
+func (s *State) newSource(name string, token uint64) *ebbv1.CommandResult {
+	if int(s.sources.live) >= s.limits.Sources {
+		return failed(proto.ErrTooManySources.Errorf("source %q is one too many: shard %d remembers at most %d", name, s.id, s.limits.Sources).
+			WithHint("drop sources that are done"))
+	}
+	slot := s.sources.add(s.epoch)
+	*s.sources.edit(slot, s.epoch) = source{name: name, epoch: 1, token: token}
+	s.sourceSlots[name] = slot
+	return &ebbv1.CommandResult{Epoch: 1}
+}
+
+// dropSource forgets a source. Dropping twice is dropping once.
+func (s *State) dropSource(body []byte) *ebbv1.CommandResult {
+	var name []byte
+	fields(body, func(num protowire.Number, _ uint64, b []byte) {
+		if num == fieldDropSourceName {
+			name = b
+		}
+	})
+	if slot, ok := s.sourceSlots[string(name)]; ok {
+		delete(s.sourceSlots, string(name))
+		s.sources.drop(slot, s.epoch)
+	}
+	return &ebbv1.CommandResult{}
+}
+
+// fromSource applies the rows of a batch that are new.
+func (s *State) fromSource(c *command) *ebbv1.CommandResult {
+	if c.kind != proto.FieldCommandIncrements {
+		return failed(proto.ErrBadRequest.Errorf("a source identity goes with increments only"))
+	}
+	slot, ok := s.sourceSlots[string(c.source)]
+	if !ok {
+		return failed(proto.ErrSourceFenced.Errorf("source %q is not open in shard %d", c.source, s.id).
+			WithHint("open the source again"))
+	}
+	if epoch := s.sources.at(slot).epoch; c.epoch != epoch {
+		return failed(proto.ErrSourceFenced.Errorf("source %q was taken over: this writer has epoch %d, the source %d", c.source, c.epoch, epoch).
+			WithHint("one writer at a time: stop this one, or open the source again"))
+	}
+	return s.increments(c, s.sources.edit(slot, s.epoch))
+}
+
+// admit says what to do with a row: apply it (ok), or report it as refused
+// (code) or as a repetition (neither). before is the offset of the row before
+// it in the same command.
+func (src *source) admit(offset, before uint64) (code ebbv1.Code, ok bool) {
+	if offset == 0 || offset <= before {
+		return ebbv1.Code_CODE_BAD_REQUEST, false
+	}
+	if offset > src.last {
+		return 0, true
+	}
+	i, found := slices.BinarySearchFunc(src.refused, offset, func(r refusedRow, offset uint64) int {
+		return cmp.Compare(r.offset, offset)
+	})
+	if found {
+		return src.refused[i].code, false
+	}
+	return 0, false
+}
+
+// decided moves on past a row, remembering that it was refused if it was.
+func (src *source) decided(offset uint64, code ebbv1.Code, limit int) {
+	src.last = offset
+	if code == 0 {
+		return
+	}
+	src.refused = append(src.refused, refusedRow{offset, code})
+	if len(src.refused) > limit {
+		src.refused = src.refused[1:]
+	}
+}

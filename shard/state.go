@@ -1,0 +1,233 @@
+package shard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// ID is the number of a shard, from 1.
+type ID uint32
+
+func (id ID) String() string { return strconv.FormatUint(uint64(id), 10) }
+
+// BehaviourMax is the newest behaviour version that this package implements.
+const BehaviourMax = 1
+
+// clockMax bounds the shard's clock, so that sums of times cannot overflow: no
+// stamp past the year 4253 is believed.
+const clockMax = sketch.Tick(1) << 56
+
+// frame is what a view sees of a state: everything that is replicated, with
+// what it takes to find a key by its name.
+type frame struct {
+	id          ID
+	epoch       uint32 // of copy-on-write, begun by each freeze; not replicated
+	applied     uint64
+	now         sketch.Tick
+	behaviour   uint32
+	lastSession uint64
+
+	namespaces []*namespace
+	spaces     map[string]uint16 // by name; a view shares it, see addNamespace
+
+	bins      dictionary
+	keys      dictionary
+	summaries table[summary] // by key
+
+	sessions roster[session]
+	sources  roster[source]
+	answered roster[answered]
+}
+
+// State is the state machine of one shard. See the package comment for who may
+// call what at the same time.
+type State struct {
+	frame
+	limits Limits
+	mem    Memory
+
+	// Derived from the frame, and not part of the replicated state:
+	spacesShared  bool // a view has frame.spaces
+	deaths        heap // keys of namespaces on wall time, by the time of their next visit
+	eventDeaths   []*heap
+	deathPlaces   []uint32
+	sessionSlots  map[uint64]uint32
+	sessionVisits heap
+	sessionPlaces []uint32
+	sourceSlots   map[string]uint32
+	keySlots      map[idempotencyKey]uint32
+	keyVisits     heap
+	keyPlaces     []uint32
+	answeredBytes int
+	gone          []uint32 // bins that a summary lets go of, while it does
+}
+
+// New returns the state of a shard whose log is empty.
+func New(id ID, mem Memory) *State {
+	s := &State{
+		frame: frame{
+			id:     id,
+			epoch:  1,
+			spaces: map[string]uint16{},
+			bins:   newDictionary(mem),
+			keys:   newDictionary(mem),
+		},
+		limits:       DefaultLimits(),
+		mem:          mem,
+		sessionSlots: map[uint64]uint32{},
+		sourceSlots:  map[string]uint32{},
+		keySlots:     map[idempotencyKey]uint32{},
+	}
+	s.deaths.places = &s.deathPlaces
+	s.sessionVisits.places = &s.sessionPlaces
+	s.keyVisits.places = &s.keyPlaces
+	return s
+}
+
+// SetLimits replaces the limits. Limits decide results, so all replicas have
+// the same from their first entry on; tests use smaller ones.
+func (s *State) SetLimits(l Limits) { s.limits = l }
+
+// Applied returns the index of the last entry applied.
+func (f *frame) Applied() uint64 { return f.applied }
+
+// Now returns the shard's clock.
+func (f *frame) Now() sketch.Tick { return f.now }
+
+// Keys returns how many keys are kept, faded ones that have not left yet included.
+func (f *frame) Keys() uint64 { return uint64(f.keys.names.live) }
+
+// Behaviour returns the behaviour version in force, 0 before the first.
+func (f *frame) Behaviour() uint32 { return f.behaviour }
+
+// Apply applies one entry of the log, a serialised ebbv1.Entry, and appends one
+// result for each of its commands. An entry at or below Applied is skipped and
+// has no results, so that a log may be applied again over a state.
+//
+// It panics if the entry's own framing is corrupt: it was committed, so no
+// replica may go on without it. A malformed command in a sound entry is
+// answered with BAD_REQUEST and changes nothing.
+func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) []*ebbv1.CommandResult {
+	if index <= s.applied {
+		return results
+	}
+	e := parseEntry(index, raw)
+	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
+		s.now = max(s.now, stamp)
+	}
+	visits := visitsMin
+	for raw, ok := e.next(); ok; raw, ok = e.next() {
+		r := s.command(raw)
+		visits += 2 + 2*int(r.Applied)
+		results = append(results, r)
+	}
+	s.expire(visits)
+	s.applied = index
+	return results
+}
+
+// visitsMin is how many visits to what may be over an entry pays for, at least.
+// Commands pay for more, so that what leaves keeps up with what comes.
+const visitsMin = 16
+
+func (s *State) expire(visits int) {
+	s.reap(&s.deaths, s.now, visits)
+	s.expireSessions(visits)
+	s.forgetKeys(visits)
+}
+
+// command applies one command, unless its identity says that it has been
+// applied before.
+func (s *State) command(raw []byte) *ebbv1.CommandResult {
+	c, ok := parseCommand(raw)
+	if !ok {
+		return failed(proto.ErrBadRequest.Errorf("malformed command: not a command that this version knows"))
+	}
+	switch c.identity {
+	case bySession:
+		return s.onceInSession(&c)
+	case bySource:
+		return s.fromSource(&c)
+	case byKey:
+		return s.onceByKey(&c)
+	}
+	return s.body(&c)
+}
+
+// body is the switch on the kind of a command.
+func (s *State) body(c *command) *ebbv1.CommandResult {
+	switch c.kind {
+	case proto.FieldCommandIncrements:
+		return s.increments(c, nil)
+	case proto.FieldCommandDefineNamespace:
+		return s.define(c.body)
+	case fieldCommandOpenSession:
+		return s.openSession()
+	case fieldCommandCloseSession:
+		return s.closeSession(c)
+	case fieldCommandOpenSource:
+		return s.openSource(c.body)
+	case fieldCommandDropSource:
+		return s.dropSource(c.body)
+	case fieldCommandBehaviour:
+		return s.behave(c.body)
+	}
+	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
+}
+
+// behave switches to a newer behaviour.
+func (s *State) behave(body []byte) *ebbv1.CommandResult {
+	version := uint64(0)
+	fields(body, func(num protowire.Number, v uint64, _ []byte) {
+		if num == fieldBehaviourVersion {
+			version = v
+		}
+	})
+	if version > BehaviourMax {
+		panic(fmt.Sprintf("shard %d: this binary knows behaviour up to %d; the log asks for %d; upgrade", s.id, BehaviourMax, version))
+	}
+	s.behaviour = max(s.behaviour, uint32(version))
+	return &ebbv1.CommandResult{}
+}
+
+// lookup returns a namespace by its name, "default" when empty; nil if this
+// shard has never heard of it.
+func (f *frame) lookup(name []byte) *namespace {
+	if len(name) == 0 {
+		name = []byte(proto.DefaultNamespace)
+	}
+	space, ok := f.spaces[string(name)]
+	if !ok {
+		return nil
+	}
+	return f.namespaces[space]
+}
+
+// Freeze returns a view of the state as it is now. It copies the tables that
+// say where things are, not the things: those are copied when they are next
+// written.
+func (s *State) Freeze() *View {
+	v := &View{frame: s.frame}
+	v.namespaces = slices.Clone(s.namespaces)
+	v.bins, v.keys = s.bins.frozen(), s.keys.frozen()
+	v.summaries = s.summaries.frozen()
+	v.sessions, v.sources, v.answered = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen()
+	s.spacesShared = true
+	s.epoch++
+	return v
+}
+
+// ownSpaces makes the map of namespaces private.
+func (s *State) ownSpaces() {
+	if s.spacesShared {
+		s.spaces, s.spacesShared = maps.Clone(s.spaces), false
+	}
+}

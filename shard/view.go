@@ -1,0 +1,11 @@
+package shard
+
+// View is a state as it was when it was frozen. It may be asked and written
+// out from another goroutine while the state goes on, and by several at once.
+type View struct {
+	frame
+}
+
+// Release lets go of what the view shares with the state. The view must not be
+// used afterwards.
+func (v *View) Release() { v.frame = frame{} }
