@@ -345,11 +345,12 @@ func marshal(cmd *ebbv1.Command) []byte {
 func (p *producer) retire(ctx context.Context) {
 	var closing []*parcel
 	var done sync.WaitGroup
+	deadline, _ := ctx.Deadline()
 	for i := range p.lanes {
 		l := &p.lanes[i]
 		l.mu.Lock()
 		if l.session != 0 && l.span() == 0 {
-			q := &parcel{shard: l.shard, ctx: ctx, made: p.client.now(), delivery: farewell{&done}}
+			q := &parcel{shard: l.shard, ctx: ctx, deadline: deadline, made: p.client.now(), delivery: farewell{&done}}
 			q.buf = marshal(&ebbv1.Command{
 				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: l.session}},
 			})
@@ -363,7 +364,7 @@ func (p *producer) retire(ctx context.Context) {
 	}
 	done.Add(len(closing))
 	p.client.dispatch(closing)
-	done.Wait() // bounded by ctx, which ends with the tries
+	done.Wait() // bounded by the deadline of its parcels
 }
 
 // farewell hears that a session is closed.

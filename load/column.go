@@ -1,0 +1,144 @@
+package load
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// A spec says where a value of a row comes from. In text:
+//
+//	g            the column of that name (or the field, in JSON lines)
+//	6            the sixth column, from 1
+//	clicks/{g}   a template: {...} is replaced by a column
+//	=all         the constant "all"
+type spec struct {
+	text  string
+	parts []part
+}
+
+// part is a literal, or a column.
+type part struct {
+	literal string
+	column  int    // index of the column, from 0; -1 for a literal or a JSON field
+	field   string // its name, "" for a literal
+}
+
+func (p *part) isLiteral() bool { return p.field == "" }
+
+// parseSpec parses a spec; columns are not resolved yet.
+func parseSpec(what, text string) (*spec, error) {
+	s := &spec{text: text}
+	switch {
+	case text == "":
+		return nil, fmt.Errorf("%s: no column is named", what)
+	case text[0] == '=':
+		s.parts = []part{{literal: text[1:], column: -1}}
+		return s, nil
+	case !strings.ContainsAny(text, "{}"):
+		s.parts = []part{{field: text, column: -1}}
+		return s, nil
+	}
+	rest := text
+	for rest != "" {
+		open := strings.IndexByte(rest, '{')
+		end := strings.IndexByte(rest, '}')
+		switch {
+		case open < 0 && end < 0:
+			s.parts = append(s.parts, part{literal: rest, column: -1})
+			return s, nil
+		case open < 0 || end < open:
+			return nil, fmt.Errorf("%s %q: '}' without '{'", what, text)
+		case end <= open+1:
+			return nil, fmt.Errorf("%s %q: '{}' names no column", what, text)
+		}
+		if open > 0 {
+			s.parts = append(s.parts, part{literal: rest[:open], column: -1})
+		}
+		s.parts = append(s.parts, part{field: rest[open+1 : end], column: -1})
+		rest = rest[end+1:]
+	}
+	return s, nil
+}
+
+// named reports whether some column is given by name.
+func (s *spec) named() bool {
+	if s == nil {
+		return false
+	}
+	for _, p := range s.parts {
+		if _, err := strconv.ParseUint(p.field, 10, 16); !p.isLiteral() && err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// resolve finds the columns; header is nil if the file has none.
+func (s *spec) resolve(what string, header []string) error {
+	if s == nil {
+		return nil
+	}
+	for i := range s.parts {
+		p := &s.parts[i]
+		if p.isLiteral() {
+			continue
+		}
+		if p.column = indexOf(header, p.field); p.column >= 0 {
+			continue
+		}
+		n, err := strconv.ParseUint(p.field, 10, 16)
+		switch {
+		case err == nil && n >= 1 && (header == nil || int(n) <= len(header)):
+			p.column = int(n) - 1
+		case err == nil && n == 0:
+			return fmt.Errorf("%s %q: columns are numbered from 1", what, s.text)
+		case header == nil:
+			return fmt.Errorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
+		default:
+			return fmt.Errorf("%s %q: no column %q; there are %s (a constant is written =%s)",
+				what, s.text, p.field, strings.Join(header, ", "), p.field)
+		}
+	}
+	return nil
+}
+
+func indexOf(header []string, name string) int {
+	for i, h := range header {
+		if h == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// value builds the value from a row's fields. In a template an empty column is
+// an error: it would make one key of many.
+func (s *spec) value(fields []string) (string, error) {
+	if len(s.parts) == 1 {
+		return s.parts[0].value(fields)
+	}
+	var b strings.Builder
+	for i := range s.parts {
+		p := &s.parts[i]
+		v, err := p.value(fields)
+		if err != nil {
+			return "", err
+		}
+		if v == "" && !p.isLiteral() {
+			return "", fmt.Errorf("column %s is empty", p.field)
+		}
+		b.WriteString(v)
+	}
+	return b.String(), nil
+}
+
+func (p *part) value(fields []string) (string, error) {
+	switch {
+	case p.isLiteral():
+		return p.literal, nil
+	case p.column >= len(fields):
+		return "", fmt.Errorf("not enough columns: %d, and %s is number %d", len(fields), p.field, p.column+1)
+	}
+	return fields[p.column], nil
+}

@@ -1,0 +1,253 @@
+package load
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Importer writes the rows of a Reader into a namespace, each exactly once: it
+// holds an ordered source, whose shards remember how far they are. Run again with
+// the same Source it goes on where it was interrupted.
+type Importer struct {
+	Client    *client.Client
+	Namespace string // "default" when empty
+	// Source names the import; Reader.SourceName proposes one. Two imports of
+	// one name are one: rows that the first has written are skipped by the second.
+	Source string
+	// Rate is how many rows a second are written at most; no limit when 0.
+	Rate float64
+	// MaxBatch is how many rows one command carries at most; 1,000 when 0.
+	MaxBatch int
+	// Timeout is how long a command is tried before the import gives up; 2 min when 0.
+	Timeout time.Duration
+	// Progress is called every ProgressEvery (200 ms when 0), and at the end.
+	Progress      func(Progress)
+	ProgressEvery time.Duration
+	// OnRefused is called with each line that is refused, by the reader or by a
+	// shard; from several goroutines.
+	OnRefused func(Refused)
+}
+
+// Progress says how far an import is.
+type Progress struct {
+	Rows    uint64 // read, those refused and skipped included
+	Resumed uint64 // of Rows: an earlier run had written them
+	Refused uint64 // of Rows
+	Empty   uint64 // left out because their bin is empty; not in Rows
+	Applied uint64 // acknowledged
+	Bytes   int64  // read from the file, before decompression
+	Size    int64  // of the file; 0 if not known
+	Elapsed time.Duration
+	Rate    float64 // rows a second, since the last Progress
+	Done    bool
+}
+
+// Left estimates the time to the end of the file; 0 if it cannot.
+func (p Progress) Left() time.Duration {
+	if p.Bytes <= 0 || p.Size <= p.Bytes {
+		return 0
+	}
+	return time.Duration(float64(p.Elapsed) * float64(p.Size-p.Bytes) / float64(p.Bytes))
+}
+
+// interruptedMax is how long an interrupted import takes to write what it has read.
+const interruptedMax = 5 * time.Second
+
+// Run imports until the end of r, an error that ends it, or the end of ctx; what
+// has been read by then is still written if that takes no longer than 5 s. The
+// Progress says how far it came in any case.
+func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
+	if im.Source == "" {
+		return Progress{}, errors.New("import: the source has no name")
+	}
+	if err := im.checkNamespace(ctx); err != nil {
+		return Progress{}, fmt.Errorf("import: %w", err)
+	}
+	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
+	source, err := im.Client.Source(ctx, im.Source, client.SourceOptions{
+		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, OnRefused: run.refusedByShard,
+	})
+	if err != nil {
+		return Progress{}, fmt.Errorf("import: %w", err)
+	}
+	run.source = source
+	err = run.rows(ctx)
+	err = errors.Join(err, run.finish(ctx))
+	p := run.progress(true)
+	if im.Progress != nil {
+		im.Progress(p)
+	}
+	return p, err
+}
+
+// namespaceWait is how long a namespace that was just created may be unknown to
+// the node that is asked.
+const namespaceWait = 2 * time.Second
+
+// checkNamespace finds out that a namespace does not exist before every row is
+// refused for it.
+func (im *Importer) checkNamespace(ctx context.Context) error {
+	name := im.Namespace
+	if name == "" {
+		name = proto.DefaultNamespace
+	}
+	for waited := time.Duration(0); ; waited += namespaceWait / 10 {
+		all, err := im.Client.Namespaces(ctx)
+		if err != nil {
+			return err
+		}
+		if slices.ContainsFunc(all, func(n client.Namespace) bool { return n.Name == name }) {
+			return nil
+		}
+		if waited >= namespaceWait {
+			return proto.ErrNamespaceNotFound.Errorf("namespace %q does not exist", name).
+				WithHint("create it with: ebb namespace create " + name)
+		}
+		select {
+		case <-time.After(namespaceWait / 10):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// run is one Run.
+type run struct {
+	importer *Importer
+	reader   *Reader
+	source   *client.Source
+	start    time.Time
+	paced    time.Time // when the first row that counts for Rate was written
+
+	read, refused, resumed, written uint64
+	shown                           time.Time // when Progress was called last
+	shownRead                       uint64
+	shardRefused                    atomic.Uint64
+}
+
+func (r *run) rows(ctx context.Context) error {
+	done := r.source.Resume().Offset
+	for {
+		row, err := r.reader.Next()
+		var refused *Refused
+		switch {
+		case err == io.EOF:
+			return nil
+		case errors.As(err, &refused):
+			r.refused++
+			r.refuse(*refused)
+		case err != nil:
+			return err
+		case row.Offset <= done:
+			r.resumed++
+		default:
+			if err := r.write(ctx, row); err != nil {
+				return err
+			}
+		}
+		if r.read++; r.read%256 == 0 {
+			r.show()
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+		}
+	}
+}
+
+func (r *run) write(ctx context.Context, row Row) error {
+	if err := r.pace(ctx); err != nil {
+		return err
+	}
+	r.written++
+	return r.source.Add(ctx, row.Offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time})
+}
+
+// pace waits until the next row may be written.
+func (r *run) pace(ctx context.Context) error {
+	rate := r.importer.Rate
+	if rate <= 0 {
+		return nil
+	}
+	if r.written == 0 {
+		r.paced = time.Now()
+	}
+	// Rows that the source skips cost nothing.
+	sent := float64(r.written - uint64(r.source.Stats().Skipped))
+	ahead := time.Until(r.paced.Add(time.Duration(sent / rate * float64(time.Second))))
+	if ahead < paceMin {
+		return nil
+	}
+	r.show()
+	select {
+	case <-time.After(ahead):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// paceMin is the shortest wait: rows go in small bursts.
+const paceMin = 2 * time.Millisecond
+
+func (r *run) refuse(refused Refused) {
+	if r.importer.OnRefused != nil {
+		r.importer.OnRefused(refused)
+	}
+}
+
+func (r *run) refusedByShard(offset uint64, _ client.Increment, err error) {
+	r.shardRefused.Add(1)
+	var coded *client.Error
+	if errors.As(err, &coded) {
+		err = coded.Err
+	}
+	r.refuse(Refused{Line: offset, Reason: err})
+}
+
+// finish writes what was read, and ends the source.
+func (r *run) finish(ctx context.Context) error {
+	if ctx.Err() != nil {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), interruptedMax)
+		defer cancel()
+	}
+	return r.source.Close(ctx)
+}
+
+func (r *run) show() {
+	every := r.importer.ProgressEvery
+	if every <= 0 {
+		every = 200 * time.Millisecond
+	}
+	if r.importer.Progress == nil || time.Since(r.shown) < every {
+		return
+	}
+	r.importer.Progress(r.progress(false))
+	r.shown, r.shownRead = time.Now(), r.read
+}
+
+func (r *run) progress(done bool) Progress {
+	s := r.source.Stats()
+	p := Progress{
+		Rows: r.read, Resumed: r.resumed + uint64(s.Skipped+s.Duplicates), Refused: r.refused + r.shardRefused.Load(),
+		Empty: r.reader.Empty(), Applied: uint64(s.Applied), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
+		Elapsed: time.Since(r.start), Done: done,
+	}
+	since := time.Since(r.shown)
+	rows := r.read - r.shownRead
+	if done {
+		since, rows = p.Elapsed, r.read
+	}
+	if since > 0 {
+		p.Rate = float64(rows) / since.Seconds()
+	}
+	return p
+}

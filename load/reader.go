@@ -1,0 +1,603 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Format is how a file writes its rows.
+type Format uint8
+
+const (
+	// ByName tells the format by the file's name (.tsv, .csv, .jsonl, .ndjson,
+	// .json, with or without .gz), and otherwise by its first line: an object is
+	// JSON, a tab makes it TSV, else it is CSV.
+	ByName Format = iota
+	TSV
+	CSV
+	JSONLines
+)
+
+var formatNames = map[string]Format{
+	"": ByName, "auto": ByName, "tsv": TSV, "csv": CSV, "jsonl": JSONLines, "json": JSONLines, "ndjson": JSONLines,
+}
+
+// ParseFormat parses auto, tsv, csv or jsonl.
+func ParseFormat(text string) (Format, error) {
+	f, ok := formatNames[strings.ToLower(text)]
+	if !ok {
+		return 0, fmt.Errorf("format %q: it is auto, tsv, csv or jsonl", text)
+	}
+	return f, nil
+}
+
+// LineMaxDefault is the longest line that is read; longer ones are refused.
+const LineMaxDefault = 64 << 10
+
+// EmptyBin is what an empty bin counts as.
+const EmptyBin = "-"
+
+// Options say what is in a file. A column is its name in the header, or its
+// number from 1 (in JSON lines: the name of a field, with dots into nested
+// objects). A text with {column} in it is a template, one that begins with '='
+// a constant.
+type Options struct {
+	Format   Format
+	NoHeader bool     // the first line is a row. Without it there is a header if a column is named
+	Key      string   // e.g. g, clicks/{g} or =all
+	Bin      string   // e.g. country
+	Time     string   // "" : the shards' own time
+	Amount   string   // "" : 1
+	TimeUnit TimeUnit // of Time
+	// SkipEmpty leaves out rows with an empty bin, which otherwise count as "-".
+	SkipEmpty bool
+	// LineMax is the longest line in bytes; 64 KiB when 0.
+	LineMax int
+}
+
+// Row is one event.
+type Row struct {
+	Offset uint64 // number of its line, from 1
+	Key    string
+	Bin    string
+	Amount float64
+	Time   time.Time // zero: none was asked for
+}
+
+// Refused is an error about one line, after which reading goes on.
+type Refused struct {
+	Line   uint64
+	Reason error
+}
+
+func (r *Refused) Error() string { return fmt.Sprintf("line %d: %v", r.Line, r.Reason) }
+
+// Unwrap returns the reason.
+func (r *Refused) Unwrap() error { return r.Reason }
+
+// Errors that end the reading of a file.
+var (
+	// ErrBinary: the file is not text.
+	ErrBinary = errors.New("not a text file")
+	// ErrTruncated: the compressed stream ends in the middle.
+	ErrTruncated = errors.New("the gzip stream is truncated")
+	// ErrCorrupt: the compressed stream is damaged.
+	ErrCorrupt = errors.New("the gzip stream is corrupt")
+)
+
+// Reader reads the rows of one file. It is made for one goroutine.
+type Reader struct {
+	name string
+	opts Options
+	in   *bufio.Reader
+	raw  *tally // below the decompression
+	size int64  // of the file; 0: unknown
+	file io.Closer
+
+	key, bin, time, amount *spec
+	fields                 []string // of the current row
+	names                  []string // of JSON fields
+	line                   uint64   // lines read so far
+	empty                  uint64   // rows left out by SkipEmpty
+	pending                []peeked // lines that were looked at before their turn
+	buf                    []byte
+	err                    error // that ended the reading
+}
+
+// peeked is a line that nextLine has returned, and will again.
+type peeked struct {
+	line string
+	err  error // a *Refused, if any
+}
+
+// tally counts the bytes that pass; others may read it meanwhile.
+type tally struct {
+	r io.Reader
+	n atomic.Int64
+}
+
+func (t *tally) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	t.n.Add(int64(n))
+	return n, err
+}
+
+// Open opens a file for reading; "-" is the standard input. Compression is told
+// by the file's first bytes. Close the Reader.
+func Open(path string, opts Options) (*Reader, error) {
+	if path == "-" {
+		return NewReader(os.Stdin, "stdin", opts)
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r, err := open(f, path, opts)
+	if err != nil {
+		_ = f.Close() // opened for reading
+		return nil, err
+	}
+	return r, nil
+}
+
+func open(f *os.File, path string, opts Options) (*Reader, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, fmt.Errorf("open %s: it is a directory", path)
+	}
+	r, err := NewReader(f, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	r.file = f
+	if info.Mode().IsRegular() {
+		r.size = info.Size()
+	}
+	return r, nil
+}
+
+// NewReader reads rows from in; name is that of the file, for its format and for
+// errors.
+func NewReader(in io.Reader, name string, opts Options) (*Reader, error) {
+	if opts.LineMax <= 0 {
+		opts.LineMax = LineMaxDefault
+	}
+	r := &Reader{name: name, opts: opts, raw: &tally{r: in}}
+	if err := r.parseSpecs(); err != nil {
+		return nil, err
+	}
+	if err := r.decompress(); err != nil {
+		return nil, err
+	}
+	if err := r.begin(); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r, nil
+}
+
+func (r *Reader) parseSpecs() (err error) {
+	if r.key, err = parseSpec("key", r.opts.Key); err != nil {
+		return err
+	}
+	if r.bin, err = parseSpec("bin", r.opts.Bin); err != nil {
+		return err
+	}
+	if r.opts.Time != "" {
+		if r.time, err = parseSpec("time", r.opts.Time); err != nil {
+			return err
+		}
+	}
+	if r.opts.Amount != "" {
+		r.amount, err = parseSpec("amount", r.opts.Amount)
+	}
+	return err
+}
+
+// archives are formats that look like text to nobody, by their first bytes.
+var archives = []struct{ magic, name string }{
+	{"PK\x03\x04", "a zip archive"},
+	{"\x28\xb5\x2f\xfd", "zstd-compressed"},
+	{"BZh", "bzip2-compressed"},
+	{"\xfd7zXZ\x00", "xz-compressed"},
+	{"PAR1", "a Parquet file"},
+	{"SQLite format 3\x00", "an SQLite database"},
+}
+
+func (r *Reader) decompress() error {
+	in := bufio.NewReaderSize(r.raw, 64<<10)
+	head, err := in.Peek(2)
+	if err == nil && head[0] == 0x1f && head[1] == 0x8b {
+		z, err := gzip.NewReader(in)
+		if err != nil {
+			return fmt.Errorf("%s: %w", r.name, gzipError(err))
+		}
+		in = bufio.NewReaderSize(z, 64<<10)
+	} else if strings.HasSuffix(r.name, ".gz") && len(head) > 0 {
+		return fmt.Errorf("%s: %w: it does not begin like one", r.name, ErrCorrupt)
+	}
+	r.in = in
+	return nil
+}
+
+// begin looks at the first lines: is it text, which format, is there a header.
+func (r *Reader) begin() error {
+	first, err := r.peek()
+	if err == io.EOF {
+		return nil // no rows
+	}
+	if err != nil {
+		return err
+	}
+	if err := textual(first.line); err != nil {
+		return fmt.Errorf("line 1: %w", err)
+	}
+	first.line = strings.TrimPrefix(first.line, "\ufeff")
+	if r.opts.Format == ByName {
+		r.opts.Format = formatOf(r.name, first.line)
+	}
+	switch {
+	case r.opts.Format == JSONLines:
+		r.resolveJSON()
+	case r.hasHeader():
+		r.pending, r.line = nil, 1
+		if first.err != nil {
+			return first.err
+		}
+		return r.takeHeader(first.line)
+	default:
+		return r.resolve(nil)
+	}
+	return nil
+}
+
+// peek reads a line and keeps it for its turn. A line that is refused is one too.
+func (r *Reader) peek() (*peeked, error) {
+	line, err := r.nextLine()
+	var refused *Refused
+	if err != nil && !errors.As(err, &refused) {
+		return nil, err
+	}
+	r.pending = append(r.pending, peeked{line, err})
+	r.line--
+	return &r.pending[len(r.pending)-1], nil
+}
+
+// textual refuses the first line of what is no text.
+func textual(line string) error {
+	for _, a := range archives {
+		if strings.HasPrefix(line, a.magic) {
+			return fmt.Errorf("%w: it is %s", ErrBinary, a.name)
+		}
+	}
+	if strings.IndexByte(line, 0) >= 0 {
+		return fmt.Errorf("%w: there is a NUL byte in it", ErrBinary)
+	}
+	return nil
+}
+
+func formatOf(name, first string) Format {
+	name = strings.TrimSuffix(strings.ToLower(name), ".gz")
+	switch filepath.Ext(name) {
+	case ".tsv", ".tab":
+		return TSV
+	case ".csv":
+		return CSV
+	case ".json", ".jsonl", ".ndjson":
+		return JSONLines
+	}
+	switch {
+	case strings.HasPrefix(strings.TrimSpace(first), "{"):
+		return JSONLines
+	case strings.IndexByte(first, '\t') >= 0:
+		return TSV
+	}
+	return CSV
+}
+
+func (r *Reader) hasHeader() bool {
+	return !r.opts.NoHeader && (r.key.named() || r.bin.named() || r.time.named() || r.amount.named())
+}
+
+func (r *Reader) takeHeader(line string) error {
+	fields, err := r.split(line, nil)
+	if err != nil {
+		return fmt.Errorf("line 1: %w", err)
+	}
+	return r.resolve(fields)
+}
+
+func (r *Reader) resolve(header []string) error {
+	return errors.Join(r.key.resolve("key", header), r.bin.resolve("bin", header),
+		r.time.resolve("time", header), r.amount.resolve("amount", header))
+}
+
+// resolveJSON gives every field that is named a place in fields.
+func (r *Reader) resolveJSON() {
+	for _, s := range []*spec{r.key, r.bin, r.time, r.amount} {
+		if s == nil {
+			continue
+		}
+		for i := range s.parts {
+			p := &s.parts[i]
+			if p.isLiteral() {
+				continue
+			}
+			if p.column = slices.Index(r.names, p.field); p.column < 0 {
+				p.column = len(r.names)
+				r.names = append(r.names, p.field)
+			}
+		}
+	}
+}
+
+// Next returns the next row. The error is io.EOF at the end, *Refused for a line
+// that cannot be used (the next call goes on after it), and otherwise names the
+// file and the line reached, and ends the reading.
+func (r *Reader) Next() (Row, error) {
+	if r.err != nil {
+		return Row{}, r.err
+	}
+	for {
+		row, err := r.next()
+		var refused *Refused
+		switch {
+		case err == errSkip:
+			continue
+		case err == nil || errors.As(err, &refused):
+			return row, err
+		case err != io.EOF:
+			err = fmt.Errorf("%s: %w", r.name, err)
+		}
+		r.err = err
+		return Row{}, err
+	}
+}
+
+// errSkip says that a line is left out without a word.
+var errSkip = errors.New("skip")
+
+func (r *Reader) next() (Row, error) {
+	line, err := r.record()
+	if err != nil {
+		return Row{}, err
+	}
+	start := r.line - uint64(strings.Count(line, "\n"))
+	if line == "" {
+		return Row{}, errSkip
+	}
+	row, err := r.parse(line)
+	row.Offset = start
+	switch {
+	case err == errSkip:
+		r.empty++
+		return Row{}, err
+	case err != nil:
+		return Row{Offset: start}, &Refused{Line: start, Reason: err}
+	}
+	return row, nil
+}
+
+// record returns the next line, or the next few if CSV has a line end in quotes.
+func (r *Reader) record() (string, error) {
+	line, err := r.takeLine()
+	if err != nil || r.opts.Format != CSV {
+		return line, err
+	}
+	start := r.line
+	for openQuote(line) {
+		more, err := r.takeLine()
+		if err == io.EOF {
+			return "", &Refused{Line: start, Reason: errOpenedQuote}
+		}
+		if err != nil {
+			return "", err
+		}
+		if len(line)+1+len(more) > r.opts.LineMax {
+			return "", &Refused{Line: start, Reason: fmt.Errorf("%w within %d bytes", errOpenedQuote, r.opts.LineMax)}
+		}
+		line += "\n" + more
+	}
+	return line, nil
+}
+
+func (r *Reader) takeLine() (string, error) {
+	if len(r.pending) > 0 {
+		next := r.pending[0]
+		r.pending = r.pending[1:]
+		r.line++
+		return next.line, next.err
+	}
+	return r.nextLine()
+}
+
+// nextLine reads one line without its end.
+func (r *Reader) nextLine() (string, error) {
+	r.buf = r.buf[:0]
+	long := false
+	for {
+		part, err := r.in.ReadSlice('\n')
+		if !long {
+			r.buf = append(r.buf, part...)
+		}
+		long = long || len(r.buf) > r.opts.LineMax+2
+		if err == bufio.ErrBufferFull {
+			continue
+		}
+		if err == io.EOF && len(r.buf) == 0 {
+			return "", io.EOF
+		}
+		if err != nil && err != io.EOF {
+			return "", fmt.Errorf("line %d: %w", r.line+1, gzipError(err))
+		}
+		break
+	}
+	r.line++
+	line := bytes.TrimSuffix(bytes.TrimSuffix(r.buf, []byte("\n")), []byte("\r"))
+	if long || len(line) > r.opts.LineMax {
+		return "", &Refused{Line: r.line, Reason: fmt.Errorf("too long: the limit of a line is %d bytes", r.opts.LineMax)}
+	}
+	return string(line), nil
+}
+
+func gzipError(err error) error {
+	var corrupt flate.CorruptInputError
+	switch {
+	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
+		return fmt.Errorf("%w: %w", ErrTruncated, io.ErrUnexpectedEOF)
+	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.As(err, &corrupt):
+		return fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return err
+}
+
+func (r *Reader) split(line string, fields []string) ([]string, error) {
+	if r.opts.Format == TSV {
+		return splitTabs(line, fields), nil
+	}
+	return splitCommas(line, fields)
+}
+
+// parse makes a row of a line.
+func (r *Reader) parse(line string) (row Row, err error) {
+	if strings.IndexByte(line, 0) >= 0 {
+		return row, fmt.Errorf("malformed: %w: there is a NUL byte in it", ErrBinary)
+	}
+	var missing []error
+	if r.opts.Format == JSONLines {
+		r.fields, missing, err = jsonFields([]byte(line), r.names, r.fields[:0])
+	} else {
+		r.fields, err = r.split(line, r.fields[:0])
+	}
+	if err != nil {
+		return row, err
+	}
+	if row.Bin, err = r.take(r.bin, missing); err != nil {
+		return row, err
+	}
+	if row.Bin == "" {
+		if r.opts.SkipEmpty {
+			return row, errSkip
+		}
+		row.Bin = EmptyBin
+	}
+	if row.Key, err = r.take(r.key, missing); err != nil {
+		return row, err
+	}
+	if err = r.parseNumbers(&row, missing); err != nil {
+		return row, err
+	}
+	return row, check(&row)
+}
+
+// take builds a spec's value. A JSON field that is missing is an error, except
+// that a missing bin is an empty one.
+func (r *Reader) take(s *spec, missing []error) (string, error) {
+	if missing != nil && s != r.bin {
+		for _, p := range s.parts {
+			if !p.isLiteral() && missing[p.column] != nil {
+				return "", missing[p.column]
+			}
+		}
+	}
+	return s.value(r.fields)
+}
+
+func (r *Reader) parseNumbers(row *Row, missing []error) error {
+	row.Amount = 1
+	if r.time != nil {
+		text, err := r.take(r.time, missing)
+		if err != nil {
+			return err
+		}
+		if row.Time, err = parseTime(text, r.opts.TimeUnit); err != nil {
+			return err
+		}
+	}
+	if r.amount != nil {
+		text, err := r.take(r.amount, missing)
+		if err != nil {
+			return err
+		}
+		if row.Amount, err = parseAmount(text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// check refuses what a node would refuse.
+func check(row *Row) error {
+	if err := proto.CheckKey([]byte(row.Key)); err != nil {
+		return err
+	}
+	if err := proto.CheckBin([]byte(row.Bin)); err != nil {
+		return err
+	}
+	if err := proto.CheckAmount(row.Amount); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Line returns how many lines have been read.
+func (r *Reader) Line() uint64 { return r.line }
+
+// Bytes returns how many bytes of the file have been read, before decompression.
+// It may be called by another goroutine.
+func (r *Reader) Bytes() int64 { return r.raw.n.Load() }
+
+// Size returns the file's size in bytes, and 0 if it is not known.
+func (r *Reader) Size() int64 { return r.size }
+
+// Empty returns how many rows SkipEmpty has left out.
+func (r *Reader) Empty() uint64 { return r.empty }
+
+// Name returns the name that the Reader was given.
+func (r *Reader) Name() string { return r.name }
+
+// Close closes the file that Open opened.
+func (r *Reader) Close() error {
+	if r.file == nil {
+		return nil
+	}
+	return r.file.Close()
+}
+
+// SourceName proposes a name for the import of this file into a namespace. It is
+// the same for the same beginning of a file under the same name and columns, so
+// that a second import resumes the first, also when the file has grown. It is
+// called before Next, and reads a line.
+func (r *Reader) SourceName(namespace string) string {
+	sum := sha256.New()
+	o := r.opts
+	fmt.Fprintf(sum, "%q %q %q %q %d %v\n", o.Key, o.Bin, o.Time, o.Amount, o.TimeUnit, o.SkipEmpty)
+	if len(r.pending) == 0 {
+		_, _ = r.peek() // at the end, or on an error, Next says so again
+	}
+	for _, p := range r.pending {
+		_, _ = io.WriteString(sum, p.line) // a hash never fails
+	}
+	base := strings.TrimSuffix(filepath.Base(r.name), ".gz")
+	if len(base) > 100 {
+		base = base[:100]
+	}
+	return fmt.Sprintf("import/%s/%s/%s", namespace, base, hex.EncodeToString(sum.Sum(nil)[:8]))
+}

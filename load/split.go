@@ -1,0 +1,150 @@
+package load
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// splitTabs cuts a line at its tabs. There is no quoting in TSV.
+func splitTabs(line string, fields []string) []string {
+	for {
+		tab := strings.IndexByte(line, '\t')
+		if tab < 0 {
+			return append(fields, line)
+		}
+		fields = append(fields, line[:tab])
+		line = line[tab+1:]
+	}
+}
+
+var (
+	errBareQuote   = errors.New("malformed: a quote in a field that does not begin with one")
+	errAfterQuote  = errors.New("malformed: text after a closing quote")
+	errOpenedQuote = errors.New("malformed: a quote is not closed")
+)
+
+// splitCommas cuts a record of CSV (RFC 4180) into its fields. A field in quotes
+// may hold commas, line ends and doubled quotes.
+func splitCommas(record string, fields []string) ([]string, error) {
+	for {
+		var field string
+		var err error
+		if field, record, err = nextField(record); err != nil {
+			return fields, err
+		}
+		fields = append(fields, field)
+		if record == "" {
+			return fields, nil
+		}
+		record = record[1:] // the comma
+	}
+}
+
+// nextField returns the first field of a record, and the rest from its comma.
+func nextField(record string) (field, rest string, err error) {
+	if record == "" || record[0] != '"' {
+		end := strings.IndexByte(record, ',')
+		if end < 0 {
+			end = len(record)
+		}
+		if strings.IndexByte(record[:end], '"') >= 0 {
+			return "", "", errBareQuote
+		}
+		return record[:end], record[end:], nil
+	}
+	end := 1
+	for {
+		q := strings.IndexByte(record[end:], '"')
+		if q < 0 {
+			return "", "", errOpenedQuote
+		}
+		end += q
+		if end+1 < len(record) && record[end+1] == '"' {
+			end += 2
+			continue
+		}
+		break
+	}
+	field, rest = record[1:end], record[end+1:]
+	if rest != "" && rest[0] != ',' {
+		return "", "", errAfterQuote
+	}
+	return strings.ReplaceAll(field, `""`, `"`), rest, nil
+}
+
+// openQuote reports whether a record ends inside quotes, so that the next line
+// belongs to it.
+func openQuote(record string) bool {
+	return strings.Count(record, `"`)%2 == 1
+}
+
+// field returns a field of a JSON object as text; path goes into nested objects
+// by dots. null is empty.
+func jsonField(object map[string]json.RawMessage, path string) (string, error) {
+	raw, ok := object[path]
+	if !ok {
+		head, tail, nested := strings.Cut(path, ".")
+		inner, has := object[head]
+		if !nested || !has {
+			return "", fmt.Errorf("not enough columns: no field %s", path)
+		}
+		var below map[string]json.RawMessage
+		if json.Unmarshal(inner, &below) != nil {
+			return "", fmt.Errorf("not enough columns: field %s is not an object", head)
+		}
+		return jsonField(below, tail)
+	}
+	return jsonText(raw, path)
+}
+
+func jsonText(raw json.RawMessage, path string) (string, error) {
+	switch {
+	case len(raw) == 0 || bytes.Equal(raw, []byte("null")):
+		return "", nil
+	case raw[0] == '"':
+		var s string
+		if err := json.Unmarshal(raw, &s); err != nil {
+			return "", fmt.Errorf("malformed: field %s: %w", path, err)
+		}
+		return s, nil
+	case raw[0] == '{' || raw[0] == '[':
+		return "", fmt.Errorf("malformed: field %s is an object or a list", path)
+	}
+	return string(raw), nil
+}
+
+// jsonFields fills fields with those that the specs name, in their order.
+func jsonFields(line []byte, names, fields []string) ([]string, []error, error) {
+	var object map[string]json.RawMessage
+	if err := json.Unmarshal(line, &object); err != nil {
+		return fields, nil, fmt.Errorf("malformed: not a JSON object: %w", err)
+	}
+	if object == nil {
+		return fields, nil, errors.New("malformed: not a JSON object: it is null")
+	}
+	var missing []error
+	for i, name := range names {
+		v, err := jsonField(object, name)
+		if err != nil {
+			if missing == nil {
+				missing = make([]error, len(names))
+			}
+			missing[i] = err
+		}
+		fields = append(fields, v)
+	}
+	return fields, missing, nil
+}
+
+// parseAmount parses the text of an amount.
+func parseAmount(text string) (float64, error) {
+	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
+	if err != nil && !errors.Is(err, strconv.ErrRange) {
+		return 0, fmt.Errorf("bad amount %s: it is not a number", quote(text))
+	}
+	return n, nil
+}
