@@ -156,7 +156,9 @@ func levelLeaders(names, leaders []string) {
 	}
 }
 
-// levelFollowers does the same for all replicas, leaving the leaders in place.
+// levelFollowers does the same for all replicas, leaving the leaders in place,
+// and takes from nodes that came out above the bound because the others of a
+// shard had no room.
 func levelFollowers(names []string, records []*ebbv1.ShardRecord) {
 	held := make(map[string]int, len(names))
 	total := 0
@@ -168,23 +170,27 @@ func levelFollowers(names []string, records []*ebbv1.ShardRecord) {
 	}
 	mean := float64(total) / float64(len(names))
 	for {
-		poor := poorest(names, held)
+		poor, rich := poorest(names, held), richest(names, held)
+		over := mean // nodes that hold more may give
 		if float64(held[poor]) >= math.Floor(mean*leastLoad) {
+			if float64(held[rich]) <= math.Ceil(mean*replicaLoad) {
+				return
+			}
+			over = float64(held[rich] - 1)
+		}
+		gift := bestGift(poor, records, held, over)
+		if gift == nil {
 			return
 		}
-		best := bestGift(poor, records, held, mean)
-		if best == nil {
-			return
-		}
-		held[best.Node]--
+		held[gift.Node]--
 		held[poor]++
-		best.Node = poor
+		gift.Node = poor
 	}
 }
 
 // bestGift finds the follower that poor should take over: in the shard of
-// highest hash that has one on a node above the average, and none on poor.
-func bestGift(poor string, records []*ebbv1.ShardRecord, held map[string]int, mean float64) *ebbv1.ReplicaRecord {
+// highest hash that has one on a node that holds over so many, and none on poor.
+func bestGift(poor string, records []*ebbv1.ShardRecord, held map[string]int, over float64) *ebbv1.ReplicaRecord {
 	var best *ebbv1.ReplicaRecord
 	var bestWeight uint64
 	for _, record := range records {
@@ -193,7 +199,7 @@ func bestGift(poor string, records []*ebbv1.ShardRecord, held map[string]int, me
 			continue
 		}
 		for _, replica := range record.Replicas[1:] {
-			if float64(held[replica.Node]) > mean {
+			if float64(held[replica.Node]) > over {
 				best, bestWeight = replica, w
 			}
 		}
@@ -208,6 +214,11 @@ func holds(record *ebbv1.ShardRecord, node string) bool {
 // poorest returns the name of the smallest count, the first of several.
 func poorest(names []string, count map[string]int) string {
 	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+}
+
+// richest returns the name of the largest count, the first of several.
+func richest(names []string, count map[string]int) string {
+	return slices.MaxFunc(names, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
 }
 
 // rank orders nodes by falling hash(node, shard), then by name.
