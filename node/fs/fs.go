@@ -9,6 +9,10 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // FS is a file system. Names are paths as the operating system writes them.
@@ -112,6 +116,30 @@ func writeSynced(fsys FS, name string, data []byte) (err error) {
 	return f.Sync()
 }
 
+// MakeDir makes a directory and the missing ones above it, durably.
+func MakeDir(fsys FS, name string) error {
+	var parents []string // of what is missing, the lowest first
+	for at := filepath.Clean(name); ; at = filepath.Dir(at) {
+		ok, err := Exists(fsys, at)
+		if err != nil {
+			return err
+		}
+		if ok || at == filepath.Dir(at) {
+			break
+		}
+		parents = append(parents, filepath.Dir(at))
+	}
+	if err := fsys.MkdirAll(name); err != nil {
+		return err
+	}
+	for _, dir := range slices.Backward(parents) {
+		if err := fsys.SyncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Exists reports whether name exists.
 func Exists(fsys FS, name string) (bool, error) {
 	_, err := fsys.Stat(name)
@@ -119,4 +147,25 @@ func Exists(fsys FS, name string) (bool, error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// Explain turns what the system says about a data directory into an error that a
+// user can act on, proto.ErrDisk with a hint; other errors are returned as they are.
+func Explain(dir string, err error) error {
+	for _, c := range causes {
+		if errors.Is(err, c.err) {
+			return proto.ErrDisk.Errorf("data directory %s %s: %v", dir, c.what, err).WithHint(c.hint)
+		}
+	}
+	return err
+}
+
+var causes = []struct {
+	err        error
+	what, hint string
+}{
+	{syscall.EROFS, "is read-only", "mount it for writing, or use another with --data-dir"},
+	{iofs.ErrPermission, "may not be used by this user", "change its owner, or use another with --data-dir"},
+	{syscall.ENOSPC, "is on a full disk", "free some space; nothing that was acknowledged is lost"},
+	{syscall.EIO, "is on a disk that fails", "replace the disk and rebuild this node from the others"},
 }

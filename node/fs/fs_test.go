@@ -7,6 +7,7 @@ import (
 	iofs "io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -222,6 +223,33 @@ func TestFullAndReadOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := m.MkdirAll("d"); !errors.Is(err, syscall.EROFS) {
+		t.Fatal(err)
+	}
+}
+
+func TestMakeDirIsDurable(t *testing.T) {
+	m := fs.NewMem()
+	must(t, fs.MakeDir(m, "/a/b/c"))
+	must(t, fs.MakeDir(m, "/a/b/c"))
+	must(t, fs.MakeDir(m, "/a/b/d/e"))
+	for seed := range uint64(20) {
+		after := m.Crash(seed)
+		for _, name := range []string{"/a/b/c", "/a/b/d/e"} {
+			if ok, err := fs.Exists(after, name); !ok || err != nil {
+				t.Fatal(name, ok, err)
+			}
+		}
+	}
+}
+
+func TestExplain(t *testing.T) {
+	m := fs.NewMem()
+	m.SetReadOnly(true)
+	err := fs.Explain("/data", m.MkdirAll("/data"))
+	if !errors.Is(err, proto.ErrDisk) || !strings.Contains(err.Error(), "/data is read-only") {
+		t.Fatal(err)
+	}
+	if err := fs.Explain("/data", io.EOF); err != io.EOF {
 		t.Fatal(err)
 	}
 }

@@ -199,6 +199,20 @@ func (g *Group) Boundary() (index, term uint64) {
 	return g.boundary.index, g.boundary.term
 }
 
+// Continues reports whether the log holds every entry after index, up to its last
+// one and to the newest snapshot's end. If not, a replica whose newest readable
+// snapshot ends at index cannot be started: raft panics on the missing entry.
+func (g *Group) Continues(index uint64) bool {
+	g.log.index.RLock()
+	defer g.log.index.RUnlock()
+	last := max(g.entries.last(), g.boundary.index)
+	if last <= index {
+		return true
+	}
+	i := g.entries.after(index + 1)
+	return i < len(g.entries.runs) && g.entries.runs[i].first <= index+1 && g.entries.runs[i].last() == last
+}
+
 // Forget deletes everything that the group has stored: entries, term, vote,
 // values and boundary. For a replica that is gone for good.
 func (g *Group) Forget() error {

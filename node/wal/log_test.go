@@ -24,7 +24,6 @@ func open(t testing.TB, disk fs.FS, change ...func(*wal.Config)) *wal.Log {
 	for _, f := range change {
 		f(&cfg)
 	}
-	must(t, disk.MkdirAll("/data"))
 	l, err := wal.Open(cfg)
 	must(t, err)
 	return l

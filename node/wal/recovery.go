@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
 )
 
@@ -92,10 +93,7 @@ func letGo(segments []*segment) (err error) {
 
 // find lists the segments' numbers and removes what an unfinished one left.
 func (l *Log) find() ([]uint32, error) {
-	if err := l.cfg.FS.MkdirAll(l.cfg.Dir); err != nil {
-		return nil, err
-	}
-	if err := l.cfg.FS.SyncDir(filepath.Dir(l.cfg.Dir)); err != nil {
+	if err := fs.MakeDir(l.cfg.FS, l.cfg.Dir); err != nil {
 		return nil, err
 	}
 	infos, err := l.cfg.FS.ReadDir(l.cfg.Dir)
