@@ -7,7 +7,7 @@ import "math"
 //
 // A changed half-life costs each value a rounding or two, and a value that is compact stays so unless new says otherwise.
 func (d *Distribution) Convert(old, new *Params, at Tick) {
-	if d.fresh() && d.form() != micro {
+	if d.fresh() {
 		return
 	}
 	if d.Dead(old, at) {
@@ -88,14 +88,16 @@ func (d *Distribution) levelsToCounts(old, new *Params, at Tick) {
 	d.mark = new.landmark(at)
 	w := new.weight(at, d.mark)
 	d.setShape(d.Len(), wide)
-	var z tally
-	z.scaleFor(0x1p63)
+	var hi, lo uint64 // sums of upper and lower halves: no order changes them
 	for i, level := range levels {
-		n := float64(max(int64(level)-leaked, 0)) / microPerCount
-		z.add(n)
+		content := uint64(max(int64(level)-leaked, 0))
+		hi += content >> 32
+		lo += content & math.MaxUint32
+		n := float64(content) / microPerCount
 		d.setRaw(i, math.Float64bits(float64(n*w)))
 	}
-	d.z = float64(z.sum() * w)
+	z := (float64(float64(hi)*(1<<32)) + float64(lo)) / microPerCount
+	d.z = float64(z * w)
 	d.z2 = float64(d.z * w)
 }
 
@@ -118,9 +120,10 @@ func (d *Distribution) rawValues() []uint64 { return d.values()[:d.Len()] }
 // rounded twice. There is no limit of bins.
 //
 // It commutes, bit for bit. It associates except for the rounding of sums, so fold in a fixed order. Under Linear the contents
-// at the later of the two last events are added, and neither law is promised.
+// at the later of the two last events are added, and neither law is promised of the bytes.
 func (d *Distribution) Merge(p *Params, o *Distribution, remap func(uint32) uint32) {
-	if o.fresh() && o.form() != micro || o.form() == micro && o.Len() == 0 {
+	d.widen()
+	if o.fresh() {
 		d.last = max(d.last, o.last)
 		return
 	}
@@ -139,7 +142,6 @@ func (d *Distribution) mergeCounts(o *Distribution, remap func(uint32) uint32) {
 	if d.fresh() {
 		*d = Distribution{mark: o.mark, last: d.last}
 	}
-	d.widen()
 	if d.Len() == 0 {
 		*d = Distribution{z: d.z, z2: d.z2, mark: d.mark, last: d.last}
 	}

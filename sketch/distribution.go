@@ -126,7 +126,10 @@ func (d *Distribution) scaleBin(i int, scale float64) {
 
 // faded: the whole summary is below the floor, as seen from a time of this weight.
 func (d *Distribution) faded(p *Params, atNow float64) bool {
-	if p.Decay == None || d.fresh() {
+	if d.z == 0 && d.z2 == 0 {
+		return d.Len() > 0 // forgotten, see Convert
+	}
+	if p.Decay == None {
 		return false
 	}
 	return d.magnitude(p) < float64(p.threshold()*atNow)
@@ -287,7 +290,7 @@ func (d *Distribution) Prune(p *Params, now Tick, gone func(bin uint32)) {
 
 // removable: the bin counts as nothing and is not held by the floor.
 func (d *Distribution) removable(p *Params, i int, now Tick, cut float64) bool {
-	if p.Decay != None && (p.Floor == Clamp || p.Floor == Prior) {
+	if p.Floor == Clamp || p.Floor == Prior {
 		return false
 	}
 	if d.form() == micro {

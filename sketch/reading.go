@@ -77,7 +77,7 @@ func (r Reading) WithRate(rate float64) Reading {
 	lives := float64(float64(rate*seconds) * math.Log2E)
 	n.scale = float64(p.shrink(d.last, d.mark) * exp2Float(-lives))
 	n.cut = d.cut(p, 1) / n.scale
-	if d.fresh() || p.Decay != None && d.magnitude(p) < p.threshold()/n.scale {
+	if d.fresh() || d.faded(p, 1/n.scale) {
 		n.scale = 0
 		return n
 	}
