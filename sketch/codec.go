@@ -10,9 +10,9 @@ import (
 // A distribution in bytes. Every state has one encoding: varints are minimal, bins are sorted by id.
 //
 //	version  1 byte, 1
-//	form     1 byte: 0 wide, 1 compact, 2 micro
+//	form     1 byte: 0 wide, 1 compact, 2 micro; 0 without bins
 //	bins     uvarint
-//	mark     varint (zigzag): landmark in half-lives, or the highest level
+//	mark     varint (zigzag): landmark in half-lives, or the highest level; 0 when nothing is stored
 //	last     uvarint: tick of the latest event
 //	z, z2    8 bytes each, little endian doubles; absent in micro
 //	ids      uvarints: the first, then how far each is beyond its predecessor, less 1
@@ -25,10 +25,16 @@ var ErrCorrupt = errors.New("corrupt distribution")
 
 // AppendBinary appends the encoding to b.
 func (d *Distribution) AppendBinary(b []byte) []byte {
-	n, f := d.Len(), d.form()
+	f, mark := d.form(), d.mark
+	if d.Len() == 0 {
+		f = wide
+	}
+	if d.fresh() {
+		mark = 0
+	}
 	b = append(b, codecVersion, byte(f))
-	b = binary.AppendUvarint(b, uint64(n))
-	b = binary.AppendVarint(b, d.mark)
+	b = binary.AppendUvarint(b, uint64(d.Len()))
+	b = binary.AppendVarint(b, mark)
 	b = binary.AppendUvarint(b, uint64(d.last))
 	if f != micro {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(d.z))
@@ -79,6 +85,9 @@ func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 		n.z2 = r.float()
 	}
 	if !r.ok || f > micro || n.last < 0 || n.z2 < 0 || f == micro && n.mark < 0 {
+		return nil, ErrCorrupt
+	}
+	if bins == 0 && (f != wide || n.fresh() && n.mark != 0) {
 		return nil, ErrCorrupt
 	}
 	// an id takes a byte at least, a value 4 or 8: a length that lies is caught before anything is allocated

@@ -149,8 +149,8 @@ func (d *Distribution) mergeCounts(o *Distribution, remap func(uint32) uint32) {
 		d.rebase(o.mark)
 	}
 	scale := Exp2(o.mark-d.mark, 0)
-	d.z = atLeast(d.z+float64(o.z*scale), faintest)
-	d.z2 = atLeast(d.z2+float64(o.z2*float64(scale*scale)), faintest)
+	d.z = atLeast(d.z+atLeast(float64(o.z*scale), faintest), faintest)
+	d.z2 += atLeast(float64(o.z2*float64(scale*scale)), faintest)
 	for i := range o.Len() {
 		d.addBin(remap(o.id(i)), atLeast(float64(o.value(i)*scale), faintest))
 	}

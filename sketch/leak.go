@@ -36,31 +36,18 @@ func (p *Params) leakedBy(level int64) Tick {
 	if level <= 0 {
 		return 0
 	}
-	// t = level * h / (10^6 ln 2), rounded up
+	// t = level * h / (10^6 ln 2)
 	hi, lo := bits.Mul64(uint64(level), uint64(p.HalfLife))
-	const perHalfLife = leakPerHalfLife >> 40
-	if hi >= perHalfLife>>1 {
-		return MaxTick
-	}
-	return leakTime(hi, lo)
-}
-
-// leakTime is (hi:lo << 40) / leakPerHalfLife, rounded up.
-func leakTime(hi, lo uint64) Tick {
 	h1, h0 := hi<<40|lo>>24, lo<<40
-	top := hi >> 24
-	if top >= leakPerHalfLife {
+	if hi>>24 >= leakPerHalfLife {
 		return MaxTick
 	}
-	q1, r := bits.Div64(top, h1, leakPerHalfLife)
-	q0, r := bits.Div64(r, h0, leakPerHalfLife)
-	if r > 0 {
-		q0++
-	}
-	if q1 != 0 || q0 >= math.MaxInt64-1 {
+	q1, r := bits.Div64(hi>>24, h1, leakPerHalfLife)
+	q0, _ := bits.Div64(r, h0, leakPerHalfLife)
+	if q1 != 0 || q0 >= math.MaxInt64-2 {
 		return MaxTick
 	}
-	return Tick(q0 + 1)
+	return Tick(q0 + 2) // one for the remainder, one for what R(t) cut off
 }
 
 // microThreshold is the floor in micro-counts, at least 1.
