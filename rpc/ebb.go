@@ -116,6 +116,23 @@ func checkAskRequest(req *ebbv1.AskRequest) error {
 			return at("question", i, err)
 		}
 	}
+	return checkAskSize(req)
+}
+
+// checkAskSize computes the size only of what may be over the limit.
+func checkAskSize(req *ebbv1.AskRequest) error {
+	const questionBytesMax = 256
+	bound := 0
+	for _, q := range req.GetQuestions() {
+		d := q.GetDistribution()
+		bound += questionBytesMax + len(d.GetKeys())*(proto.KeyLenMax+3) + len(d.GetBins().GetBins())*(proto.BinLenMax+3)
+	}
+	if bound <= proto.MessageBytesMax {
+		return nil
+	}
+	if size := protobuf.Size(req); size > proto.MessageBytesMax {
+		return errMessageTooLarge(size)
+	}
 	return nil
 }
 

@@ -124,7 +124,12 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return b, nil
 }
 
+// parseQuery reads a query string or a form of at most a batch of arguments,
+// which is also where net/url stops.
 func parseQuery(raw string) (url.Values, error) {
+	if n := strings.Count(raw, "&") + 1; n > proto.BatchOpsMax {
+		return nil, proto.ErrBatchTooLarge.Errorf("batch of %d arguments: the limit is %d", n, proto.BatchOpsMax)
+	}
 	q, err := url.ParseQuery(raw)
 	if err != nil {
 		return nil, proto.ErrBadRequest.Errorf("malformed query string: %v", err)

@@ -1,0 +1,76 @@
+package rpc
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+func TestAdmin(t *testing.T) {
+	ready := errors.New("shard 3 has no leader")
+	s := fixture().services()
+	s.Ready = func() error { return ready }
+	h := NewAdmin(s)
+	visit := func(path string) (int, string) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		return w.Code, w.Body.String()
+	}
+	if code, body := visit("/healthz"); code != 200 || body != "ok\n" {
+		t.Errorf("healthz: %d %q", code, body)
+	}
+	if code, body := visit("/readyz"); code != 503 || body != "not ready: shard 3 has no leader\n" {
+		t.Errorf("readyz: %d %q", code, body)
+	}
+	ready = nil
+	if code, body := visit("/readyz"); code != 200 || body != "ready\n" {
+		t.Errorf("readyz: %d %q", code, body)
+	}
+	_, body := visit("/version")
+	var v struct{ Version, Go, Node string }
+	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Version != "test" || v.Go == "" || v.Node != "ebb-0" {
+		t.Errorf("version: %s", body)
+	}
+	if code, body := visit("/debug/pprof/goroutine?debug=1"); code != 200 || !strings.Contains(body, "goroutine profile") {
+		t.Errorf("pprof: %d", code)
+	}
+}
+
+// One registry serves all the doors of a node.
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	s := fixture().services()
+	s.Registerer, s.Gatherer = registry, registry
+	c := ebbv1grpc.NewEbbClient(serve(t, s))
+	h := NewHTTP(s)
+	for _, n := range []uint32{1, 2, 0} {
+		_, _ = c.Ask(t.Context(), topQuestion("colors", n))
+	}
+	for _, target := range []string{"/v1/status", "/v1/ns/nowhere/keys", "/dist?distribution=colors", "/dist"} {
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil))
+	}
+	w := httptest.NewRecorder()
+	NewAdmin(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	for _, line := range []string{
+		`ebb_rpc_requests_total{code="ok",door="grpc",method="/ebb.v1.Ebb/Ask"} 2`,
+		`ebb_rpc_requests_total{code="EBB-2007",door="grpc",method="/ebb.v1.Ebb/Ask"} 1`,
+		`ebb_rpc_seconds_count{door="grpc",method="/ebb.v1.Ebb/Ask"} 3`,
+		`ebb_rpc_requests_total{code="ok",door="http",method="GET /v1/status"} 1`,
+		`ebb_rpc_requests_total{code="EBB-2013",door="http",method="GET /v1/ns/{ns}/keys"} 1`,
+		`ebb_rpc_requests_total{code="ok",door="forgettable",method="/dist"} 1`,
+		`ebb_rpc_requests_total{code="EBB-2002",door="forgettable",method="/dist"} 1`,
+	} {
+		if !strings.Contains(w.Body.String(), line+"\n") {
+			t.Errorf("no line %s", line)
+		}
+	}
+	if t.Failed() {
+		t.Log(w.Body.String())
+	}
+}
