@@ -26,7 +26,8 @@ import (
 //	/exit                                              403
 //
 // under /, /forget and /ns/NAME, by any method, with arguments in the query or
-// in a form. Z and counts are rounded to integers, p is not. Errors have HTTP
+// in a form. Reads also take as_of, which goforget did not have (microseconds
+// since 1970, or RFC 3339). Z and counts are rounded to integers, p is not. Errors have HTTP
 // status 500 and one of the codes that its clients know; what exactly was wrong
 // is in the header Ebb-Error.
 type forgettable struct {
@@ -245,6 +246,13 @@ func (f *forgettable) distribution(ctx context.Context, op forgetOp, args url.Va
 			return forgetReply{}, refuse(codeBadRate, proto.ErrBadRequest.Errorf("rate %s: it must be a number per second from 0 to %g", quote(raw), float64(rateMax)))
 		}
 		q.Rate = &rate
+	}
+	if raw := args.Get("as_of"); raw != "" {
+		v, err := parseNumeral(q.ProtoReflect().Descriptor().Fields().ByName("as_of_us"), raw)
+		if err != nil {
+			return forgetReply{}, refuse(code, err)
+		}
+		q.AsOfUs = v.Int()
 	}
 	q.Keys = [][]byte{[]byte(args.Get("distribution"))}
 	a, err := f.ask(ctx, &ebbv1.Question{Namespace: op.namespace, Ask: &ebbv1.Question_Distribution{Distribution: q}})
