@@ -11,8 +11,9 @@ import (
 //
 // Both methods answer position by position. What concerns one shard stands in
 // that position's error (NOT_LEADER above all); a returned error concerns the
-// whole call. Requests and answers belong to the receiver after the call: the
-// caller must not write to them.
+// whole call. UNREACHABLE as such an error promises that nothing was sent; an
+// Apply that broke later is UNKNOWN_OUTCOME. Requests and answers belong to the
+// receiver after the call: the caller must not write to them.
 type Backend interface {
 	Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
 	Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)

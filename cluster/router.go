@@ -239,11 +239,12 @@ func (p *parcel) fail(err *proto.Error) {
 }
 
 // outcome says what a failed call means for its commands. A node that refused
-// the call applied nothing; when the call broke or ran out of time nobody knows.
+// the call, or was not reached, applied nothing; when the call broke or ran out
+// of time nobody knows.
 func outcome(node string, err error) *proto.Error {
 	e := proto.AsError(err)
 	switch e.Code {
-	case ebbv1.Code_CODE_UNREACHABLE, ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_INTERNAL, ebbv1.Code_CODE_SHUTTING_DOWN:
+	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_INTERNAL, ebbv1.Code_CODE_SHUTTING_DOWN:
 		return proto.ErrUnknownOutcome.Errorf("node %s: %v", node, err)
 	}
 	return e
