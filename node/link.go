@@ -8,9 +8,6 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// appendBytesMax bounds the entries of one append. Raft counts entries, not bytes.
-const appendBytesMax = 384 << 10
-
 // carrier is what a link needs of a group's transport.
 type carrier interface {
 	raft.Transport
@@ -18,9 +15,9 @@ type carrier interface {
 	raft.WithClose
 }
 
-// link is the transport of one incarnation of a replica, watched: it cuts
-// appends to size and notes how far each peer has come, which Raft keeps to
-// itself and which transfers of leadership and the watchdog need.
+// link is the transport of one incarnation of a replica, watched: it
+// notes how far each peer has come, which Raft keeps to itself and which
+// transfers of leadership and the watchdog need.
 type link struct {
 	carrier
 
@@ -43,26 +40,11 @@ func newLink(c carrier) *link { return &link{carrier: c, peers: make(map[raft.Se
 
 // AppendEntries implements raft.Transport.
 func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
-	cut(args)
 	if err := l.carrier.AppendEntries(id, target, args, resp); err != nil {
 		return err
 	}
-	l.note(id, args, resp)
+	l.note(id, args, resp) // the transport may have shortened args
 	return nil
-}
-
-// cut drops entries from the end of args until what remains is at most
-// appendBytesMax, or one entry. Raft looks at args after the call to learn what
-// was appended, and sends the rest next.
-func cut(args *raft.AppendEntriesRequest) {
-	size := 0
-	for i, e := range args.Entries {
-		size += len(e.Data)
-		if size > appendBytesMax && i > 0 {
-			args.Entries = args.Entries[:i]
-			return
-		}
-	}
 }
 
 // note takes an answer to the books.

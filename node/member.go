@@ -20,6 +20,13 @@ type machine interface {
 	index() uint64
 }
 
+// groupLog is the log and the stable values of one group.
+type groupLog interface {
+	raft.LogStore
+	raft.StableStore
+	Bytes() int64 // of the entries held
+}
+
 // seat is a member's place in its group, and what it stands on.
 type seat struct {
 	group   uint32
@@ -28,8 +35,7 @@ type seat struct {
 	shards  uint32 // of the cluster; decides the timeouts
 
 	machine machine
-	log     raft.LogStore
-	stable  raft.StableStore
+	wal     groupLog
 	snaps   raft.SnapshotStore
 	carrier func() carrier // makes the transport of one incarnation
 	events  *events
@@ -46,7 +52,8 @@ type seat struct {
 // that it has applied.
 type member struct {
 	seat
-	now atomic.Pointer[incarnation]
+	now     atomic.Pointer[incarnation]
+	refused refusals
 
 	mu      sync.Mutex // held while an incarnation starts or stops
 	ledTerm uint64     // the term last told to led; guarded by events' single actor
@@ -56,7 +63,18 @@ type member struct {
 type incarnation struct {
 	raft *raft.Raft
 	link *link
+	life chan struct{} // closed when Raft has ended
 }
+
+// propose hands an entry to Raft. The future comes true, or false, at the
+// latest when Raft ends.
+func (i *incarnation) propose(entry []byte) raft.ApplyFuture {
+	return mortal(i.raft.Apply(entry, 0), i.life)
+}
+
+// settle proposes an entry that changes nothing and returns when all before it
+// are applied.
+func (i *incarnation) settle() error { return mortal(i.raft.Barrier(0), i.life).Error() }
 
 func newMember(s seat) *member { return &member{seat: s} }
 
@@ -65,7 +83,7 @@ func newMember(s seat) *member { return &member{seat: s} }
 func (m *member) bootstrap(configuration raft.Configuration) error {
 	l := newLink(m.carrier())
 	defer l.Close() //nolint:errcheck // never fails
-	err := raft.BootstrapCluster(raftConfig(m.replica, m.shards, m.logger), m.log, m.stable, m.snaps, l, configuration)
+	err := raft.BootstrapCluster(raftConfig(m.replica, m.shards, m.logger), m.wal, m.wal, m.snaps, l, configuration)
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return fmt.Errorf("bootstrap group %d: %w", m.group, err)
 	}
@@ -88,17 +106,17 @@ func (m *member) run() error {
 	}
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
 	l := newLink(m.carrier())
-	r, err := raft.NewRaft(conf, m.machine, m.log, m.stable, m.snaps, l)
+	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, m.snaps, l)
 	if err != nil {
 		_ = l.Close()
 		return fmt.Errorf("start group %d: %w", m.group, err)
 	}
-	m.now.Store(&incarnation{raft: r, link: l})
+	m.now.Store(&incarnation{raft: r, link: l, life: make(chan struct{})})
 	m.events.observe(m, r)
 	return nil
 }
 
-// stop shuts Raft down and waits for its goroutines. Nothing may be on its way.
+// stop shuts Raft down and waits for its goroutines.
 func (m *member) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,6 +132,11 @@ func (m *member) halt() {
 	_ = i.link.Close()
 	_ = done.Error() // nil always; waits
 	m.events.forget(i.raft)
+	select {
+	case <-i.life:
+	default:
+		close(i.life)
+	}
 }
 
 // restart replaces Raft in place.
@@ -149,7 +172,7 @@ func (m *member) leader() string {
 
 // propose hands an entry to Raft.
 func (m *member) propose(entry []byte) raft.ApplyFuture {
-	return m.now.Load().raft.Apply(entry, 0)
+	return m.now.Load().propose(entry)
 }
 
 // configuration returns the members of the group as last appended to its log.

@@ -1,6 +1,9 @@
 package node
 
-import "sync/atomic"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // proposeMetrics counts what all proposers of a node do.
 type proposeMetrics struct {
@@ -14,3 +17,40 @@ func (m *proposeMetrics) sent(bytes, commands int) {
 }
 
 func (m *proposeMetrics) overloaded() { m.overloads.Add(1) }
+
+// applyMetrics counts what all state machines of a node do.
+type applyMetrics struct {
+	entries, commands, bytes atomic.Uint64
+}
+
+func (m *applyMetrics) applied(bytes, commands int) {
+	m.entries.Add(1)
+	m.commands.Add(uint64(commands))
+	m.bytes.Add(uint64(bytes))
+}
+
+// readMetrics counts what all barriers and readers of a node do.
+type readMetrics struct {
+	rounds, questions, views atomic.Uint64
+}
+
+func (m *readMetrics) round() { m.rounds.Add(1) }
+
+// snapshotMetrics counts the snapshots of a node.
+type snapshotMetrics struct {
+	snapshots, bytes, nanos atomic.Uint64
+}
+
+func (m *snapshotMetrics) taken(took time.Duration, bytes int64) {
+	m.snapshots.Add(1)
+	m.bytes.Add(uint64(bytes))
+	m.nanos.Add(uint64(took))
+}
+
+// counts are all counters of a node.
+type counts struct {
+	propose  proposeMetrics
+	apply    applyMetrics
+	read     readMetrics
+	snapshot snapshotMetrics
+}

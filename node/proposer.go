@@ -46,6 +46,8 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
+	// settled is told the outcome of every entry.
+	settled(err error)
 	// unfit says that the clock kept this leader from serving.
 	unfit()
 }
@@ -138,16 +140,21 @@ func (p *proposer) kick() {
 
 // pause keeps further entries back and waits until none is on its way, so that
 // leadership changes hands with nothing in doubt. It reports whether that came
-// to pass before the deadline; resume must follow in any case.
-func (p *proposer) pause(deadline time.Duration) bool {
+// to pass in time; resume must follow in any case.
+func (p *proposer) pause(atMost time.Duration) bool {
 	p.mu.Lock()
 	p.paused = true
-	idle := p.whenIdle()
 	p.mu.Unlock()
-	timer := time.NewTimer(deadline)
+	return p.landed(atMost)
+}
+
+// landed waits until no entry is on its way, and reports whether that came to
+// pass in time.
+func (p *proposer) landed(atMost time.Duration) bool {
+	timer := time.NewTimer(atMost)
 	defer timer.Stop()
 	select {
-	case <-idle:
+	case <-p.whenIdle():
 		return true
 	case <-timer.C:
 		return false
@@ -162,8 +169,10 @@ func (p *proposer) resume() {
 	p.kick()
 }
 
-// whenIdle returns a channel that is closed when nothing is on its way. p.mu is held.
+// whenIdle returns a channel that is closed when nothing is on its way.
 func (p *proposer) whenIdle() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.idle == nil {
 		p.idle = make(chan struct{})
 	}
@@ -175,20 +184,16 @@ func (p *proposer) whenIdle() <-chan struct{} {
 	return idle
 }
 
-// close refuses what waits and whatever comes, and waits for what is on its
-// way. That ends because Raft answers every entry it was given, as long as it
-// runs: close comes before Raft's shutdown.
+// close refuses what waits and whatever comes.
 func (p *proposer) close() {
 	p.mu.Lock()
 	p.closed = true
 	refused := p.queue[p.head:]
 	p.queue, p.head, p.bytes = nil, 0, 0
-	idle := p.whenIdle()
 	p.mu.Unlock()
 	for _, w := range refused {
 		w.call.fail(w.at, errShuttingDown(p.shard))
 	}
-	<-idle
 }
 
 // fly sends entries until nothing waits.
@@ -398,7 +403,9 @@ func (p *proposer) entry(stamp int64, definitions [][]byte, cargo []waiting) []b
 
 // deliver waits for an entry's outcome and hands its results back.
 func (p *proposer) deliver(cargo []waiting, definitions int, future raft.ApplyFuture) {
-	if err := future.Error(); err != nil {
+	err := future.Error()
+	p.to.settled(err)
+	if err != nil {
 		p.forget()
 		failAll(cargo, p.refusal(err))
 		return

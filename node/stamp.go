@@ -127,3 +127,11 @@ func (k *timekeeper) usable(peer, self string, voters []string) bool {
 	offset, known := at.offsets[peer]
 	return ok && known && offset-median <= stampAheadMax
 }
+
+// median returns the time of day by the median voter's clock, and whether
+// enough clocks are known.
+func (k *timekeeper) median(self string, voters []string) (int64, bool) {
+	at := k.anchor.Load()
+	median, ok := at.median(self, voters)
+	return at.wallUS + (time.Since(at.mono) + median).Microseconds(), ok
+}

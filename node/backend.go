@@ -1,0 +1,189 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// backend serves the shards of this node: what the router and the coordinator
+// of any node ask of it.
+type backend struct {
+	node     string
+	replicas atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
+	keeper   *timekeeper
+	lore     *lore
+	count    *readMetrics
+}
+
+var _ cluster.Backend = (*backend)(nil)
+
+// replica returns this node's replica of a shard.
+func (b *backend) replica(shard uint32) (*replica, *proto.Error) {
+	all := b.replicas.Load()
+	switch {
+	case all == nil:
+		return nil, proto.ErrStarting.Errorf("node %s is starting: its replicas do not run yet", b.node).WithShard(shard)
+	case int(shard) >= len(*all) || (*all)[shard] == nil:
+		return nil, proto.ErrNotLeader.Errorf("node %s has no replica of shard %d", b.node, shard).WithShard(shard)
+	}
+	return (*all)[shard], nil
+}
+
+// Apply puts commands into the logs of shards that this node leads.
+func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	commands := req.GetCommands()
+	c := newCall(len(commands))
+	var last admission
+	for i, cmd := range commands {
+		r, err := b.replica(cmd.GetShard())
+		if err == nil {
+			err = b.admit(ctx, &last, r, cmd.GetCommand())
+		}
+		if err != nil {
+			c.fail(i, err)
+			continue
+		}
+		r.proposer.enqueue(c, i, cmd.GetCommand())
+	}
+	for i, cmd := range commands {
+		if i > 0 && cmd.GetShard() == commands[i-1].GetShard() {
+			continue
+		}
+		if r, err := b.replica(cmd.GetShard()); err == nil {
+			r.proposer.kick()
+		}
+	}
+	return &ebbv1.ApplyResponse{Results: c.wait(ctx)}, nil
+}
+
+// admission is what was found out about the last command's namespace: mostly,
+// all commands of a request have the same.
+type admission struct {
+	asked     bool
+	namespace []byte
+	err       *proto.Error
+}
+
+// admit refuses a command whose namespace neither this node nor the shard knows
+// while nobody can be asked: the log would take it and the shard refuse it,
+// though it may be good.
+func (b *backend) admit(ctx context.Context, last *admission, r *replica, command []byte) *proto.Error {
+	name := proto.CommandNamespace(command)
+	if !last.asked || !bytes.Equal(name, last.namespace) {
+		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name)}
+	}
+	if last.err != nil && r.state.version(string(name)) == 0 {
+		return last.err.WithShard(r.group)
+	}
+	return nil
+}
+
+// Ask asks shards of this node.
+func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+	now := req.GetNowUs()
+	if now == 0 {
+		now = b.keeper.nowUS()
+	}
+	gates := b.gates(ctx, req)
+	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
+	for i, q := range req.GetQuestions() {
+		gate := gates.of(q.GetShard())
+		if gate.err != nil {
+			resp.Answers[i] = &ebbv1.ShardAnswer{Error: gate.err.Wire()}
+			continue
+		}
+		answer := gate.replica.state.answer(q, sketch.Tick(now), b.count)
+		answer.Stale = answer.Stale || gate.stale
+		resp.Answers[i] = answer
+	}
+	return resp, nil
+}
+
+// gate is one shard's permission to answer.
+type gate struct {
+	shard   uint32
+	replica *replica
+	round   *readRound
+	stale   bool // the answer may lag behind the log
+	err     *proto.Error
+}
+
+// gates holds the gates of one request's shards. There are few, mostly one.
+type gates []gate
+
+func (gs gates) of(shard uint32) *gate {
+	for i := range gs {
+		if gs[i].shard == shard {
+			return &gs[i]
+		}
+	}
+	return nil
+}
+
+// gates opens a gate for each shard of the request: all barriers begin before
+// the first is waited for.
+func (b *backend) gates(ctx context.Context, req *ebbv1.ShardAskRequest) gates {
+	var gs gates
+	for _, q := range req.GetQuestions() {
+		if gs.of(q.GetShard()) == nil {
+			gs = append(gs, b.gate(q.GetShard(), req))
+		}
+	}
+	for i := range gs {
+		if g := &gs[i]; g.round != nil {
+			if err := g.replica.barrier.pass(ctx, g.round); err != nil {
+				g.err = proto.AsError(err)
+			}
+		}
+	}
+	return gs
+}
+
+func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
+	g := gate{shard: shard}
+	if g.replica, g.err = b.replica(shard); g.err != nil {
+		return g
+	}
+	_, leads := g.replica.leading()
+	switch req.GetConsistency() {
+	case ebbv1.Consistency_CONSISTENCY_ANY:
+		g.stale = !leads
+	case ebbv1.Consistency_CONSISTENCY_BOUNDED:
+		if leads {
+			g.round = g.replica.barrier.join()
+			break
+		}
+		g.stale = true
+		g.err = g.replica.fresh(time.Duration(req.GetMaxStalenessUs()) * time.Microsecond)
+	default:
+		if !leads {
+			g.err = g.replica.notLeader()
+			break
+		}
+		g.round = g.replica.barrier.join()
+	}
+	return g
+}
+
+// fresh returns TOO_STALE unless this replica can prove that it has all that was
+// written until max ago: the stamp of its last entry is the leader's time.
+func (r *replica) fresh(max time.Duration) *proto.Error {
+	_, nodes := r.voters()
+	now, ok := r.keeper.median(r.node, nodes)
+	if !ok {
+		return proto.ErrTooStale.Errorf("shard %d: node %s cannot tell the time of its leader", r.group, r.node).WithShard(r.group)
+	}
+	age := time.Duration(now-r.state.clock.Load())*time.Microsecond + stampAheadMax
+	if age > max {
+		return proto.ErrTooStale.Errorf("shard %d: node %s can prove no better than %v, and %v was asked", r.group, r.node, age.Round(time.Millisecond), max).
+			WithHint("ask the leader, or allow more").WithShard(r.group)
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package node
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// collector reads a node's state when its metrics are asked for.
+type collector struct {
+	n *Node
+}
+
+func newCollector(n *Node) *collector { return &collector{n} }
+
+func describe(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc("ebb_node_"+name, help, labels, nil)
+}
+
+var (
+	descPhase        = describe("phase", "1 for the phase that the node is in.", "phase")
+	descLed          = describe("shards_led", "Groups that this node leads, the control group included.")
+	descReplicas     = describe("replicas", "Groups of which this node has a member.")
+	descLeaderless   = describe("shards_without_leader", "Groups here that know no leader.")
+	descUnapplied    = describe("entries_unapplied", "Entries known to be committed and not yet applied, over all groups here.")
+	descKeys         = describe("keys", "Keys held by the shards here.")
+	descLogBytes     = describe("log_bytes", "Size of the log on disk.")
+	descLogLive      = describe("log_live_bytes", "Bytes of log entries that groups still hold.")
+	descLogSegments  = describe("log_segments", "Segments of the log.")
+	descLogWritten   = describe("log_written_bytes_total", "Bytes written to the log.")
+	descSyncs        = describe("log_syncs_total", "Syncs of the log.")
+	descSyncSeconds  = describe("log_sync_seconds_total", "Time spent in syncs of the log.")
+	descSyncMax      = describe("log_sync_max_seconds", "The longest sync of the log so far.")
+	descSyncWaiting  = describe("log_sync_waiting_seconds", "How long the oldest sync has been waiting.")
+	descProposals    = describe("proposals_total", "Entries proposed by this node.")
+	descProposed     = describe("proposed_commands_total", "Commands in them.")
+	descProposedSize = describe("proposed_bytes_total", "Bytes in them.")
+	descOverloads    = describe("overloads_total", "Commands refused because too much waited.")
+	descApplies      = describe("applied_entries_total", "Entries applied to shards.")
+	descApplied      = describe("applied_commands_total", "Commands in them.")
+	descAppliedSize  = describe("applied_bytes_total", "Bytes in them.")
+	descQuestions    = describe("questions_total", "Questions answered by shards.")
+	descViews        = describe("questions_on_views_total", "Questions so expensive that they were answered on a frozen view.")
+	descRounds       = describe("read_rounds_total", "Confirmations of leadership for reads.")
+	descSnapshots    = describe("snapshots_total", "Snapshots taken.")
+	descSnapBytes    = describe("snapshot_bytes_total", "Bytes in them.")
+	descSnapSeconds  = describe("snapshot_seconds_total", "Time spent on them.")
+	descOffset       = describe("clock_offset_seconds", "How far a peer's clock is ahead of this node's.", "peer")
+)
+
+// Describe implements prometheus.Collector. It names nothing, since peers come and go.
+func (c *collector) Describe(chan<- *prometheus.Desc) {}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	gauge := func(d *prometheus.Desc, v float64, labels ...string) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	count := func(d *prometheus.Desc, v uint64) {
+		to <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(v))
+	}
+	name, _ := c.n.phase.now()
+	gauge(descPhase, 1, name)
+	c.groups(gauge)
+	c.log(gauge, count)
+	k := &c.n.counts
+	count(descProposals, k.propose.entries.Load())
+	count(descProposed, k.propose.commands.Load())
+	count(descProposedSize, k.propose.bytes.Load())
+	count(descOverloads, k.propose.overloads.Load())
+	count(descApplies, k.apply.entries.Load())
+	count(descApplied, k.apply.commands.Load())
+	count(descAppliedSize, k.apply.bytes.Load())
+	count(descQuestions, k.read.questions.Load())
+	count(descViews, k.read.views.Load())
+	count(descRounds, k.read.rounds.Load())
+	count(descSnapshots, k.snapshot.snapshots.Load())
+	count(descSnapBytes, k.snapshot.bytes.Load())
+	to <- prometheus.MustNewConstMetric(descSnapSeconds, prometheus.CounterValue, float64(k.snapshot.nanos.Load())/1e9)
+	for peer, offset := range c.n.mux.Offsets() {
+		gauge(descOffset, offset.Seconds(), peer)
+	}
+}
+
+func (c *collector) groups(gauge func(*prometheus.Desc, float64, ...string)) {
+	var led, leaderless, replicas, unapplied, keys float64
+	if g := c.n.groups.Load(); g != nil {
+		for _, m := range g.members {
+			s := m.status()
+			if s == nil {
+				continue
+			}
+			replicas++
+			unapplied += float64(s.CommitIndex - min(s.CommitIndex, s.AppliedIndex))
+			if _, leads := m.leading(); leads {
+				led++
+			}
+			if s.Leader == "" {
+				leaderless++
+			}
+		}
+		for _, r := range g.replicas {
+			keys += float64(r.state.keys())
+		}
+	}
+	gauge(descLed, led)
+	gauge(descReplicas, replicas)
+	gauge(descLeaderless, leaderless)
+	gauge(descUnapplied, unapplied)
+	gauge(descKeys, keys)
+}
+
+func (c *collector) log(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {
+	s := c.n.log.Stats()
+	gauge(descLogBytes, float64(s.Bytes))
+	gauge(descLogLive, float64(s.LiveBytes))
+	gauge(descLogSegments, float64(s.Segments))
+	count(descLogWritten, uint64(s.Written))
+	count(descSyncs, uint64(s.Batches))
+	gauge(descSyncSeconds, s.SyncTime.Seconds())
+	gauge(descSyncMax, s.SyncMax.Seconds())
+	gauge(descSyncWaiting, c.n.log.OldestWaitingSync().Seconds())
+}

@@ -1,0 +1,202 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// toldMax is how long a change of the table waits for the other nodes to
+	// hear of it. Whoever asks one of them right after sees the change then.
+	toldMax = 500 * time.Millisecond
+	// registerEvery is how often the control leader compares its node records with gossip.
+	registerEvery = time.Second
+)
+
+// control is this node's part of the control group.
+type control struct {
+	*member
+	state  *controlMachine
+	birth  *cluster.Table // the table that a new cluster starts with
+	logger *slog.Logger
+	wg     sync.WaitGroup
+}
+
+func newControl(s seat, birth *cluster.Table, logger *slog.Logger, changed func()) *control {
+	c := &control{
+		state:  &controlMachine{control: cluster.NewControl(), changed: changed},
+		birth:  birth,
+		logger: logger,
+	}
+	s.machine, s.led = c.state, c.lead
+	c.member = newMember(s)
+	return c
+}
+
+// stop ends the member, as replica.stop does.
+func (c *control) stop() {
+	c.leave()
+	c.member.stop()
+	c.wg.Wait()
+}
+
+// lead gives a new cluster its identity.
+func (c *control) lead(uint64) {
+	i := c.now.Load()
+	c.wg.Go(func() {
+		if i.settle() != nil || c.state.control.Table().ClusterID() != "" {
+			return
+		}
+		id := newClusterID()
+		if _, err := c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_InitCluster{
+			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: c.birth.Wire()},
+		}}); err == nil {
+			c.logger.Info("a cluster is born", "cluster_id", id, "shards", c.birth.Shards(), "replication", c.birth.Replication())
+		}
+	})
+}
+
+func newClusterID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// notLeader is the refusal of a member that does not lead.
+func (c *control) notLeader() *proto.Error {
+	e := proto.ErrNotLeader.Errorf("node %s does not lead the control group", c.node)
+	if leader := c.leader(); leader != c.node {
+		e.Leader = leader
+	}
+	return e
+}
+
+// outcome is what became of a proposal.
+type outcome struct {
+	result *ebbv1.ControlResult
+	err    error
+}
+
+// propose puts a command into the control group's log and waits for its result.
+func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv1.ControlResult, error) {
+	raw, err := protobuf.Marshal(cmd)
+	if err != nil {
+		return nil, proto.ErrInternal.Errorf("encode control command: %v", err)
+	}
+	if err := cluster.CheckControlCommand(raw); err != nil {
+		return nil, err
+	}
+	if _, ok := c.leading(); !ok {
+		return nil, c.notLeader()
+	}
+	future := c.member.propose(raw)
+	done := make(chan outcome, 1)
+	c.wg.Go(func() { done <- c.await(future) })
+	select {
+	case o := <-done:
+		return o.result, o.err
+	case <-ctx.Done():
+		return nil, errUnknownOutcome(c.group, "the deadline passed")
+	}
+}
+
+// await waits for a proposal's result, and for the other nodes to hear of it.
+func (c *control) await(future raft.ApplyFuture) outcome {
+	err := future.Error()
+	c.refused.note(err)
+	switch err {
+	case nil:
+	case raft.ErrNotLeader, raft.ErrLeadershipTransferInProgress:
+		return outcome{err: c.notLeader()}
+	default:
+		return outcome{err: errUnknownOutcome(c.group, err.Error())}
+	}
+	result, _ := future.Response().(*ebbv1.ControlResult)
+	if result == nil {
+		return outcome{err: errUnknownOutcome(c.group, "the entry was applied before")}
+	}
+	if e := proto.FromWire(result.GetError()); e != nil {
+		return outcome{result: result, err: e}
+	}
+	c.announce(future.Index())
+	return outcome{result: result}
+}
+
+// announce tells the followers that an entry is committed. Heartbeats do not
+// say so, and an idle group's followers would hear of it with its next entry
+// or after commitTimeout; so another entry follows at once.
+func (c *control) announce(index uint64) {
+	i := c.now.Load()
+	if i.settle() != nil {
+		return
+	}
+	eventually(toldMax, func() bool { return c.told(i, index) })
+}
+
+// told reports whether all followers that answer know that index is committed.
+func (c *control) told(i *incarnation, index uint64) bool {
+	term, leads := c.leading()
+	if !leads {
+		return true
+	}
+	for _, s := range c.configuration().Servers {
+		if s.ID == serverID(c.replica) {
+			continue
+		}
+		p := i.link.progressOf(s.ID, term)
+		if p.told < index && time.Since(p.heard) < electionTimeout(c.shards)/2 {
+			return false
+		}
+	}
+	return true
+}
+
+// register keeps the node records in step with what running asks the nodes say
+// of themselves, while this node leads the control group.
+func (c *control) register(ctx context.Context, records func(context.Context) []*ebbv1.NodeRecord) {
+	ticker := time.NewTicker(registerEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if _, leads := c.leading(); !leads || c.state.control.Table().ClusterID() == "" {
+			continue
+		}
+		for _, record := range records(ctx) {
+			c.put(ctx, record)
+		}
+	}
+}
+
+// put writes a node's record, if it differs from the one there is.
+func (c *control) put(ctx context.Context, record *ebbv1.NodeRecord) {
+	have := c.state.control.Table().Node(record.GetName())
+	if have == nil || sameRecord(have, record) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutNode{PutNode: &ebbv1.PutNode{Record: record}}})
+	if err != nil {
+		c.logger.Debug("node record not written", "node", record.GetName(), "err", err)
+	}
+}
+
+func sameRecord(a, b *ebbv1.NodeRecord) bool {
+	return a.GetGrpcAddress() == b.GetGrpcAddress() && a.GetHttpAddress() == b.GetHttpAddress() &&
+		a.GetGossipAddress() == b.GetGossipAddress() && a.GetVersion() == b.GetVersion()
+}

@@ -1,0 +1,53 @@
+package node
+
+import (
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// local is a transport that hands a replica a request as if a peer had sent
+// it, and returns when it was answered.
+type local interface {
+	Local(request any) error
+}
+
+// leaveMax is how long stepping down may take before stop goes on without it.
+const leaveMax = time.Second
+
+// leave makes a leader step down, so that every entry on its way gets its
+// answer at once and not when the lease runs out. Raft has no call for it; but
+// whoever hears of a leader in its own term takes itself for a follower, so a
+// heartbeat that names this replica itself does it, and changes nothing else.
+func (m *member) leave() {
+	i := m.now.Load()
+	if i == nil || i.raft.State() != raft.Leader {
+		return
+	}
+	l, ok := i.link.carrier.(local)
+	if !ok {
+		return
+	}
+	self := []byte(i.link.LocalAddr())
+	_ = l.Local(&raft.AppendEntriesRequest{ // a transport that is closed has nothing on its way
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(serverID(m.replica)), Addr: self},
+		Term:      i.raft.CurrentTerm(),
+		Leader:    self,
+	})
+	eventually(leaveMax, func() bool { return i.raft.State() != raft.Leader })
+}
+
+// campaign makes a member ask for votes at once instead of waiting for a
+// heartbeat's absence. It is for groups that have just been born, whose
+// members all wait, and for groups of one.
+func (m *member) campaign() {
+	i := m.now.Load()
+	if i == nil || i.raft.State() != raft.Follower {
+		return
+	}
+	if l, ok := i.link.carrier.(local); ok {
+		_ = l.Local(&raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ // if it fails, elections go their usual way
+			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(serverID(m.replica)), Addr: []byte(i.link.LocalAddr()),
+		}})
+	}
+}

@@ -1,0 +1,456 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/node/transport"
+	"github.com/ebbdb/ebb/node/wal"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/rpc"
+	"github.com/ebbdb/ebb/shard"
+)
+
+const (
+	// handOverAllMax is how long a closing node hands over what it leads.
+	handOverAllMax = 3 * time.Second
+	// stopAllMax is how long all groups have to stop before the log is closed
+	// under them: what hangs, hangs there.
+	stopAllMax = 10 * time.Second
+)
+
+// Node is one running process of a cluster.
+type Node struct {
+	cfg     Config
+	logger  *slog.Logger
+	repeats *repeats
+	started time.Time
+	phase   *phase
+	counts  counts
+
+	dir       *datadir
+	listeners *listeners
+	log       *wal.Log
+	directory *directory
+	mux       *transport.Mux
+	keeper    *timekeeper
+	peers     *rpc.Peers
+	events    *events
+	leaders   *cluster.Leaders
+	lore      *lore
+	backend   *backend
+	servers   *servers
+
+	groups   atomic.Pointer[groups] // nil until this node has replicas
+	balancer atomic.Pointer[balancer]
+	saved    atomic.Pointer[cluster.Table] // of the last run; nil if there is none
+	newTable chan struct{}                 // holds a token when the table has changed
+
+	ctx    context.Context // ends when the node stops
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+	over   sync.Once // Close or Kill
+	failed sync.Once // fatal
+	broken atomic.Bool
+}
+
+// Open starts a node. It returns when the node listens and its log is open;
+// Ready is closed when it serves. What goes wrong after that is told to Config.Fatal.
+//
+// Errors: LOCKED when another process has the data directory, NEWER_VERSION and
+// WRONG_CLUSTER when it is not this program's or this cluster's, DISK when it
+// cannot be written, CORRUPT when it is damaged, BAD_REQUEST for a setting that
+// cannot work or an address that is taken.
+func Open(ctx context.Context, given Config) (_ *Node, err error) {
+	cfg := given.withDefaults()
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		cfg: cfg, logger: cfg.Logger.With("node", cfg.Name), repeats: newRepeats(),
+		started: cfg.Clock.Now(), newTable: make(chan struct{}, 1),
+	}
+	n.phase = newPhase(n.logger)
+	n.ctx, n.cancel = context.WithCancel(context.Background())
+	var undo []func()
+	defer func() {
+		for i := len(undo) - 1; err != nil && i >= 0; i-- {
+			undo[i]()
+		}
+	}()
+	undo = append(undo, n.cancel)
+
+	if n.dir, err = openDatadir(cfg.FS, cfg.DataDir, cfg.Name); err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() { _ = n.dir.close() })
+	if err := n.dir.agree(&given); err != nil {
+		return nil, err
+	}
+	n.cfg = n.dir.settle(cfg)
+	if err := n.cfg.check(); err != nil {
+		return nil, err
+	}
+	n.saved.Store(n.dir.table())
+
+	if n.listeners, err = listen(ctx, &n.cfg); err != nil {
+		return nil, err
+	}
+	undo = append(undo, n.listeners.close)
+
+	n.log, err = wal.Open(wal.Config{
+		FS: cfg.FS, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)
+	}
+	undo = append(undo, func() { _ = n.log.Close() })
+
+	n.wire()
+	undo = append(undo, func() { n.events.close(); n.mux.Close(); _ = n.peers.Close() })
+	if err := n.gossip(ctx); err != nil {
+		return nil, err
+	}
+	n.serve()
+	n.run()
+	return n, nil
+}
+
+// wire makes everything that does not listen.
+func (n *Node) wire() {
+	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), network: n.cfg.Network, table: n.Table}
+	n.mux = transport.New(transport.Config{
+		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
+		Logger: n.logger, PingInterval: clockSample,
+	})
+	n.mux.SetReadIndexHandler(func(group uint32, replica, term uint64) bool {
+		g := n.groups.Load()
+		return g != nil && g.inTerm(group, replica, term)
+	})
+	n.keeper = newTimekeeper(n.cfg.Clock, n.mux.Offsets)
+	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.cfg.Network.Dial})
+	n.events = newEvents()
+	n.leaders = cluster.NewLeaders(n.cfg.Shards)
+	n.lore = newLore(n.Table, n.askNamespaces)
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, count: &n.counts.read}
+	n.cfg.Registry.MustRegister(newCollector(n))
+}
+
+// gossip joins the other nodes, unless there can be none.
+func (n *Node) gossip(ctx context.Context) error {
+	if n.cfg.Gossip == Off || n.cfg.BootstrapExpect == 1 && len(n.cfg.Join) == 0 {
+		return nil
+	}
+	listen, err := numeric(n.cfg.Gossip)
+	if err != nil {
+		return err
+	}
+	record := n.record()
+	g, err := cluster.OpenGossip(ctx, cluster.GossipConfig{
+		Node: n.cfg.Name, Boot: uint64(n.started.UnixMicro()),
+		GRPC: record.GetGrpcAddress(), HTTP: record.GetHttpAddress(), Version: n.cfg.Version,
+		Network: n.cfg.Network, Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known,
+		OnDuplicate: n.duplicate, Logger: n.logger,
+	})
+	if err != nil {
+		return proto.ErrBadRequest.Errorf("gossip: %v", err).WithHint("choose a free address of this machine with --gossip")
+	}
+	n.directory.gossip.Store(g)
+	return nil
+}
+
+// numeric makes an address for gossip, which wants an IP.
+func numeric(address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return "", proto.ErrBadRequest.Errorf("gossip address %q is not host:port", address)
+	}
+	switch host {
+	case "":
+		host = "0.0.0.0"
+	case "localhost":
+		host = "127.0.0.1"
+	}
+	if _, err := netip.ParseAddr(host); err != nil {
+		return "", proto.ErrBadRequest.Errorf("gossip address %q: %q is not an IP address", address, host)
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+// duplicate gives way to an older process of the same name.
+func (n *Node) duplicate(d cluster.Duplicate) {
+	if d.Newer.Boot == uint64(n.started.UnixMicro()) {
+		n.fatal(d.Err())
+	}
+}
+
+// serve opens the doors.
+func (n *Node) serve() {
+	peers := remote{n.peers}
+	services := rpc.Services{
+		Router: cluster.NewRouter(cluster.RouterConfig{
+			Node: n.cfg.Name, Table: n.bornTable, Leaders: n.leaders, Local: n.backend, Peers: peers,
+		}),
+		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
+			Node: n.cfg.Name, Table: n.bornTable, Leaders: n.leaders, Local: n.backend, Peers: peers,
+			Now: n.cfg.Clock.Now, Merge: shard.Merge,
+		}),
+		Local: n.backend, Cluster: clusterView{n},
+		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
+		Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
+	}
+	g := rpc.NewGRPC(services, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20))
+	n.mux.Register(g)
+	n.servers = serve(n.listeners, g, rpc.NewHTTP(services), rpc.NewAdmin(services))
+}
+
+// remote finds other nodes for the router and the coordinator.
+type remote struct{ peers *rpc.Peers }
+
+// Backend implements cluster.Peers.
+func (r remote) Backend(node string) (cluster.Backend, error) {
+	p, err := r.peers.Peer(node)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// run starts what runs all the time, and brings the replicas up.
+func (n *Node) run() {
+	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mux.Mute, fatal: n.fatal, logger: n.logger}
+	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
+	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look) })
+	n.wg.Go(n.keepTable)
+	n.wg.Go(func() {
+		if err := n.bringUp(n.ctx); err != nil && n.ctx.Err() == nil {
+			n.fatal(err)
+		}
+	})
+}
+
+// adopt makes the groups those of this node.
+func (n *Node) adopt(g *groups) {
+	n.balancer.Store(newBalancer(n.cfg.Name, g.replicas, n.Table, n.directory.alive, n.logger))
+	n.groups.Store(g)
+}
+
+// look starts what looks after the groups.
+func (n *Node) look(ctx context.Context, g *groups) {
+	groups := newGroupWatch(g.members, n.fatal, n.logger)
+	snapshots := newSnapshotter(n.log, g.members, n.logger, &n.counts.snapshot)
+	n.wg.Go(func() { watch(ctx, watchEvery, groups.look); groups.wg.Wait() })
+	n.wg.Go(func() { snapshots.run(ctx) })
+	n.wg.Go(func() { n.balancer.Load().run(ctx) })
+	n.wg.Go(func() { g.control.register(ctx, n.records) })
+}
+
+// skewed asks to move a shard to a node with a better clock.
+func (n *Node) skewed(r *replica) {
+	if b := n.balancer.Load(); b != nil {
+		b.skewed(r)
+	}
+}
+
+// records returns the records of this node and of those others whose replicas
+// run, as they say themselves, where they differ from the table's.
+func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {
+	records := []*ebbv1.NodeRecord{n.record()}
+	table := n.Table()
+	for _, m := range n.directory.members() {
+		have := table.Node(m.Node)
+		if m.Node == n.cfg.Name || !m.Alive || have == nil {
+			continue
+		}
+		if have.GetGrpcAddress() == m.GRPC && have.GetHttpAddress() == m.HTTP && have.GetGossipAddress() == m.Gossip && have.GetVersion() == m.Version {
+			continue
+		}
+		ask, cancel := context.WithTimeout(ctx, surveyMax)
+		r, err := n.askStatus(ask, m.Node)
+		cancel()
+		if err == nil && r.runs() {
+			records = append(records, r.record)
+		}
+	}
+	return records
+}
+
+// Table returns the cluster's table as this node knows it. Before the control
+// group's log is applied that is the last run's; it is empty before the cluster is born.
+func (n *Node) Table() *cluster.Table {
+	saved := n.saved.Load()
+	g := n.groups.Load()
+	if g == nil {
+		if saved != nil {
+			return saved
+		}
+		return emptyTable
+	}
+	table := g.control.state.control.Table()
+	if saved != nil && saved.Epoch() > table.Epoch() {
+		return saved
+	}
+	return table
+}
+
+var emptyTable = cluster.NewControl().Table()
+
+// bornTable is Table for those who need a cluster with an identity.
+func (n *Node) bornTable() *cluster.Table { return n.Table() }
+
+// clusterID returns the cluster's identity; "" before this node knows it.
+func (n *Node) clusterID() string { return n.Table().ClusterID() }
+
+// tableChanged notes that there is a new table. It does not wait.
+func (n *Node) tableChanged() {
+	select {
+	case n.newTable <- struct{}{}:
+	default:
+	}
+}
+
+// keepTable writes new tables down, for the next start.
+func (n *Node) keepTable() {
+	for {
+		select {
+		case <-n.ctx.Done():
+			return
+		case <-n.newTable:
+		}
+		if err := n.keep(n.groups.Load().control.state.control.Table()); err != nil {
+			n.fatal(err)
+			return
+		}
+	}
+}
+
+func (n *Node) keep(t *cluster.Table) error {
+	if t.ClusterID() == "" {
+		return nil
+	}
+	id := n.dir.identity()
+	if id.ClusterID != "" && id.ClusterID != t.ClusterID() {
+		return proto.ErrWrongCluster.Errorf("data directory %s belongs to cluster %s, and its control group is that of cluster %s", n.cfg.DataDir, id.ClusterID, t.ClusterID())
+	}
+	if err := n.sameCluster(t.Shards(), t.Replication()); err != nil {
+		return err
+	}
+	if id.ClusterID == "" {
+		if err := n.dir.update(func(id *identity) { id.ClusterID = t.ClusterID() }); err != nil {
+			return err
+		}
+	}
+	return n.dir.saveTable(t)
+}
+
+// Name returns the node's name.
+func (n *Node) Name() string { return n.cfg.Name }
+
+// Ready is closed when the node serves: its replicas run, know their leaders
+// and have applied their logs.
+func (n *Node) Ready() <-chan struct{} { return n.phase.ready }
+
+// Addresses returns where the node listens.
+func (n *Node) Addresses() Addresses {
+	a := Addresses{GRPC: addressOf(n.listeners.grpc), HTTP: addressOf(n.listeners.http), Admin: addressOf(n.listeners.admin)}
+	if g := n.directory.gossip.Load(); g != nil {
+		a.Gossip = g.Addr()
+	}
+	return a
+}
+
+// diskFailed is told by the log that a write or sync has failed.
+func (n *Node) diskFailed(err error) {
+	n.broken.Store(true)
+	n.mux.Mute(true)
+	n.fatal(proto.ErrDisk.Errorf("data directory %s: %v", n.cfg.DataDir, err).
+		WithHint("ebb doctor shows what is wrong with the disk; what was acknowledged is on the other nodes"))
+}
+
+// fatal reports, once, that the node cannot go on.
+func (n *Node) fatal(err error) {
+	n.failed.Do(func() {
+		n.logger.Error("the node cannot go on", "err", err)
+		n.cfg.Fatal(err)
+	})
+}
+
+// Close hands over what this node leads, says goodbye, and stops. Requests
+// under way get their answers.
+func (n *Node) Close() (err error) {
+	n.over.Do(func() {
+		n.phase.enter(phaseStopping, "hands over its shards")
+		if b := n.balancer.Load(); b != nil && !n.broken.Load() {
+			b.leaveAll(handOverAllMax)
+		}
+		n.cancel()
+		n.wg.Wait()
+		if g := n.directory.gossip.Load(); g != nil {
+			_ = g.Close() // the others find out by themselves
+		}
+		err = n.stopGroups()
+		n.mux.Close()
+		n.servers.drain()
+		err = errors.Join(err, n.stop())
+	})
+	return err
+}
+
+// Kill stops as a crash would, as far as others can see: nothing is handed
+// over, flushed or said. It returns when nothing of the node runs any more.
+func (n *Node) Kill() {
+	n.over.Do(func() {
+		n.phase.enter(phaseStopping, "killed")
+		n.cancel()
+		n.mux.Close()
+		if g := n.directory.gossip.Load(); g != nil {
+			_ = g.Kill() // nobody is told
+		}
+		n.servers.kill()
+		_ = n.stopGroups()
+		n.wg.Wait()
+		_ = n.stop()
+	})
+}
+
+// stopGroups stops all members. What hangs on a disk that hangs or failed, is
+// let go by closing the log.
+func (n *Node) stopGroups() error {
+	g := n.groups.Load()
+	if g == nil {
+		return nil
+	}
+	stopped := make(chan struct{})
+	go func() { g.stop(); close(stopped) }()
+	limit := stopAllMax
+	if n.broken.Load() {
+		limit = 0
+	}
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-stopped:
+		return nil
+	case <-timer.C:
+	}
+	err := n.log.Close()
+	<-stopped
+	return err
+}
+
+// stop closes what is left, in the reverse order of Open.
+func (n *Node) stop() error {
+	n.events.close()
+	return errors.Join(n.peers.Close(), n.log.Close(), n.dir.close())
+}

@@ -1,0 +1,157 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// world is a cluster of real nodes on loopback, in temporary directories.
+type world struct {
+	t       *testing.T
+	network func(name string) node.Network
+	configs []node.Config
+	nodes   []*node.Node
+}
+
+func testLogger(t *testing.T) *slog.Logger {
+	level := slog.LevelError
+	if os.Getenv("EBB_TEST_LOG") != "" {
+		level = slog.LevelInfo
+	}
+	if os.Getenv("EBB_TEST_LOG") == "debug" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+}
+
+// newWorld opens n nodes with so many shards and waits until they serve.
+func newWorld(t *testing.T, n int, shards uint32) *world {
+	w := &world{t: t}
+	for i := range n {
+		w.configs = append(w.configs, node.Config{
+			Name: fmt.Sprintf("ebb-%d", i), DataDir: t.TempDir(),
+			GRPC: "127.0.0.1:0", HTTP: "127.0.0.1:0", Admin: "127.0.0.1:0", Gossip: "127.0.0.1:0",
+			BootstrapExpect: n, Shards: shards, Logger: testLogger(t),
+			Fatal: func(err error) { t.Errorf("node %d: fatal: %v", i, err) },
+		})
+		w.nodes = append(w.nodes, nil)
+		w.open(i)
+	}
+	t.Cleanup(w.close)
+	for i := range n {
+		w.ready(i)
+	}
+	return w
+}
+
+func (w *world) open(i int) {
+	w.t.Helper()
+	for j, other := range w.nodes {
+		if j != i && other != nil && len(w.configs[i].Join) == 0 {
+			w.configs[i].Join = []string{other.Addresses().Gossip}
+		}
+	}
+	n, err := node.Open(context.Background(), w.configs[i])
+	if err != nil {
+		w.t.Fatalf("open node %d: %v", i, err)
+	}
+	w.nodes[i] = n
+}
+
+func (w *world) ready(i int) {
+	w.t.Helper()
+	select {
+	case <-w.nodes[i].Ready():
+	case <-time.After(30 * time.Second):
+		w.t.Fatalf("node %d is not ready: %v", i, w.nodes[i].Status())
+	}
+}
+
+func (w *world) kill(i int) {
+	w.nodes[i].Kill()
+	w.nodes[i] = nil
+}
+
+func (w *world) close() {
+	for i, n := range w.nodes {
+		if n == nil {
+			continue
+		}
+		if err := n.Close(); err != nil {
+			w.t.Errorf("close node %d: %v", i, err)
+		}
+	}
+}
+
+func (w *world) ebb(i int) ebbv1grpc.EbbClient {
+	w.t.Helper()
+	conn, err := grpc.NewClient("passthrough:///"+w.nodes[i].Addresses().GRPC,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, a string) (net.Conn, error) { return node.OSNetwork{}.Dial(ctx, a) }))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = conn.Close() })
+	return ebbv1grpc.NewEbbClient(conn)
+}
+
+func increments(key string, bins ...string) *ebbv1.IncrementRequest {
+	req := &ebbv1.IncrementRequest{}
+	for _, b := range bins {
+		req.Increments = append(req.Increments, &ebbv1.Increment{Key: []byte(key), Bin: []byte(b)})
+	}
+	return req
+}
+
+func question(keys ...string) *ebbv1.AskRequest {
+	req := &ebbv1.AskRequest{}
+	for _, k := range keys {
+		req.Questions = append(req.Questions, &ebbv1.Question{Ask: &ebbv1.Question_Distribution{
+			Distribution: &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte(k)}, Select: &ebbv1.DistributionQuestion_All{All: true}},
+		}})
+	}
+	return req
+}
+
+func TestOneNode(t *testing.T) {
+	ctx := context.Background()
+	start := time.Now()
+	w := newWorld(t, 1, 8)
+	t.Logf("ready after %v", time.Since(start))
+	c := w.ebb(0)
+	if _, err := c.Increment(ctx, increments("link", "de", "de", "fr")); err != nil {
+		t.Fatal(err)
+	}
+	ask := func(c ebbv1grpc.EbbClient) float64 {
+		resp, err := c.Ask(ctx, question("link"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Answers[0].GetDistribution().GetZ()
+	}
+	if z := ask(c); z < 2.9 || z > 3 {
+		t.Fatalf("z = %v, want 3", z)
+	}
+	if err := w.nodes[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	start = time.Now()
+	w.open(0)
+	w.ready(0)
+	t.Logf("ready again after %v", time.Since(start))
+	if z := ask(w.ebb(0)); z < 2.9 || z > 3 {
+		t.Fatalf("after a restart z = %v, want 3", z)
+	}
+}

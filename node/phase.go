@@ -1,0 +1,67 @@
+package node
+
+import (
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Phases of a node, in the order in which it passes them. Their names are those
+// of NodeStatus.
+const (
+	phaseStarting  = "starting"  // opens its log
+	phaseJoining   = "joining"   // waits for the other founders
+	phaseRestoring = "restoring" // reads snapshots
+	phaseReplaying = "replaying" // applies what the log has on top of them
+	phaseServing   = "serving"
+	phaseStopping  = "stopping"
+)
+
+// progressEvery is how often a long phase says how far it is.
+const progressEvery = time.Second
+
+// phase is what a node is doing. It logs each change, so that a start that
+// takes long says why.
+type phase struct {
+	logger *slog.Logger
+	ready  chan struct{} // closed when the node serves for the first time
+
+	mu     sync.Mutex // guards what follows
+	name   string
+	detail string
+	since  time.Time
+	said   time.Time
+	served bool
+}
+
+func newPhase(logger *slog.Logger) *phase {
+	now := time.Now()
+	return &phase{logger: logger, ready: make(chan struct{}), name: phaseStarting, since: now, said: now}
+}
+
+// enter begins a phase; entering the present one changes its detail. Stopping
+// is the last.
+func (p *phase) enter(name, detail string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if p.name == phaseStopping || p.name == name && p.detail == detail {
+		return
+	}
+	if p.name != name || now.Sub(p.said) >= progressEvery {
+		p.said = now
+		p.logger.Info("node is "+name, "detail", detail, "after", now.Sub(p.since).Round(time.Millisecond))
+	}
+	p.name, p.detail = name, detail
+	if name == phaseServing && !p.served {
+		p.served = true
+		close(p.ready)
+	}
+}
+
+// now returns the phase and its detail.
+func (p *phase) now() (name, detail string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.name, p.detail
+}

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// replica is this node's part of one shard: a member of its Raft group, the
+// state that the log makes, the proposer before it and the barrier for reads.
+type replica struct {
+	*member
+	state    *shardMachine
+	proposer *proposer
+	barrier  *barrier
+
+	keeper *timekeeper
+	lore   *lore
+	skewed func(*replica) // told when the clock keeps this leader from serving; must not wait
+
+	transferring atomic.Bool // leadership is changing hands
+	wg           sync.WaitGroup
+}
+
+// replicaConfig is what a replica stands on besides its seat.
+type replicaConfig struct {
+	keeper  *timekeeper
+	lore    *lore
+	confirm confirm
+	skewed  func(*replica)
+	counts  *counts
+}
+
+// newReplica assembles a replica. The seat's machine, led are filled in here.
+func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
+	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed}
+	s.machine, s.led = state, r.lead
+	r.member = newMember(s)
+	r.proposer = newProposer(s.group, r, &c.counts.propose)
+	r.barrier = newBarrier(s.group, r, c.confirm, &c.counts.read)
+	return r
+}
+
+// stopMax is how long what is on its way has to get its answer.
+const stopMax = time.Second
+
+// stop ends the replica: what waits is refused, what is on its way gets its
+// answer, then Raft stops. A leader steps down first, so that nothing waits for
+// a majority that may not exist.
+func (r *replica) stop() {
+	r.barrier.close()
+	r.proposer.close()
+	r.leave()
+	r.proposer.landed(stopMax)
+	r.member.stop()
+	r.proposer.landed(never)
+	r.wg.Wait()
+}
+
+// lead begins a term of leadership with a tick. Raft's own first entry does
+// not reach the state machine, so that only the tick shows how far it is.
+func (r *replica) lead(uint64) {
+	r.wg.Go(func() { _ = r.proposer.tick().Error() }) // if it fails, so does the term
+}
+
+// notLeader implements proposals and ledGroup.
+func (r *replica) notLeader() *proto.Error {
+	leader := r.leader()
+	if leader == "" || leader == r.node {
+		return proto.ErrNotLeader.Errorf("shard %d: node %s knows no leader", r.group, r.node).WithShard(r.group)
+	}
+	e := proto.ErrNotLeader.Errorf("shard %d is led by node %s, not by %s", r.group, leader, r.node).WithShard(r.group)
+	e.Leader = leader
+	return e
+}
+
+// stamp implements proposals.
+func (r *replica) stamp() (int64, error) {
+	_, nodes := r.voters()
+	return r.keeper.stamp(r.node, nodes)
+}
+
+// clockUS implements proposals.
+func (r *replica) clockUS() int64 { return r.state.clock.Load() }
+
+// namespace implements proposals.
+func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namespace(string(name)) }
+
+// version implements proposals.
+func (r *replica) version(name string) uint64 { return r.state.version(name) }
+
+// settled implements proposals.
+func (r *replica) settled(err error) { r.refused.note(err) }
+
+// unfit implements proposals.
+func (r *replica) unfit() { r.skewed(r) }
+
+// committed implements ledGroup.
+func (r *replica) committed() uint64 {
+	if i := r.now.Load(); i != nil {
+		return i.raft.CommitIndex()
+	}
+	return 0
+}
+
+// awaitTerm implements ledGroup.
+func (r *replica) awaitTerm(ctx context.Context, term uint64) error {
+	return r.state.term.Wait(ctx, term)
+}
+
+// awaitIndex implements ledGroup.
+func (r *replica) awaitIndex(ctx context.Context, index uint64) error {
+	return r.state.applied.Wait(ctx, index)
+}
+
+var (
+	_ proposals = (*replica)(nil)
+	_ ledGroup  = (*replica)(nil)
+)
+
+// inTerm reports whether this replica is in exactly this term: its answer to
+// another node's read barrier.
+func (m *member) inTerm(replica, term uint64) bool {
+	i := m.now.Load()
+	return i != nil && m.replica == replica && i.raft.State() != raft.Shutdown && i.raft.CurrentTerm() == term
+}

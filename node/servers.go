@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// drainMax is how long requests under way have to end when a node closes.
+const drainMax = 2 * time.Second
+
+// listeners are what a node listens on; nil where it does not.
+type listeners struct {
+	grpc, http, admin net.Listener
+}
+
+// listen opens all of them or none.
+func listen(ctx context.Context, c *Config) (_ *listeners, err error) {
+	l := new(listeners)
+	defer func() {
+		if err != nil {
+			l.close()
+		}
+	}()
+	if l.grpc, err = listenOn(ctx, c.Network, "gRPC", "--grpc", c.GRPC); err != nil {
+		return nil, err
+	}
+	if l.http, err = listenOn(ctx, c.Network, "HTTP", "--http", c.HTTP); err != nil {
+		return nil, err
+	}
+	if l.admin, err = listenOn(ctx, c.Network, "admin", "--admin", c.Admin); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+func listenOn(ctx context.Context, network Network, what, flag, address string) (net.Listener, error) {
+	if address == Off {
+		return nil, nil
+	}
+	l, err := network.Listen(ctx, address)
+	if err == nil {
+		return l, nil
+	}
+	e := proto.ErrBadRequest.Errorf("listen for %s on %s: %v", what, address, err)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, e.WithHint("another process has this port: stop it, or choose another with " + flag)
+	}
+	return nil, e.WithHint("choose an address of this machine with " + flag)
+}
+
+func (l *listeners) close() {
+	for _, one := range []net.Listener{l.grpc, l.http, l.admin} {
+		if one != nil {
+			_ = one.Close() // nothing was accepted
+		}
+	}
+}
+
+// addressOf returns the address of a listener; "" for none.
+func addressOf(l net.Listener) string {
+	if l == nil {
+		return ""
+	}
+	return l.Addr().String()
+}
+
+// servers serve the listeners.
+type servers struct {
+	grpc  *grpc.Server
+	http  *http.Server // nil when off
+	admin *http.Server // nil when off
+	wg    sync.WaitGroup
+}
+
+// serve begins to answer.
+func serve(l *listeners, g *grpc.Server, public, admin http.Handler) *servers {
+	s := &servers{grpc: g}
+	s.wg.Go(func() { _ = g.Serve(l.grpc) }) // ends with Stop
+	s.http = s.serveHTTP(l.http, public)
+	s.admin = s.serveHTTP(l.admin, admin)
+	return s
+}
+
+func (s *servers) serveHTTP(l net.Listener, h http.Handler) *http.Server {
+	if l == nil {
+		return nil
+	}
+	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	s.wg.Go(func() { _ = srv.Serve(l) }) // ends with Shutdown or Close
+	return srv
+}
+
+// drain stops accepting and lets requests under way end.
+func (s *servers) drain() {
+	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
+	defer cancel()
+	for _, h := range []*http.Server{s.http, s.admin} {
+		if h != nil && h.Shutdown(ctx) != nil {
+			_ = h.Close() // what was cut off is the caller's problem now
+		}
+	}
+	over := time.AfterFunc(drainMax, s.grpc.Stop)
+	s.grpc.GracefulStop()
+	over.Stop()
+	s.wg.Wait()
+}
+
+// kill cuts all connections.
+func (s *servers) kill() {
+	for _, h := range []*http.Server{s.http, s.admin} {
+		if h != nil {
+			_ = h.Close() // as a crash would
+		}
+	}
+	s.grpc.Stop()
+	s.wg.Wait()
+}

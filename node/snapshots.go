@@ -1,0 +1,199 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/node/wal"
+)
+
+const (
+	// snapshotBytesMin is how long a group's log may grow, at least, before it
+	// is snapshotted; from there on, as long as the last snapshot was. So what
+	// is written for snapshots is at most what is written for the log.
+	snapshotBytesMin = 4 << 20
+	// logBytesMax bounds the log of all groups, and with it how much a restart
+	// replays: above it the longest log is cut first.
+	logBytesMax = 256 << 20
+	// trailingBytes is how much log is kept behind a snapshot, so that a
+	// follower that was away for a moment needs no snapshot.
+	trailingBytes = 1 << 20
+	// snapshotsAtOnce over all groups of the node.
+	snapshotsAtOnce = 2
+	// snapshotEvery is how often the lengths of the logs are looked at.
+	snapshotEvery = time.Second
+	// snapshotRetry is how long a group is left alone after its snapshot failed.
+	snapshotRetry = 10 * time.Second
+)
+
+// snapshotter decides which groups to snapshot, by bytes: Raft itself counts
+// entries.
+type snapshotter struct {
+	log     *wal.Log
+	members []*member // all groups
+	logger  *slog.Logger
+	count   *snapshotMetrics
+
+	mu   sync.Mutex // guards what follows
+	busy map[*member]bool
+	rest map[*member]time.Time // not before
+}
+
+func newSnapshotter(log *wal.Log, members []*member, logger *slog.Logger, count *snapshotMetrics) *snapshotter {
+	return &snapshotter{log: log, members: members, logger: logger, count: count, busy: make(map[*member]bool), rest: make(map[*member]time.Time)}
+}
+
+// run takes snapshots until ctx ends, and waits for those it began.
+func (s *snapshotter) run(ctx context.Context) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ticker := time.NewTicker(snapshotEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for {
+			m, keep := s.next()
+			if m == nil {
+				break
+			}
+			wg.Go(func() { s.take(m, keep) })
+		}
+	}
+}
+
+// next returns a group to snapshot now, which it marks busy, and how many bytes
+// of log to keep behind it; nil when none is due or enough are under way.
+func (s *snapshotter) next() (*member, int64) {
+	stats := s.log.Stats()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.busy) >= snapshotsAtOnce {
+		return nil, 0
+	}
+	var longest *member
+	var most, total int64
+	for _, m := range s.members {
+		bytes := m.wal.Bytes()
+		total += bytes
+		if s.busy[m] || time.Now().Before(s.rest[m]) {
+			continue
+		}
+		if bytes > most {
+			longest, most = m, bytes
+		}
+	}
+	due, keep := longest, int64(trailingBytes)
+	if longest == nil || most < max(snapshotBytesMin, longest.snapshotBytes()) && total < logBytesMax {
+		due, keep = s.pinning(stats), 0
+	}
+	if due != nil {
+		s.busy[due] = true
+	}
+	return due, keep
+}
+
+// pinning returns the group that keeps the oldest segment of a log that has
+// many more segments than its entries need. s.mu is held.
+func (s *snapshotter) pinning(stats wal.Stats) *member {
+	if len(stats.Pins) == 0 || stats.Bytes < logBytesMax/2 || stats.Bytes < 4*stats.LiveBytes {
+		return nil
+	}
+	for _, m := range s.members {
+		if m.group == stats.Pins[0].Group && !s.busy[m] && !time.Now().Before(s.rest[m]) {
+			return m
+		}
+	}
+	return nil
+}
+
+// take snapshots one group.
+func (s *snapshotter) take(m *member, keep int64) {
+	start, before := time.Now(), m.wal.Bytes()
+	err := m.snapshot(keep)
+	s.mu.Lock()
+	delete(s.busy, m)
+	if err != nil || m.wal.Bytes() > before/2 {
+		s.rest[m] = time.Now().Add(snapshotRetry)
+	}
+	s.mu.Unlock()
+	switch {
+	case err == nil:
+		s.count.taken(time.Since(start), m.snapshotBytes())
+		s.logger.Debug("snapshot taken", "group", m.group, "bytes", m.snapshotBytes(), "log_bytes_before", before, "log_bytes", m.wal.Bytes(), "took", time.Since(start))
+	case !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown):
+		s.logger.Warn("snapshot failed", "group", m.group, "err", err)
+	}
+}
+
+// snapshot takes one now, and cuts the log behind it except for about keep
+// bytes.
+func (m *member) snapshot(keep int64) error {
+	i := m.now.Load()
+	if err := m.trail(i, keep); err != nil {
+		return err
+	}
+	err := mortal(i.raft.Snapshot(), i.life).Error()
+	if errors.Is(err, raft.ErrNothingNewToSnapshot) && keep == 0 {
+		return m.shed()
+	}
+	return err
+}
+
+// shed deletes the log that the newest snapshot covers. Raft does that only
+// after a new snapshot, which it refuses to a group that has been idle since it
+// started; and such a group must not keep the segments of all others.
+func (m *member) shed() error {
+	snapshots, err := m.snaps.List()
+	if err != nil || len(snapshots) == 0 {
+		return err
+	}
+	first, err := m.wal.FirstIndex()
+	if err != nil || first == 0 || first > snapshots[0].Index {
+		return err
+	}
+	return m.wal.DeleteRange(first, snapshots[0].Index)
+}
+
+// trail tells Raft how many entries to keep behind the snapshot: about as many
+// as fit into keep bytes.
+func (m *member) trail(i *incarnation, keep int64) error {
+	first, err := m.wal.FirstIndex()
+	if err != nil {
+		return err
+	}
+	last, err := m.wal.LastIndex()
+	if err != nil {
+		return err
+	}
+	conf := i.raft.ReloadableConfig()
+	conf.TrailingLogs = trailing(first, last, m.wal.Bytes(), keep)
+	return i.raft.ReloadConfig(conf)
+}
+
+// trailing returns how many of the entries from first to last, of so many bytes
+// together, are about keep bytes.
+func trailing(first, last uint64, bytes, keep int64) uint64 {
+	if first == 0 || last < first || bytes <= 0 {
+		return 0
+	}
+	entries := last - first + 1
+	return min(entries, uint64(float64(entries)*float64(keep)/float64(bytes)))
+}
+
+// snapshotBytes is the size of the newest snapshot; 0 if there is none.
+func (m *member) snapshotBytes() int64 {
+	snapshots, err := m.snaps.List()
+	if err != nil || len(snapshots) == 0 {
+		return 0
+	}
+	return snapshots[0].Size
+}

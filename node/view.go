@@ -1,0 +1,191 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// forwardedKey marks a request to the control leader that was forwarded once.
+	forwardedKey = "ebb-forwarded"
+	// leaderPoll is how often to look for a control leader while there is none.
+	leaderPoll = 20 * time.Millisecond
+	// localMax is how long a change of the table waits to be seen on this node.
+	localMax = time.Second
+	// statusMax is how long another node may take to report.
+	statusMax = time.Second
+)
+
+// clusterView is what the edges may know and ask of the cluster through this node.
+type clusterView struct{ n *Node }
+
+// Table returns the placement as this node knows it; nil before it knows any.
+func (v clusterView) Table() *ebbv1.Table {
+	t := v.n.Table()
+	if t.ClusterID() == "" {
+		return nil
+	}
+	return v.n.annotate(t)
+}
+
+// annotate adds to a table what is not part of it: who leads, and what gossip
+// believes of the nodes.
+func (n *Node) annotate(t *cluster.Table) *ebbv1.Table {
+	wire := t.Wire()
+	out := &ebbv1.Table{
+		ClusterId: wire.ClusterId, Epoch: wire.Epoch, Shards: wire.Shards, Replication: wire.Replication,
+		Namespaces: wire.Namespaces,
+		Nodes:      make([]*ebbv1.NodeRecord, len(wire.Nodes)),
+		Placement:  make([]*ebbv1.ShardRecord, len(wire.Placement)),
+	}
+	for i, record := range wire.Nodes {
+		out.Nodes[i] = n.lively(record)
+	}
+	for i, record := range wire.Placement {
+		leader, term := n.leaders.Leader(record.Shard)
+		out.Placement[i] = &ebbv1.ShardRecord{
+			Shard: record.Shard, Replicas: record.Replicas, Preferred: record.Preferred, Leader: leader, Term: term,
+		}
+	}
+	return out
+}
+
+// lively returns a node's record with the newest addresses that were heard of.
+func (n *Node) lively(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
+	out := &ebbv1.NodeRecord{
+		Name: record.Name, GrpcAddress: record.GrpcAddress, HttpAddress: record.HttpAddress,
+		GossipAddress: record.GossipAddress, Version: record.Version, Alive: n.directory.alive(record.Name),
+	}
+	if record.Name == n.cfg.Name {
+		own := n.record()
+		out.GrpcAddress, out.HttpAddress, out.GossipAddress, out.Version = own.GrpcAddress, own.HttpAddress, own.GossipAddress, own.Version
+	} else if m, ok := n.directory.member(record.Name); ok && m.GRPC != "" {
+		out.GrpcAddress, out.HttpAddress, out.GossipAddress, out.Version = m.GRPC, m.HTTP, m.Gossip, m.Version
+	}
+	return out
+}
+
+// SetNamespace creates or changes a namespace: here if this node leads the
+// control group, else at the node that does, once.
+func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	resp, err := v.n.setNamespace(ctx, req)
+	if err == nil {
+		v.n.awaitNamespace(ctx, resp.GetNamespace())
+	}
+	return resp, err
+}
+
+func (n *Node) setNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	g := n.groups.Load()
+	if g == nil {
+		return nil, proto.ErrStarting.Errorf("node %s is starting", n.cfg.Name)
+	}
+	leader, err := n.controlLeader(ctx, g.control)
+	switch {
+	case err != nil:
+		return nil, err
+	case leader == n.cfg.Name:
+		result, err := g.control.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNamespace{SetNamespace: req}})
+		return &ebbv1.SetNamespaceResponse{Namespace: result.GetNamespace()}, err
+	case forwarded(ctx):
+		return nil, g.control.notLeader()
+	}
+	peer, err := n.peers.Peer(leader)
+	if err != nil {
+		return nil, err
+	}
+	return peer.SetNamespace(metadata.AppendToOutgoingContext(ctx, forwardedKey, "1"), req)
+}
+
+func forwarded(ctx context.Context) bool {
+	return len(metadata.ValueFromIncomingContext(ctx, forwardedKey)) > 0
+}
+
+// controlLeader returns the node that leads the control group, and waits for
+// one as long as ctx lasts.
+func (n *Node) controlLeader(ctx context.Context, c *control) (string, error) {
+	var leader string
+	if await(ctx, leaderPoll, func() bool { leader = c.leader(); return leader != "" }) != nil {
+		return "", proto.ErrNoLeader.Errorf("the control group has no leader").
+			WithHint("see ebb status: a majority of its nodes must be up")
+	}
+	return leader, nil
+}
+
+// awaitNamespace waits a moment until this node's table has a namespace's new version.
+func (n *Node) awaitNamespace(ctx context.Context, ns *ebbv1.Namespace) {
+	ctx, cancel := context.WithTimeout(ctx, localMax)
+	defer cancel()
+	_ = await(ctx, handOverPoll, func() bool { // if it is late, so be it: the change is made
+		return n.Table().Namespace(ns.GetName()).GetVersion() >= ns.GetVersion()
+	})
+}
+
+// askNamespaces returns the control leader's namespaces.
+func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, error) {
+	g := n.groups.Load()
+	if g == nil {
+		return nil, proto.ErrStarting.Errorf("node %s is starting", n.cfg.Name)
+	}
+	leader, err := n.controlLeader(ctx, g.control)
+	if err != nil {
+		return nil, err
+	}
+	if leader == n.cfg.Name {
+		return n.Table().Namespaces(), nil
+	}
+	table, err := n.tableOf(ctx, leader)
+	return table.GetNamespaces(), err
+}
+
+// NodeStatus reports on this node alone.
+func (v clusterView) NodeStatus(context.Context) (*ebbv1.StatusResponse, error) {
+	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Nodes: []*ebbv1.NodeStatus{v.n.Status()}}, nil
+}
+
+// Status reports on all nodes, this one first.
+func (v clusterView) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
+	n := v.n
+	ctx, cancel := context.WithTimeout(ctx, statusMax)
+	defer cancel()
+	names := n.others()
+	reports := make([]*ebbv1.NodeStatus, len(names))
+	var wg sync.WaitGroup
+	for i, name := range names {
+		wg.Go(func() {
+			if peer, err := n.peers.Peer(name); err == nil {
+				if resp, err := peer.NodeStatus(ctx); err == nil && len(resp.GetNodes()) > 0 {
+					reports[i] = resp.Nodes[0]
+				}
+			}
+		})
+	}
+	wg.Wait()
+	out := &ebbv1.StatusResponse{ClusterId: n.clusterID(), Nodes: []*ebbv1.NodeStatus{n.Status()}}
+	for i, name := range names {
+		if reports[i] == nil {
+			out.Unreachable = append(out.Unreachable, name)
+			continue
+		}
+		out.Nodes = append(out.Nodes, reports[i])
+	}
+	return out, nil
+}
+
+// others are the names of all nodes of the cluster but this one.
+func (n *Node) others() []string {
+	var names []string
+	for _, record := range n.Table().Nodes() {
+		if record.GetName() != n.cfg.Name {
+			names = append(names, record.GetName())
+		}
+	}
+	return names
+}

@@ -1,0 +1,203 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	// muteAfter is how long a sync may hang before this node's leaders stop
+	// their heartbeats: Raft would keep the lease of one that cannot write
+	// (hashicorp/raft #503).
+	muteAfter = 2 * time.Second
+	// fatalAfter is how long a sync may hang before the node gives up.
+	fatalAfter = 20 * time.Second
+	// stallAfter is how long a follower that answers may make no progress before
+	// its leader is restarted in place (hashicorp/raft #612).
+	stallAfter = 30 * time.Second
+	// refuseAfter is how long a leader may refuse every proposal because of a
+	// transfer that nobody is making (hashicorp/raft #696).
+	refuseAfter = 5 * time.Second
+	// restartMax is how long a restart in place may take, and restartAgain how
+	// soon after one another is proof that it does not help.
+	restartMax   = 10 * time.Second
+	restartAgain = time.Minute
+	// watchEvery is how often the watchdogs look.
+	watchEvery = 250 * time.Millisecond
+)
+
+// diskWatch looks after syncs that hang. An error is never returned while the
+// write may still land, so that a leader without a disk can only fall silent.
+type diskWatch struct {
+	oldest func() time.Duration // how long the oldest sync has been waiting
+	mute   func(on bool)        // stops what keeps this node's leaders in office
+	fatal  func(error)
+	logger *slog.Logger
+
+	muted bool
+}
+
+// look is called every watchEvery.
+func (w *diskWatch) look() {
+	waited := w.oldest()
+	if hung := waited > muteAfter; hung != w.muted {
+		w.muted = hung
+		w.mute(hung)
+		if hung {
+			w.logger.Error("the disk hangs: this node stops leading", "waited", waited.Round(time.Millisecond))
+		} else {
+			w.logger.Info("the disk answers again")
+		}
+	}
+	if waited > fatalAfter {
+		w.fatal(proto.ErrDisk.Errorf("a sync of the log has been waiting for %v: the limit is %v", waited.Round(time.Second), fatalAfter))
+	}
+}
+
+// groupWatch restarts a group in place when its leader is stuck, and gives up
+// the node when that does not help.
+type groupWatch struct {
+	members []*member
+	fatal   func(error)
+	logger  *slog.Logger
+
+	wg        sync.WaitGroup
+	behind    map[follower]stall
+	restarted map[*member]time.Time
+}
+
+// follower is one follower of a group led here.
+type follower struct {
+	member *member
+	id     raft.ServerID
+}
+
+// stall is a follower that lacks entries, since when, and how far it has come.
+type stall struct {
+	since time.Time
+	match uint64
+	term  uint64
+}
+
+func newGroupWatch(members []*member, fatal func(error), logger *slog.Logger) *groupWatch {
+	return &groupWatch{
+		members: members, fatal: fatal, logger: logger,
+		behind: make(map[follower]stall), restarted: make(map[*member]time.Time),
+	}
+}
+
+// look is called every watchEvery by one goroutine.
+func (w *groupWatch) look() {
+	now := time.Now()
+	for _, m := range w.members {
+		if m.refused.lasting() {
+			w.restart(m, "every proposal is refused for a transfer that nobody is making")
+		} else if id, stuck := w.stuck(m, now); stuck {
+			w.restart(m, fmt.Sprintf("replica %s answers and makes no progress", id))
+		}
+	}
+}
+
+// stuck returns a follower that has answered all the time, and has not come
+// any further for stallAfter.
+func (w *groupWatch) stuck(m *member, now time.Time) (raft.ServerID, bool) {
+	term, leads := m.leading()
+	if !leads {
+		return "", false
+	}
+	i := m.now.Load()
+	last := i.raft.LastIndex()
+	for _, s := range m.configuration().Servers {
+		if s.ID == serverID(m.replica) {
+			continue
+		}
+		f, p := follower{m, s.ID}, i.link.progressOf(s.ID, term)
+		was, known := w.behind[f]
+		switch heard := now.Sub(p.heard) < electionTimeout(m.shards); {
+		case p.match >= last || !heard || p.install:
+			delete(w.behind, f)
+		case !known || was.match != p.match || was.term != term:
+			w.behind[f] = stall{since: now, match: p.match, term: term}
+		case now.Sub(was.since) > stallAfter:
+			delete(w.behind, f)
+			return s.ID, true
+		}
+	}
+	return "", false
+}
+
+// restart restarts a member in place, on a goroutine of its own since it may
+// hang just as the member does.
+func (w *groupWatch) restart(m *member, why string) {
+	now := time.Now()
+	if last, ok := w.restarted[m]; ok && now.Sub(last) < restartAgain {
+		if now.Sub(last) > restartMax {
+			w.fatal(proto.ErrInternal.Errorf("group %d: %s, also after a restart in place", m.group, why))
+		}
+		return
+	}
+	w.restarted[m] = now
+	w.logger.Error("group is restarted in place", "group", m.group, "why", why)
+	w.wg.Go(func() {
+		over := time.AfterFunc(restartMax, func() {
+			w.fatal(proto.ErrInternal.Errorf("group %d: %s, and its restart in place hangs", m.group, why))
+		})
+		defer over.Stop()
+		if err := m.restart(); err != nil {
+			w.fatal(fmt.Errorf("restart in place: %w", err))
+		}
+		m.refused.note(nil)
+	})
+}
+
+// watch runs what looks, until ctx ends.
+func watch(ctx context.Context, every time.Duration, look ...func()) {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		for _, l := range look {
+			l()
+		}
+	}
+}
+
+// refusals notes since when a leader has refused everything on account of a
+// transfer of leadership.
+type refusals struct {
+	mu          sync.Mutex // guards what follows
+	first, last time.Time  // of refusals without any success in between
+}
+
+// note takes down the outcome of a proposal.
+func (r *refusals) note(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !errors.Is(err, raft.ErrLeadershipTransferInProgress) {
+		r.first = time.Time{}
+		return
+	}
+	r.last = time.Now()
+	if r.first.IsZero() {
+		r.first = r.last
+	}
+}
+
+// lasting reports whether it went on for refuseAfter.
+func (r *refusals) lasting() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.first.IsZero() && r.last.Sub(r.first) > refuseAfter
+}
