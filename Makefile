@@ -27,6 +27,7 @@ generate:
 	$(GO) build -modfile=tools/go.mod -o $(BIN)/ google.golang.org/protobuf/cmd/protoc-gen-go google.golang.org/grpc/cmd/protoc-gen-go-grpc github.com/bufbuild/buf/cmd/buf
 	PATH=$(BIN):$$PATH $(BIN)/buf lint
 	PATH=$(BIN):$$PATH $(BIN)/buf generate
+	$(GO) test ./rpc -run TestOpenAPIIsCommitted -update
 
 generate-check: generate
 	git diff --exit-code -- proto docs/openapi.json

@@ -363,6 +363,7 @@ func appendSeconds(b []byte, us int64) []byte {
 }
 
 func writeForget(w http.ResponseWriter, reply forgetReply) {
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if reply.text != "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, reply.text) // the caller went away
@@ -380,6 +381,7 @@ func writeForgetError(w http.ResponseWriter, op forgetOp, e *forgetError) {
 	if e.code == codeForbidden {
 		status = http.StatusForbidden
 	}
+	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Ebb-Error", headerText(codeText(e.err.Code)+" "+e.err.Message))
 	setRetryAfter(w, e.err)
 	if op.name == "incr" && (e.code == "" || e.code == codeNotRetrieved) {
