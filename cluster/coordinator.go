@@ -25,8 +25,6 @@ type CoordinatorConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
-	// Merge folds the answers of several shards, in shard order, into one.
-	Merge func(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
 }
 
 // Coordinator answers questions for the whole cluster: it plans which shards
@@ -42,7 +40,7 @@ type Coordinator struct {
 
 // NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
 func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
-	if cfg.Node == "" || cfg.Table == nil || cfg.Leaders == nil || cfg.Local == nil || cfg.Peers == nil || cfg.Merge == nil {
+	if cfg.Node == "" || cfg.Table == nil || cfg.Leaders == nil || cfg.Local == nil || cfg.Peers == nil {
 		panic("cluster: CoordinatorConfig is incomplete")
 	}
 	if cfg.Now == nil {
@@ -73,7 +71,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		return nil, err
 	}
 	c.scatter(ctx, table, p)
-	answers := p.fold(c.cfg.Merge)
+	answers := p.fold()
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil
 }

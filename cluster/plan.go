@@ -10,6 +10,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // askPlan is a request taken apart: which shard is asked what.
@@ -49,13 +50,21 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 			p.refuse(i, err)
 			continue
 		}
-		p.add(table, q, &single[i])
+		p.add(table, spelledOut(q), &single[i])
 		if len(p.parts) > partsMax {
 			return nil, proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", partsMax)
 		}
 	}
 	p.first = append(p.first, len(p.parts))
 	return p, nil
+}
+
+// spelledOut returns the question with its namespace named: shards know no default.
+func spelledOut(q *ebbv1.Question) *ebbv1.Question {
+	if q.GetNamespace() != "" {
+		return q
+	}
+	return &ebbv1.Question{Namespace: proto.DefaultNamespace, Ask: q.GetAsk()}
 }
 
 func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
@@ -77,24 +86,24 @@ func (p *askPlan) refuse(question int, err *proto.Error) {
 
 func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuestion) {
 	if q.GetCountKeys() != nil {
-		for shard := uint32(1); shard <= table.Shards(); shard++ {
-			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: shard, Question: q, Partial: true}})
+		for i := uint32(1); i <= table.Shards(); i++ {
+			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: i, Question: q, Partial: true}})
 		}
 		return
 	}
 	keys := q.GetDistribution().GetKeys()
-	shard := table.ShardOf(q.GetNamespace(), keys[0])
-	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], shard) {
+	home := table.ShardOf(q.GetNamespace(), keys[0])
+	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], home) {
 		p.addKeys(table, q)
 		return
 	}
-	single.Shard, single.Question = shard, q
+	single.Shard, single.Question = home, q
 	p.parts = append(p.parts, askPart{question: single})
 }
 
-func allOn(table *Table, namespace string, keys [][]byte, shard uint32) bool {
+func allOn(table *Table, namespace string, keys [][]byte, home uint32) bool {
 	for _, key := range keys {
-		if table.ShardOf(namespace, key) != shard {
+		if table.ShardOf(namespace, key) != home {
 			return false
 		}
 	}
@@ -221,10 +230,8 @@ func address(envelope *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) 
 	}
 }
 
-type mergeFunc func(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
-
 // fold makes one answer a question.
-func (p *askPlan) fold(merge mergeFunc) []*ebbv1.Answer {
+func (p *askPlan) fold() []*ebbv1.Answer {
 	answers := make([]*ebbv1.Answer, len(p.req.GetQuestions()))
 	coverage := make([]ebbv1.Coverage, len(answers))
 	for i, q := range p.req.GetQuestions() {
@@ -236,7 +243,7 @@ func (p *askPlan) fold(merge mergeFunc) []*ebbv1.Answer {
 		for j := range parts {
 			cover(&coverage[i], &parts[j])
 		}
-		answers[i] = foldOne(q, parts, &coverage[i], p.req.GetAllowPartial(), merge)
+		answers[i] = foldOne(q, parts, &coverage[i], p.req.GetAllowPartial())
 		answers[i].Coverage = &coverage[i]
 	}
 	return answers
@@ -244,15 +251,15 @@ func (p *askPlan) fold(merge mergeFunc) []*ebbv1.Answer {
 
 // cover counts a part in.
 func cover(c *ebbv1.Coverage, part *askPart) {
-	shard, answer := part.question.Shard, part.answer
+	number, answer := part.question.Shard, part.answer
 	c.ShardsTotal++
 	if answer.GetError() != nil || answer.GetValue() == nil {
-		c.ShardsFailed = append(c.ShardsFailed, shard)
+		c.ShardsFailed = append(c.ShardsFailed, number)
 		return
 	}
 	c.ShardsAnswered++
 	if answer.Stale {
-		c.ShardsStale = append(c.ShardsStale, shard)
+		c.ShardsStale = append(c.ShardsStale, number)
 	}
 	if c.ShardsAnswered == 1 {
 		c.AsOfMinUs, c.AsOfMaxUs = answer.AsOfUs, answer.AsOfUs
@@ -261,7 +268,7 @@ func cover(c *ebbv1.Coverage, part *askPart) {
 	c.AsOfMaxUs = max(c.AsOfMaxUs, answer.AsOfUs)
 }
 
-func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool, merge mergeFunc) *ebbv1.Answer {
+func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool) *ebbv1.Answer {
 	if e := verdict(parts); e != nil {
 		return &ebbv1.Answer{Error: e}
 	}
@@ -277,7 +284,7 @@ func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial
 			heard = append(heard, parts[i].answer)
 		}
 	}
-	answer, err := merge(q, heard)
+	answer, err := shard.Merge(q, heard)
 	if err != nil {
 		return &ebbv1.Answer{Error: proto.AsError(err).Wire()}
 	}
@@ -297,12 +304,12 @@ func foldWhole(part *askPart) *ebbv1.Answer {
 }
 
 // named returns the error with its shard filled in.
-func named(e *ebbv1.Error, shard uint32) *ebbv1.Error {
-	if e.GetShard() == shard {
+func named(e *ebbv1.Error, number uint32) *ebbv1.Error {
+	if e.GetShard() == number {
 		return e
 	}
 	c := pb.Clone(e).(*ebbv1.Error)
-	c.Shard = shard
+	c.Shard = number
 	return c
 }
 

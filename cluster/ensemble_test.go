@@ -1,0 +1,235 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// ensemble is a cluster without a network: three nodes whose replicas agree
+// perfectly, because they share one state a shard. What a test changes is who
+// leads, who answers and how.
+type ensemble struct {
+	t       testing.TB
+	table   *Table
+	leaders *Leaders
+
+	mu     sync.Mutex // guards what follows
+	states map[uint32]*shard.State
+	leads  map[uint32]string // by shard; "": nobody
+	mood   map[string]mood
+	quiet  bool     // NOT_LEADER names nobody
+	calls  []string // "node: what", in the order of arrival
+	index  uint64
+	stamp  int64
+}
+
+// mood is how a node answers.
+type mood struct {
+	refuses error // every call
+	away    bool  // cannot be reached: Peers has no backend
+	hangs   bool  // until the caller gives up
+	curt    bool  // leaves out the last result
+	stale   bool  // says its answers are stale
+}
+
+const year2026 = 1_767_225_600_000_000
+
+func newEnsemble(t testing.TB, shards uint32) *ensemble {
+	e := &ensemble{
+		t: t, leaders: NewLeaders(shards), stamp: year2026,
+		states: make(map[uint32]*shard.State), leads: make(map[uint32]string), mood: make(map[string]mood),
+	}
+	c := NewControl()
+	c.Apply(1, encode(t, initCommand("cluster-a", mustTable(t, nodeNames(3), shards, 0))))
+	e.table = c.Table()
+	define, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: e.table.Namespace("")}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for number := uint32(1); number <= shards; number++ {
+		e.states[number] = shard.New(shard.ID(number), shard.Heap{})
+		e.leads[number] = e.table.Preferred(number)
+		e.enter(number, define)
+	}
+	return e
+}
+
+// enter applies one command to a shard.
+func (e *ensemble) enter(number uint32, command []byte) *ebbv1.CommandResult {
+	e.index++
+	raw, err := pb.Marshal(&ebbv1.Entry{StampUs: e.stamp, Commands: [][]byte{command}})
+	if err != nil {
+		e.t.Error(err)
+	}
+	return e.states[number].Apply(e.index, raw, nil)[0]
+}
+
+func (e *ensemble) router(node string) *Router {
+	return NewRouter(RouterConfig{
+		Node: node, Table: func() *Table { return e.table }, Leaders: e.leaders, Local: replica{e, node}, Peers: e,
+	})
+}
+
+func (e *ensemble) coordinator(node string) *Coordinator {
+	return NewCoordinator(CoordinatorConfig{
+		Node: node, Table: func() *Table { return e.table }, Leaders: e.leaders, Local: replica{e, node}, Peers: e,
+		Now: func() time.Time { return time.UnixMicro(year2026) },
+	})
+}
+
+// Backend is the other nodes' side.
+func (e *ensemble) Backend(node string) (Backend, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.mood[node].away {
+		return nil, errors.New("no route")
+	}
+	return replica{e, node}, nil
+}
+
+// replica is one node's Backend.
+type replica struct {
+	e    *ensemble
+	node string
+}
+
+func (r replica) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	mood, err := r.enter(ctx, fmt.Sprintf("apply %d, forwarded %v", len(req.Commands), req.Forwarded))
+	if err != nil {
+		return nil, err
+	}
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	resp := new(ebbv1.ApplyResponse)
+	for _, cmd := range req.Commands {
+		if e := r.refusal(cmd.Shard); e != nil {
+			resp.Results = append(resp.Results, &ebbv1.CommandResult{Error: e})
+			continue
+		}
+		resp.Results = append(resp.Results, r.e.enter(cmd.Shard, cmd.Command))
+	}
+	if mood.curt {
+		resp.Results = resp.Results[1:]
+	}
+	return resp, nil
+}
+
+func (r replica) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+	mood, err := r.enter(ctx, fmt.Sprintf("ask %d", len(req.Questions)))
+	if err != nil {
+		return nil, err
+	}
+	r.e.mu.Lock()
+	defer r.e.mu.Unlock()
+	resp := new(ebbv1.ShardAskResponse)
+	for _, q := range req.Questions {
+		if e := r.refusal(q.Shard); e != nil && req.Consistency == ebbv1.Consistency_CONSISTENCY_LINEARIZABLE {
+			resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Error: e})
+			continue
+		}
+		if mood.stale && req.Consistency == ebbv1.Consistency_CONSISTENCY_BOUNDED {
+			resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Error: proto.ErrTooStale.Wire()})
+			continue
+		}
+		answer := r.e.states[q.Shard].Ask(q, sketch.Tick(req.NowUs))
+		answer.Stale = mood.stale
+		resp.Answers = append(resp.Answers, answer)
+	}
+	if mood.curt {
+		resp.Answers = resp.Answers[1:]
+	}
+	return resp, nil
+}
+
+// enter notes the call and behaves as the node's mood has it.
+func (r replica) enter(ctx context.Context, what string) (mood, error) {
+	r.e.mu.Lock()
+	mood := r.e.mood[r.node]
+	r.e.calls = append(r.e.calls, r.node+": "+what)
+	r.e.mu.Unlock()
+	if mood.hangs {
+		<-ctx.Done()
+		return mood, ctx.Err()
+	}
+	return mood, mood.refuses
+}
+
+// refusal is what a shard that this node does not lead answers.
+func (r replica) refusal(number uint32) *ebbv1.Error {
+	leader := r.e.leads[number]
+	switch {
+	case leader == r.node:
+		return nil
+	case leader == "":
+		return proto.ErrNoLeader.Errorf("shard %d has no leader", number).Wire()
+	case r.e.quiet:
+		leader = ""
+	}
+	return &ebbv1.Error{Code: ebbv1.Code_CODE_NOT_LEADER, Message: "not the leader", Leader: leader}
+}
+
+// with changes the world under its lock.
+func (e *ensemble) with(change func()) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change()
+}
+
+// heard returns the calls since the last time, sorted, for those of one round
+// arrive in any order.
+func (e *ensemble) heard() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	calls := slices.Sorted(slices.Values(e.calls))
+	e.calls = nil
+	return calls
+}
+
+// ledBy returns the shards that a node leads, in order.
+func (e *ensemble) ledBy(node string) (shards []uint32) {
+	for number := uint32(1); number <= e.table.Shards(); number++ {
+		if e.leads[number] == node {
+			shards = append(shards, number)
+		}
+	}
+	return shards
+}
+
+// keyOn returns the i-th key that lives on a shard.
+func (e *ensemble) keyOn(number uint32, i int) []byte {
+	for n := 0; ; n++ {
+		key := fmt.Appendf(nil, "key-%d", n)
+		if e.table.ShardOf("", key) == number {
+			if i == 0 {
+				return key
+			}
+			i--
+		}
+	}
+}
+
+// increment is a serialised command that adds 1 to a bin of some key of a shard.
+func (e *ensemble) increment(number uint32, bin string) *ebbv1.ShardCommand {
+	raw, err := pb.Marshal(&ebbv1.Command{
+		Namespace: proto.DefaultNamespace,
+		Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+			Increments: []*ebbv1.Increment{{Key: e.keyOn(number, 0), Bin: []byte(bin)}},
+		}},
+	})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return &ebbv1.ShardCommand{Shard: number, Command: raw}
+}

@@ -1,0 +1,295 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func code(e *ebbv1.Error) string {
+	if e == nil {
+		return "ok"
+	}
+	return e.GetCode().String()[len("CODE_"):]
+}
+
+func codes(resp *ebbv1.ApplyResponse) (list []string) {
+	for _, result := range resp.GetResults() {
+		list = append(list, code(result.GetError()))
+	}
+	return list
+}
+
+// Each case sends one command to each of the named nodes' first shards, through
+// ebb-0's router.
+func TestRouterApply(t *testing.T) {
+	for name, c := range map[string]struct {
+		to        []string          // leaders of the shards addressed, as the hints have it
+		change    func(e *ensemble) // before the request
+		forwarded bool              // by another node already
+		calls     []string          // that arrive at nodes
+		results   []string          // codes
+		leaders   []string          // hints afterwards, for the same shards
+	}{
+		"all here": {
+			to:      []string{"ebb-0", "ebb-0"},
+			calls:   []string{"ebb-0: apply 2, forwarded false"},
+			results: []string{"ok", "ok"},
+		},
+		"all elsewhere, in one call": {
+			to:      []string{"ebb-1", "ebb-1"},
+			calls:   []string{"ebb-1: apply 2, forwarded true"},
+			results: []string{"ok", "ok"},
+		},
+		"one call a node": {
+			to: []string{"ebb-1", "ebb-0", "ebb-2", "ebb-1"},
+			calls: []string{
+				"ebb-0: apply 1, forwarded false",
+				"ebb-1: apply 2, forwarded true",
+				"ebb-2: apply 1, forwarded true",
+			},
+			results: []string{"ok", "ok", "ok", "ok"},
+		},
+		"a forwarded request goes no further": {
+			to:        []string{"ebb-1"},
+			forwarded: true,
+			calls:     []string{"ebb-0: apply 1, forwarded true"},
+			results:   []string{"NOT_LEADER"},
+		},
+		"the leader moved, and its follower says where": {
+			to:      []string{"ebb-1"},
+			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "ebb-2" },
+			calls:   []string{"ebb-1: apply 1, forwarded true", "ebb-2: apply 1, forwarded true"},
+			results: []string{"ok"},
+			leaders: []string{"ebb-2"},
+		},
+		"the leader moved here": {
+			to:      []string{"ebb-1", "ebb-0"},
+			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "ebb-0" },
+			calls:   []string{"ebb-0: apply 1, forwarded false", "ebb-0: apply 1, forwarded false", "ebb-1: apply 1, forwarded true"},
+			results: []string{"ok", "ok"},
+			leaders: []string{"ebb-0", "ebb-0"},
+		},
+		"nobody leads: tried once": {
+			to:      []string{"ebb-1"},
+			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "" },
+			calls:   []string{"ebb-1: apply 1, forwarded true"},
+			results: []string{"NO_LEADER"},
+		},
+		"the node is away: nothing was sent, so another is tried": {
+			to:      []string{"ebb-1"},
+			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{away: true}; e.leads[e.ledBy("ebb-1")[0]] = "" },
+			calls:   nil, // checked below: it is the replica after ebb-1's
+			results: []string{"NO_LEADER"},
+		},
+		"the call broke: nobody knows, and it is not repeated": {
+			to:      []string{"ebb-1"},
+			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{refuses: proto.ErrUnreachable.Errorf("reset")} },
+			calls:   []string{"ebb-1: apply 1, forwarded true"},
+			results: []string{"UNKNOWN_OUTCOME"},
+		},
+		"an error without a code": {
+			to:      []string{"ebb-1"},
+			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{refuses: errors.New("whatever")} },
+			calls:   []string{"ebb-1: apply 1, forwarded true"},
+			results: []string{"UNKNOWN_OUTCOME"},
+		},
+		"a result is missing": {
+			to:      []string{"ebb-1"},
+			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{curt: true} },
+			calls:   []string{"ebb-1: apply 1, forwarded true"},
+			results: []string{"UNKNOWN_OUTCOME"},
+		},
+		"the node refuses for now": {
+			to:      []string{"ebb-1", "ebb-2"},
+			change:  func(e *ensemble) { e.mood["ebb-1"] = mood{refuses: proto.ErrOverloaded.Errorf("full")} },
+			calls:   []string{"ebb-1: apply 1, forwarded true", "ebb-2: apply 1, forwarded true"},
+			results: []string{"OVERLOADED", "ok"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEnsemble(t, 16)
+			req := &ebbv1.ApplyRequest{Forwarded: c.forwarded}
+			used := map[string]int{}
+			for _, node := range c.to {
+				req.Commands = append(req.Commands, e.increment(e.ledBy(node)[used[node]], "x"))
+				used[node]++
+			}
+			if c.change != nil {
+				c.change(e)
+			}
+			resp, err := e.router("ebb-0").Apply(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.results, codes(resp)); diff != "" {
+				t.Errorf("results (-want +got):\n%s", diff)
+			}
+			if c.calls == nil {
+				next := e.table.after(req.Commands[0].Shard, "ebb-1")
+				c.calls = []string{fmt.Sprintf("%s: apply 1, forwarded %v", next, next != "ebb-0")}
+			}
+			if diff := cmp.Diff(c.calls, e.heard()); diff != "" {
+				t.Errorf("calls (-want +got):\n%s", diff)
+			}
+			for i, want := range c.leaders {
+				if got := target(e.table, e.leaders, req.Commands[i].Shard); got != want {
+					t.Errorf("hint for command %d: %s, want %s", i, got, want)
+				}
+			}
+		})
+	}
+}
+
+func TestRouterTriesOnceMoreAtMost(t *testing.T) {
+	e := newEnsemble(t, 16)
+	e.quiet = true // followers know of no leader
+	number := e.ledBy("ebb-1")[0]
+	e.leads[number] = "ebb-2"
+	for range 5 {
+		resp, err := e.router("ebb-0").Apply(t.Context(), &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{e.increment(number, "x")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		calls := e.heard()
+		if len(calls) > 2 {
+			t.Fatalf("calls %q", calls)
+		}
+		if code(resp.Results[0].Error) == "ok" {
+			return
+		}
+	}
+	t.Error("going round the replicas never found the leader")
+}
+
+func TestRouterKeepsTheOrderOfResults(t *testing.T) {
+	e := newEnsemble(t, 16)
+	req := new(ebbv1.ApplyRequest)
+	for i := range 64 {
+		cmd := e.increment(uint32(i%16)+1, "x")
+		if i%8 == 3 {
+			cmd.Command = []byte{}
+			cmd.Shard = 99
+		}
+		if i%8 == 5 {
+			cmd.Shard = ControlShard
+		}
+		req.Commands = append(req.Commands, cmd)
+	}
+	resp, err := e.router("ebb-2").Apply(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, got := range codes(resp) {
+		want := "ok"
+		if i%8 == 3 || i%8 == 5 {
+			want = "WRONG_SHARD"
+		}
+		if got != want {
+			t.Errorf("command %d: %s, want %s", i, got, want)
+		}
+	}
+	if resp, err := e.router("ebb-2").Apply(t.Context(), new(ebbv1.ApplyRequest)); err != nil || len(resp.Results) != 0 {
+		t.Errorf("an empty request: %v, %v", resp, err)
+	}
+}
+
+func TestRouterNamesTheLeaderToWhoForwarded(t *testing.T) {
+	e := newEnsemble(t, 16)
+	e.quiet = true
+	number := e.ledBy("ebb-1")[0]
+	req := &ebbv1.ApplyRequest{Forwarded: true, Commands: []*ebbv1.ShardCommand{e.increment(number, "x")}}
+	resp, err := e.router("ebb-0").Apply(t.Context(), req)
+	if err != nil || resp.Results[0].GetError().GetLeader() != "ebb-1" {
+		t.Errorf("%v, %v", resp, err)
+	}
+}
+
+func TestRouterWaitsForAllAndHonoursTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 16)
+		e.mood["ebb-1"] = mood{hangs: true}
+		ctx, cancel := contextFor(t, 3)
+		defer cancel()
+		resp, err := e.router("ebb-0").Apply(ctx, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{
+			e.increment(e.ledBy("ebb-1")[0], "x"), e.increment(e.ledBy("ebb-2")[0], "x"),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"UNKNOWN_OUTCOME", "ok"}, codes(resp)); diff != "" {
+			t.Errorf("results (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestRouterIsStartingUntilThereIsATable(t *testing.T) {
+	e := newEnsemble(t, 16)
+	e.table = NewControl().Table()
+	r := e.router("ebb-0")
+	if _, err := r.Apply(t.Context(), new(ebbv1.ApplyRequest)); !errors.Is(err, proto.ErrStarting) {
+		t.Error(err)
+	}
+	if _, err := r.Increment(t.Context(), new(ebbv1.IncrementRequest)); !errors.Is(err, proto.ErrStarting) {
+		t.Error(err)
+	}
+}
+
+func BenchmarkRouterApplyHere(b *testing.B) {
+	e := newEnsemble(b, 64)
+	for number := range e.leads {
+		e.leads[number] = "ebb-0"
+		e.leaders.Observe(number, "ebb-0", 1)
+	}
+	r := NewRouter(RouterConfig{
+		Node: "ebb-0", Table: func() *Table { return e.table }, Leaders: e.leaders, Local: sink{}, Peers: e,
+	})
+	req := new(ebbv1.ApplyRequest)
+	for i := range 64 {
+		req.Commands = append(req.Commands, e.increment(uint32(i)+1, "x"))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Apply(b.Context(), req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkRouterApplySplit(b *testing.B) {
+	e := newEnsemble(b, 64)
+	r := NewRouter(RouterConfig{
+		Node: "ebb-0", Table: func() *Table { return e.table }, Leaders: e.leaders, Local: sink{}, Peers: sinks{},
+	})
+	req := new(ebbv1.ApplyRequest)
+	for i := range 64 {
+		req.Commands = append(req.Commands, e.increment(uint32(i)+1, "x"))
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.Apply(b.Context(), req); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkSplitIncrements(b *testing.B) {
+	e := newEnsemble(b, 64)
+	req := new(ebbv1.IncrementRequest)
+	for i := range 1000 {
+		req.Increments = append(req.Increments, &ebbv1.Increment{Key: fmt.Appendf(nil, "link/%d", i), Bin: []byte("US")})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := splitIncrements(e.table, req); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/increment")
+}
