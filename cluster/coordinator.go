@@ -7,6 +7,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 const (
@@ -17,7 +18,7 @@ const (
 )
 
 // CoordinatorConfig is what a Coordinator works with. All fields are required
-// but Now, which is time.Now when nil.
+// but Now, which is time.Now when nil, and Merge.
 type CoordinatorConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -25,6 +26,8 @@ type CoordinatorConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
+	// Merge folds the parts of several shards into one answer; shard.Merge when nil.
+	Merge func(q *ebbv1.Question, parts []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
 }
 
 // Coordinator answers questions for the whole cluster: it plans which shards
@@ -45,6 +48,9 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.Merge == nil {
+		cfg.Merge = shard.Merge
 	}
 	return &Coordinator{cfg: cfg}
 }
@@ -71,7 +77,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		return nil, err
 	}
 	c.scatter(ctx, table, p)
-	answers := p.fold()
+	answers := p.fold(c.cfg.Merge)
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil
 }
