@@ -1,0 +1,188 @@
+package shard
+
+import (
+	"bytes"
+	"io"
+	"testing"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// fataler is what a test and a property have in common.
+type fataler interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// audit checks what must hold of a state at any time, however it came about.
+func audit(t fataler, s *State) {
+	t.Helper()
+	auditBins(t, s)
+	auditKeys(t, s)
+	auditDictionary(t, &s.bins)
+	auditDictionary(t, &s.keys)
+	auditHeap(t, &s.deaths)
+	for _, h := range s.eventDeaths {
+		auditHeap(t, h)
+	}
+	auditHeap(t, &s.sessionVisits)
+	auditHeap(t, &s.keyVisits)
+	for id, slot := range s.sessionSlots {
+		if !s.sessions.alive(slot) || s.sessions.at(slot).id != id || !s.sessionVisits.holds(slot) {
+			t.Fatalf("session %d: slot %d", id, slot)
+		}
+	}
+	if n := len(s.sessionSlots); n != int(s.sessions.live) || n != s.sessionVisits.len() || n > s.limits.Sessions {
+		t.Fatalf("%d sessions, %d slots, %d visits", n, s.sessions.live, s.sessionVisits.len())
+	}
+	if n := len(s.sourceSlots); n != int(s.sources.live) || n > s.limits.Sources {
+		t.Fatalf("%d sources, %d slots", n, s.sources.live)
+	}
+	if n := len(s.keySlots); n != int(s.answered.live) || n != s.keyVisits.len() || n > s.limits.IdempotencyKeys {
+		t.Fatalf("%d idempotency keys, %d slots, %d visits", n, s.answered.live, s.keyVisits.len())
+	}
+	auditRoster(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
+	auditRoster(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
+	auditRoster(t, &s.answered, func(w *answered) bool { return *w == answered{} })
+}
+
+// auditBins recounts the references of bins.
+func auditBins(t fataler, s *State) {
+	t.Helper()
+	refs := map[uint32]uint32{}
+	for key := range s.keys.names.all {
+		s.summaries.at(key).dist.Each(func(bin uint32) { refs[bin]++ })
+	}
+	for bin, n := range s.bins.names.all {
+		if n.refs != refs[bin] || n.refs == 0 {
+			t.Fatalf("bin %d (%q) has %d references, of which %d can be found", bin, s.bins.bytesOf(bin), n.refs, refs[bin])
+		}
+		delete(refs, bin)
+	}
+	if len(refs) > 0 {
+		t.Fatalf("bins in use that do not exist: %v", refs)
+	}
+}
+
+func auditKeys(t fataler, s *State) {
+	t.Helper()
+	keys := make([]uint32, len(s.namespaces))
+	eras := map[[2]uint32]uint32{}
+	scheduled := 0
+	for key := range s.keys.names.all {
+		sum := s.summaries.at(key)
+		ns := s.namespaces[sum.space]
+		keys[sum.space]++
+		eras[[2]uint32{uint32(sum.space), sum.era}]++
+		if found, ok := s.findKey(ns, s.keys.bytesOf(key)); !ok || found != key {
+			t.Fatalf("key %q is not found", s.keys.bytesOf(key))
+		}
+		if sum.due != sketch.MaxTick {
+			scheduled++
+			h := s.visits(sum)
+			if !h.holds(key) || h.items[s.deathPlaces[key]-1].at != sum.due {
+				t.Fatalf("key %q: its visit is not where it should be", s.keys.bytesOf(key))
+			}
+		}
+		params := &ns.eras[sum.era-ns.eraBase].params
+		if vanished(params, &sum.dist, min(sum.due, clockMax)-1) {
+			t.Fatalf("key %q died before it is due", s.keys.bytesOf(key))
+		}
+	}
+	n := s.deaths.len()
+	for i, ns := range s.namespaces {
+		n += s.eventDeaths[i].len()
+		if ns.keys != keys[i] {
+			t.Fatalf("namespace %d has %d keys, not %d", i, keys[i], ns.keys)
+		}
+		for j := range ns.eras {
+			if ns.eras[j].keys != eras[[2]uint32{uint32(i), ns.eraBase + uint32(j)}] {
+				t.Fatalf("namespace %d: keys of era %d", i, j)
+			}
+		}
+		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {
+			t.Fatalf("namespace %d remembers an era without keys", i)
+		}
+	}
+	if n != scheduled {
+		t.Fatalf("%d visits for %d keys", n, scheduled)
+	}
+}
+
+func auditDictionary(t fataler, d *dictionary) {
+	t.Helper()
+	taken := map[place]bool{}
+	places := make([]uint16, d.bytes.pages.len())
+	for id, n := range d.names.all {
+		at := n.place
+		at.len = 0
+		if taken[at] {
+			t.Fatalf("two names at %v", n.place)
+		}
+		taken[at] = true
+		places[n.place.page]++
+		if c := d.bytes.classes[n.place.page]; c.cells != cells(int(n.place.len)) {
+			t.Fatalf("name %d of %d bytes lies in a page for %d cells", id, n.place.len, c.cells)
+		}
+	}
+	for page, used := range places {
+		if c := d.bytes.classes[page]; c.used != used || (used == 0) != (c.cells == 0) {
+			t.Fatalf("page %d holds %d names: %+v", page, used, c)
+		}
+	}
+	if d.index.used != d.names.live {
+		t.Fatalf("the index holds %d of %d names", d.index.used, d.names.live)
+	}
+	auditRoster(t, &d.names, func(n *name) bool { return *n == name{} })
+}
+
+func auditRoster[T any](t fataler, r *roster[T], zero func(*T) bool) {
+	t.Helper()
+	if !r.chained() {
+		t.Fatalf("free slots are not a chain")
+	}
+	for i := range r.slots {
+		if !r.alive(i) && !zero(r.at(i)) {
+			t.Fatalf("free slot %d is not zero: %+v", i, *r.at(i))
+		}
+	}
+}
+
+func auditHeap(t fataler, h *heap) {
+	t.Helper()
+	for i, d := range h.items {
+		if i > 0 && d.before(h.items[(i-1)/2]) {
+			t.Fatalf("heap out of order at %d", i)
+		}
+		if (*h.places)[d.slot] != uint32(i+1) {
+			t.Fatalf("heap has lost slot %d", d.slot)
+		}
+	}
+}
+
+// snapshot returns what WriteTo writes.
+func snapshot(t fataler, f interface {
+	WriteTo(w io.Writer) (int64, error)
+},
+) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	n, err := f.WriteTo(&b)
+	if err != nil || n != int64(b.Len()) {
+		t.Fatalf("wrote %d of %d bytes: %v", n, b.Len(), err)
+	}
+	return b.Bytes()
+}
+
+// reopen is the state after a restart from a snapshot.
+func reopen(t fataler, s *State) *State {
+	t.Helper()
+	back, err := Restore(s.id, Heap{}, bytes.NewReader(snapshot(t, s)))
+	if err != nil {
+		t.Fatalf("restore: %v", err)
+	}
+	back.SetLimits(s.limits)
+	return back
+}
+
+var _ fataler = (*testing.T)(nil)

@@ -1,0 +1,104 @@
+package shard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// batchOf builds a serialised Command of size increments for pseudo-random
+// keys and bins.
+func batchOf(size, keys, bins int, state *uint64) []byte {
+	var body []byte
+	for range size {
+		*state += 0x9e3779b97f4a7c15
+		x := *state
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		x ^= x >> 31
+		body = proto.AppendIncrement(body, &proto.IncrementWire{
+			Key:    fmt.Appendf(nil, "clicks/link-%08d", x%uint64(keys)),
+			Bin:    fmt.Appendf(nil, "country-%03d", x>>32%uint64(bins)),
+			Amount: 1,
+		})
+	}
+	var c []byte
+	c = protowire.AppendTag(c, proto.FieldCommandIncrements, protowire.BytesType)
+	return protowire.AppendBytes(c, body)
+}
+
+// entryOf builds a serialised Entry without going through messages.
+func entryOf(stamp int64, commands ...[]byte) []byte {
+	e := protowire.AppendTag(nil, fieldEntryStamp, protowire.Fixed64Type)
+	e = binary.LittleEndian.AppendUint64(e, uint64(stamp))
+	for _, c := range commands {
+		e = protowire.AppendTag(e, fieldEntryCommands, protowire.BytesType)
+		e = protowire.AppendBytes(e, c)
+	}
+	return e
+}
+
+func defined(tb testing.TB, def *ebbv1.Namespace) *State {
+	s := New(1, Heap{})
+	for _, r := range s.Apply(1, encode(tb, 1_700_000_000_000_000, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}), nil) {
+		if r.Error != nil {
+			tb.Fatal(r.Error)
+		}
+	}
+	return s
+}
+
+func BenchmarkApplyBatch(b *testing.B) {
+	const keys = 100_000
+	for _, size := range []int{16, 100, 1000} {
+		b.Run(fmt.Sprintf("%d", size), func(b *testing.B) {
+			s := defined(b, &ebbv1.Namespace{Name: "default", Version: 1})
+			seed := uint64(1)
+			stamp := int64(1_700_000_000_000_000)
+			for range keys * 5 / 1000 {
+				stamp += 1000
+				s.Apply(s.Applied()+1, entryOf(stamp, batchOf(1000, keys, 260, &seed)), nil)
+			}
+			entries := make([][]byte, 4096*16/size+16)
+			for i := range entries {
+				entries[i] = entryOf(0, batchOf(size, keys, 260, &seed))
+			}
+			var results []*ebbv1.CommandResult
+			b.ReportAllocs()
+			b.ResetTimer()
+			for i := range b.N {
+				e := entries[i%len(entries)]
+				stamp += 100
+				binary.LittleEndian.PutUint64(e[1:], uint64(stamp))
+				results = s.Apply(s.Applied()+1, e, results[:0])
+				if results[0].Applied != uint64(size) {
+					b.Fatal(results[0])
+				}
+			}
+			b.ReportMetric(float64(b.N)*float64(size)/b.Elapsed().Seconds(), "increments/s")
+		})
+	}
+}
+
+func BenchmarkAskTop10(b *testing.B) {
+	s := defined(b, &ebbv1.Namespace{Name: "default", Version: 1})
+	seed := uint64(7)
+	for i := range 100 {
+		s.Apply(uint64(i)+2, entryOf(1_700_000_001_000_000+int64(i), batchOf(1000, 16, 260, &seed)), nil)
+	}
+	q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+		Keys: [][]byte{[]byte("clicks/link-00000003")}, Select: &ebbv1.DistributionQuestion_Top{Top: 10},
+	}}}}
+	if d := s.Ask(q, 0).GetAnswer().GetDistribution(); d.GetBinsTotal() < 250 || len(d.Bins) != 10 {
+		b.Fatal(d)
+	}
+	b.ReportAllocs()
+	for range b.N {
+		s.Ask(q, 0)
+	}
+}

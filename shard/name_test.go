@@ -1,0 +1,130 @@
+package shard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+)
+
+// A dictionary under churn finds what is there and nothing else, and gives
+// back what it does not need; a frozen one stays what it was.
+func TestDictionaryChurn(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	d := newDictionary(Heap{})
+	epoch := uint32(1)
+	ids := map[string]uint32{}
+	var frozen dictionary
+	var kept map[string]uint32
+	text := func() string {
+		i := r.IntN(6000)
+		return fmt.Sprintf("%d%s", i, strings.Repeat("x", i*7%nameLenMax/2))
+	}
+	for round := range 60_000 {
+		name := text()
+		tag := tagOf([]byte(name), 5)
+		id, found := d.find(tag, 3, []byte(name))
+		want, known := ids[name]
+		if found != known || found && id != want {
+			t.Fatalf("%q: found %v as %d, want %v as %d", name, found, id, known, want)
+		}
+		growing := round/15_000%2 == 0
+		switch {
+		case !found && (growing || r.IntN(4) == 0):
+			ids[name] = d.add(tag, 3, []byte(name), epoch)
+			d.retain(ids[name], epoch)
+		case found && (!growing || r.IntN(4) == 0):
+			d.release(id, epoch)
+			delete(ids, name)
+		}
+		if round%10_000 == 5_000 {
+			frozen, kept = d.frozen(), map[string]uint32{}
+			for name, id := range ids {
+				kept[name] = id
+			}
+			epoch++
+		}
+		if round%2_000 == 0 {
+			auditDictionary(t, &d)
+			auditFrozen(t, &frozen, kept)
+		}
+	}
+	for name, id := range ids {
+		if string(d.bytesOf(id)) != name {
+			t.Fatalf("%q became %q", name, d.bytesOf(id))
+		}
+		d.release(id, epoch)
+	}
+	auditDictionary(t, &d)
+	if d.names.live != 0 || d.index.size != slotsMin {
+		t.Fatalf("%d names, %d slots left", d.names.live, d.index.size)
+	}
+	auditFrozen(t, &frozen, kept)
+}
+
+func auditFrozen(t *testing.T, d *dictionary, want map[string]uint32) {
+	t.Helper()
+	if int(d.names.live) != len(want) {
+		t.Fatalf("a frozen dictionary has %d names, had %d", d.names.live, len(want))
+	}
+	for name, id := range want {
+		if found, ok := d.find(tagOf([]byte(name), 5), 3, []byte(name)); !ok || found != id || string(d.bytesOf(id)) != name {
+			t.Fatalf("a frozen dictionary lost %q", name)
+		}
+	}
+}
+
+// Names with one and the same tag are told apart.
+func TestIndexCollisions(t *testing.T) {
+	d := newDictionary(Heap{})
+	for i := range 300 {
+		d.retain(d.add(7, 0, fmt.Append(nil, i), 1), 1)
+	}
+	for i := 0; i < 300; i += 3 {
+		id, ok := d.find(7, 0, fmt.Append(nil, i))
+		if !ok {
+			t.Fatalf("%d is not found", i)
+		}
+		d.release(id, 1)
+	}
+	for i := range 300 {
+		if _, ok := d.find(7, 0, fmt.Append(nil, i)); ok == (i%3 == 0) {
+			t.Fatalf("%d found: %v", i, ok)
+		}
+	}
+}
+
+// Pages that no view can see are given back when an index grows.
+func TestIndexFreesPages(t *testing.T) {
+	mem := &counting{}
+	x := index{slots: pages{mem: mem}}
+	for i := range uint32(10_000) {
+		x.insert(i*2654435761, i, 1)
+	}
+	if want := int(x.size / slotsPerPage); mem.out != want {
+		t.Fatalf("%d pages are out, %d in use", mem.out, want)
+	}
+	frozen := x.frozen()
+	before := mem.out
+	for i := range uint32(10_000) {
+		x.insert(i*2654435761+1, i+10_000, 2)
+	}
+	for i := range uint32(10_000) {
+		if _, ok := frozen.find(i*2654435761, func(id uint32) bool { return id == i }); !ok {
+			t.Fatalf("a frozen index lost %d", i)
+		}
+	}
+	if mem.out < before {
+		t.Fatalf("pages of a view were given back")
+	}
+}
+
+type counting struct{ out int }
+
+func (c *counting) Page() *Page { c.out++; return new(Page) }
+func (c *counting) Free(p *Page) {
+	c.out--
+	for i := range p {
+		p[i] = 0xee // nobody may look at it again
+	}
+}

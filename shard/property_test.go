@@ -1,0 +1,372 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	pb "google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// smallLimits are soon reached.
+func smallLimits() Limits {
+	l := DefaultLimits()
+	l.Sessions, l.SessionWindow, l.SessionExpiry = 3, 4, 10_000_000
+	l.Sources = 2
+	l.IdempotencyKeys, l.IdempotencyWindow = 4, 5_000_000
+	return l
+}
+
+const second = 1_000_000
+
+// script draws entries for a shard, some of them nonsense, many of them repetitions.
+type script struct {
+	t        *rapid.T
+	now      int64
+	versions uint64
+	sessions []uint64
+	sequence uint64
+	sources  map[string]uint64
+	offset   uint64
+	past     []*ebbv1.Command
+}
+
+func newScript(t *rapid.T) *script {
+	return &script{t: t, now: 1_700_000_000 * second, sources: map[string]uint64{}}
+}
+
+func (d *script) entry() (stamp int64, commands []*ebbv1.Command) {
+	d.now += rapid.SampledFrom([]int64{0, 1, 1000, second, 3 * second, 11 * second, 200 * second, -second}).Draw(d.t, "step")
+	for range rapid.IntRange(1, 4).Draw(d.t, "commands") {
+		commands = append(commands, d.command())
+	}
+	d.past = append(d.past, commands...)
+	return d.now, commands
+}
+
+func (d *script) command() *ebbv1.Command {
+	switch kind := rapid.IntRange(0, 19).Draw(d.t, "kind"); {
+	case kind < 4 && len(d.past) > 0:
+		return rapid.SampledFrom(d.past[max(0, len(d.past)-20):]).Draw(d.t, "again")
+	case kind < 6:
+		return &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: d.namespace()}}
+	case kind < 7:
+		return &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}
+	case kind < 8:
+		return &ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: d.session()}}}
+	case kind < 9:
+		return &ebbv1.Command{Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: d.source(), Token: rapid.Uint64Range(1, 3).Draw(d.t, "token")}}}
+	case kind < 10 && rapid.IntRange(0, 4).Draw(d.t, "drop") == 0:
+		return &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: d.source()}}}
+	case kind < 11:
+		return &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}
+	}
+	return d.increments()
+}
+
+func (d *script) increments() *ebbv1.Command {
+	c := &ebbv1.Command{Namespace: rapid.SampledFrom([]string{"", "default", "history", "plain", "plain", "absent"}).Draw(d.t, "namespace")}
+	switch rapid.IntRange(0, 4).Draw(d.t, "identity") {
+	case 0, 1:
+		d.sequence += rapid.Uint64Range(0, 2).Draw(d.t, "gap")
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence + 1}}
+	case 2:
+		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{
+			IssuedAtUs: d.now + rapid.SampledFrom([]int64{0, -second, -4 * second, -6 * second, 400_000, 600_000}).Draw(d.t, "issued"),
+			Hi:         rapid.Uint64Range(1, 3).Draw(d.t, "hi"), Lo: 9,
+		}}
+	case 3:
+		c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: d.source(), Epoch: rapid.Uint64Range(1, 3).Draw(d.t, "epoch")}}
+	}
+	batch := &ebbv1.Increments{}
+	for range rapid.IntRange(0, 5).Draw(d.t, "size") {
+		batch.Increments = append(batch.Increments, d.increment())
+	}
+	c.Body = &ebbv1.Command_Increments{Increments: batch}
+	return c
+}
+
+func (d *script) increment() *ebbv1.Increment {
+	d.offset += rapid.SampledFrom([]uint64{1, 1, 1, 5, 0}).Draw(d.t, "offset")
+	in := &ebbv1.Increment{
+		Key:    []byte(rapid.SampledFrom([]string{"k1", "k2", "k3", "k1", "k2", "k3", "", strings.Repeat("k", 513)}).Draw(d.t, "key")),
+		Bin:    []byte(rapid.SampledFrom([]string{"a", "b", "c", "d", "a", "b", "c", "d", "", strings.Repeat("b", 257)}).Draw(d.t, "bin")),
+		Offset: d.offset,
+	}
+	if t := rapid.SampledFrom([]int64{0, 0, -1, -second, -40 * second, -4000 * second, 300_000, 700_000, math.MinInt64}).Draw(d.t, "time"); t != 0 {
+		in.TimeUs = d.now + t
+	}
+	if n := rapid.SampledFrom([]float64{1, 1, 2, 0.5, 0.25, 0, -0.5, -2, math.NaN(), 2e15}).Draw(d.t, "amount"); n != 1 {
+		in.Amount = &n
+	}
+	return in
+}
+
+func (d *script) namespace() *ebbv1.Namespace {
+	d.versions++
+	def := proto.DefaultNamespaceSettings()
+	def.Version = d.versions - rapid.Uint64Range(0, 1).Draw(d.t, "stale")
+	def.Threshold = 0.00100007
+	def.AllowNegative = new(false)
+	def.HalfLifeUs = rapid.SampledFrom([]int64{second, 7 * second, 3600 * second}).Draw(d.t, "half-life")
+	def.Name = rapid.SampledFrom([]string{"default", "history", "plain"}).Draw(d.t, "defined")
+	switch def.Name {
+	case "history":
+		def.Clock = ebbv1.Clock_CLOCK_EVENT
+	case "plain":
+		def.Decay, def.BinsMax, def.AllowNegative = ebbv1.Decay_DECAY_NONE, 3, new(true)
+	}
+	return def
+}
+
+// session draws one that may exist.
+func (d *script) session() uint64 {
+	if len(d.sessions) == 0 {
+		return 7
+	}
+	return rapid.SampledFrom(d.sessions[max(0, len(d.sessions)-3):]).Draw(d.t, "session")
+}
+
+func (d *script) source() string {
+	return rapid.SampledFrom([]string{"s1", "s2", "s3"}).Draw(d.t, "source")
+}
+
+func (d *script) learn(results []*ebbv1.CommandResult) {
+	for _, r := range results {
+		if r.Session != 0 {
+			d.sessions = append(d.sessions, r.Session)
+		}
+	}
+}
+
+// A state does what the naive model does. It does so whether or not it is
+// restored or frozen on the way; its views stay what they were; and whatever
+// path a replica took, its bytes are the same.
+func TestStateAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		script, m := newScript(t), newModel(smallLimits())
+		one, two := New(1, Heap{}), New(1, Heap{})
+		one.SetLimits(m.limits)
+		two.SetLimits(m.limits)
+		var view *View
+		var seen []byte
+		for index := uint64(1); index <= uint64(rapid.IntRange(1, 40).Draw(t, "entries")); index++ {
+			stamp, commands := script.entry()
+			entry := encodeEntry(t, stamp, commands)
+			got := one.Apply(index, entry, nil)
+			script.learn(got)
+			want := m.apply(stamp, commands)
+			for i := range want {
+				if verdict(got[i]) != verdict(want[i]) {
+					t.Fatalf("entry %d, command %d (%v):\n got %s\nwant %s", index, i, commands[i], verdict(got[i]), verdict(want[i]))
+				}
+			}
+			for i, r := range two.Apply(index, entry, nil) {
+				if !pb.Equal(r, got[i]) {
+					t.Fatalf("entry %d: replicas answer differently: %v, %v", index, got[i], r)
+				}
+			}
+			audit(t, one)
+			checkAnswers(t, one, m)
+			if view != nil && rapid.Bool().Draw(t, "look") {
+				if !bytes.Equal(snapshot(t, view), seen) {
+					t.Fatalf("a view has changed")
+				}
+				view = nil
+			}
+			switch rapid.IntRange(0, 5).Draw(t, "then") {
+			case 0:
+				two = reopen(t, two)
+			case 1:
+				view, seen = one.Freeze(), snapshot(t, one)
+			case 2:
+				if again := one.Apply(index, entry, nil); len(again) != 0 {
+					t.Fatalf("an entry was applied twice")
+				}
+			}
+			if a, b := one.Checksum(), two.Checksum(); a != b {
+				t.Fatalf("entry %d: replicas differ:\n%s\n%s", index, described(one), described(two))
+			}
+		}
+	})
+}
+
+func encodeEntry(t fataler, stamp int64, commands []*ebbv1.Command) []byte {
+	t.Helper()
+	var raws [][]byte
+	for _, c := range commands {
+		raw, err := pb.Marshal(c)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		raws = append(raws, raw)
+	}
+	return entryOf(stamp, raws...)
+}
+
+func described(s *State) string {
+	var b bytes.Buffer
+	s.Describe(&b)
+	return b.String()
+}
+
+func question(namespace string, d *ebbv1.DistributionQuestion) *ebbv1.ShardQuestion {
+	return &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Distribution{Distribution: d}}}
+}
+
+// checkAnswers asks for everything, now and later.
+func checkAnswers(t *rapid.T, s *State, m *model) {
+	later := sketch.Tick(rapid.SampledFrom([]int64{0, 5 * second, 80 * second}).Draw(t, "later"))
+	for namespace, ns := range m.namespaces {
+		at := ns.clock(m.now) + later
+		alive := uint64(0)
+		for _, key := range []string{"k1", "k2", "k3"} {
+			q := question(namespace, &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte(key)}, AsOfUs: int64(at)})
+			d := s.Ask(q, 0).GetAnswer().GetDistribution()
+			bins, counts, z, found := m.ask(namespace, key, at)
+			if d.Found != found || int(d.BinsTotal) != len(bins) || !near(d.Z, z) || d.AsOfUs != int64(at) && later > 0 {
+				t.Fatalf("%s of %s at %d: got %v, want %v %v z=%g found=%v", key, namespace, at, d, bins, counts, z, found)
+			}
+			if !slices.EqualFunc(d.Bins, counts, func(b *ebbv1.Bin, n float64) bool { return near(b.Count, n) }) {
+				t.Fatalf("%s of %s: got %v, want %v %v", key, namespace, d, bins, counts)
+			}
+			if _, _, _, ok := m.ask(namespace, key, ns.clock(m.now)); ok {
+				alive++
+			}
+		}
+		count := s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{
+			Namespace: namespace, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}},
+		}}, 0).GetAnswer().GetCountKeys().GetKeys()
+		if count != alive {
+			t.Fatalf("namespace %s counts %d keys, want %d", namespace, count, alive)
+		}
+	}
+}
+
+func near(a, b float64) bool {
+	return math.Abs(a-b) <= 1e-9*max(math.Abs(a), math.Abs(b), 1e-6)
+}
+
+// Whatever is repeated and reordered within the window counts once.
+func TestExactlyOnceInSession(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const window = 8
+		s := New(1, Heap{})
+		limits := DefaultLimits()
+		limits.SessionWindow = window
+		s.SetLimits(limits)
+		now := int64(1_700_000_000 * second)
+		index := uint64(0)
+		apply := func(c *ebbv1.Command) *ebbv1.CommandResult {
+			index++
+			return s.Apply(index, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]
+		}
+		def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
+		apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}})
+		session := apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}).Session
+
+		total := rapid.IntRange(1, 60).Draw(t, "commands")
+		answers := map[int]*ebbv1.CommandResult{}
+		sent := 0
+		for len(answers) < total {
+			// The oldest unanswered command is never a whole window behind.
+			low := 0
+			for answers[low] != nil {
+				low++
+			}
+			next := rapid.IntRange(low, min(low+window-1, total-1)).Draw(t, "next")
+			if rapid.Bool().Draw(t, "old") {
+				next = rapid.IntRange(max(0, low-window), next).Draw(t, "repeated")
+			}
+			c := increments("k", fmt.Sprint(next), "bad", strings.Repeat("x", 257))
+			c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: uint64(next) + 1}}
+			r := apply(c)
+			sent++
+			switch {
+			case r.GetError().GetCode() == ebbv1.Code_CODE_SEQUENCE_TOO_OLD && answers[next] != nil:
+			case answers[next] == nil:
+				answers[next] = r
+			case !pb.Equal(answers[next], r):
+				t.Fatalf("command %d: first %v, then %v", next, answers[next], r)
+			}
+			if rapid.IntRange(0, 9).Draw(t, "restart") == 0 {
+				s = reopen(t, s)
+			}
+		}
+		d := s.Ask(question("", &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")}}), 0).GetAnswer().GetDistribution()
+		if d.Z != float64(2*total) || int(d.BinsTotal) != total+1 {
+			t.Fatalf("%d commands, sent %d times, count %g in %d bins", total, sent, d.Z, d.BinsTotal)
+		}
+		for _, b := range d.Bins[1:] {
+			if b.Count != 1 {
+				t.Fatalf("command %s counted %g times", b.Bin, b.Count)
+			}
+		}
+	})
+}
+
+// The order of a batch that commutes (events at or before the clock) does not
+// change an answer.
+func TestOrderOfBatch(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := int64(1_700_000_000 * second)
+		var batch []*ebbv1.Increment
+		for range rapid.IntRange(1, 40).Draw(t, "size") {
+			batch = append(batch, &ebbv1.Increment{
+				Key:    []byte(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "key")),
+				Bin:    []byte(rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "bin")),
+				TimeUs: now - rapid.Int64Range(0, 3600*second).Draw(t, "age"),
+			})
+		}
+		other := rapid.Permutation(batch).Draw(t, "order")
+		var answers []*ebbv1.Distribution
+		for _, b := range [][]*ebbv1.Increment{batch, other} {
+			s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 1800 * second}, now)
+			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: b}}}
+			if r := s.Apply(2, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Applied != uint64(len(b)) {
+				t.Fatalf("%v", r)
+			}
+			q := question("", &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("x"), []byte("y")}})
+			answers = append(answers, s.Ask(q, 0).GetAnswer().GetDistribution())
+		}
+		if !nearDistributions(answers[0], answers[1]) {
+			t.Fatalf("orders differ:\n%v\n%v", answers[0], answers[1])
+		}
+	})
+}
+
+func definedAt(t fataler, def *ebbv1.Namespace, now int64) *State {
+	t.Helper()
+	s := New(1, Heap{})
+	c := &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}
+	if r := s.Apply(1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Error != nil {
+		t.Fatalf("%v", r.Error)
+	}
+	return s
+}
+
+// nearDistributions compares all but the order among bins that are nearly equal.
+func nearDistributions(a, b *ebbv1.Distribution) bool {
+	if a.Found != b.Found || len(a.Bins) != len(b.Bins) || a.AsOfUs != b.AsOfUs || !near(a.Z, b.Z) || !near(a.Z2, b.Z2) ||
+		!near(a.EffectiveN, b.EffectiveN) || !near(a.EntropyBits, b.EntropyBits) || math.Abs(a.Other-b.Other) > 1e-9 {
+		return false
+	}
+	counts := map[string]float64{}
+	for _, x := range a.Bins {
+		counts[string(x.Bin)] = x.Count
+	}
+	for _, x := range b.Bins {
+		if !near(counts[string(x.Bin)], x.Count) {
+			return false
+		}
+	}
+	return true
+}
