@@ -94,11 +94,14 @@ type round struct {
 func (r *round) run(ctx context.Context, open []*inquiry) error {
 	tries := 0
 	for ; len(open) > 0; tries++ {
+		if r.client.ctx.Err() != nil {
+			return r.giveUp(ctx, open, tries+1)
+		}
 		open = r.askNodes(ctx, open, tries)
 		if len(open) == 0 {
 			break
 		}
-		if ctx.Err() != nil || r.client.ctx.Err() != nil {
+		if ctx.Err() != nil {
 			return r.giveUp(ctx, open, tries+1)
 		}
 		r.client.renewIfOld(tableAgeMin)
@@ -223,7 +226,7 @@ func (r *round) settle(q *inquiry, a *ebbv1.Answer) {
 func (r *round) giveUp(ctx context.Context, open []*inquiry, tries int) error {
 	for _, q := range open {
 		if q.err == nil {
-			q.err = context.Cause(ctx)
+			q.err = endOf(ctx, r.client)
 		}
 		r.answers[q.index] = &ebbv1.Answer{Error: wireOf(q.err)}
 	}

@@ -191,8 +191,11 @@ func (c *Client) Close() error {
 		f(ErrClosed)
 	}
 	c.work.Wait()
-	for _, p := range c.peers {
-		p.close()
+	c.mu.Lock()
+	peers := slices.Collect(maps.Values(c.peers))
+	c.mu.Unlock()
+	for _, p := range peers {
+		p.close() // and it dials no more, now that the client's context has ended
 	}
 	c.meter.unregister(c.cfg.registerer)
 	return nil

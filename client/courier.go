@@ -197,6 +197,9 @@ func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
 			continue
 		}
 		v := judge(e.Code)
+		if e.Code == ebbv1.Code_CODE_UNREACHABLE {
+			v = later // the node could not pass it on, and says that nothing was sent
+		}
 		if !c.consider(p, v, e, true) {
 			continue
 		}
@@ -215,6 +218,7 @@ func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
 
 // consider notes what a failed try means, and reports whether to try again.
 func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
+	p.err = err
 	hurried := p.hurried
 	p.hurried = false
 	p.exposed.Store(p.tainted)
@@ -243,7 +247,7 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 		if end == nil {
 			end = ErrClosed
 		}
-		c.giveUp(p, &outlived{err: err, end: end})
+		c.giveUp(p, end)
 		return false
 	}
 	return true
@@ -267,8 +271,12 @@ func (c *Client) retry(parcels []*parcel, err error) {
 	}
 }
 
-// giveUp settles a parcel that will not be tried again.
-func (c *Client) giveUp(p *parcel, err error) {
+// giveUp settles a parcel that will not be tried again because of end.
+func (c *Client) giveUp(p *parcel, end error) {
+	err := end
+	if p.err != nil {
+		err = &outlived{err: p.err, end: end}
+	}
 	p.settle(nil, c.lastWord(p, err))
 }
 

@@ -183,7 +183,8 @@ func judge(code Code) verdict {
 	case ebbv1.Code_CODE_SESSION_EXPIRED, ebbv1.Code_CODE_SEQUENCE_TOO_OLD:
 		return expired
 	case ebbv1.Code_CODE_UNREACHABLE, ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_SHUTTING_DOWN,
-		ebbv1.Code_CODE_UNKNOWN_OUTCOME, ebbv1.Code_CODE_INTERNAL, ebbv1.Code_CODE_DISK, ebbv1.Code_CODE_UNSPECIFIED:
+		ebbv1.Code_CODE_UNKNOWN_OUTCOME, ebbv1.Code_CODE_INTERNAL, ebbv1.Code_CODE_CORRUPT, ebbv1.Code_CODE_DISK,
+		ebbv1.Code_CODE_UNSPECIFIED:
 		return ambiguous
 	}
 	return final

@@ -47,6 +47,7 @@ type lane struct {
 	session  uint64 // 0: none is open
 	next     uint64 // sequence of the next command
 	opening  bool
+	openErr  error // why the last one could not be opened
 	lastSent time.Time
 
 	epoch  uint64 // of a source
@@ -130,7 +131,7 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 			l.shift()
 			continue
 		}
-		if l.broken != nil || q.over(now) != nil {
+		if l.hopelessFor(q, now) != nil {
 			q.settled = true
 			dead = append(dead, q)
 			l.shift()
@@ -150,6 +151,17 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 		ready = append(ready, q)
 	}
 	return ready, dead
+}
+
+// hopelessFor says why a waiting parcel will never be sent. The caller holds l.mu.
+func (l *lane) hopelessFor(q *parcel, now time.Time) error {
+	if l.broken != nil {
+		return l.broken
+	}
+	if l.producer.ctx.Err() != nil {
+		return context.Cause(l.producer.ctx)
+	}
+	return q.over(now)
 }
 
 func (l *lane) shift() {
@@ -248,7 +260,7 @@ type opening lane
 func (o *opening) delivered(_ *parcel, result *ebbv1.CommandResult, err error) {
 	l := (*lane)(o)
 	l.mu.Lock()
-	l.opening = false
+	l.opening, l.openErr = false, err
 	var dead []*parcel
 	if err == nil {
 		l.session, l.next = result.GetSession(), 1
@@ -308,11 +320,11 @@ func (l *lane) expire(q *parcel, err error) {
 func (l *lane) lost(q *parcel) error {
 	c := l.producer.client
 	l.mu.Lock()
-	err := l.broken
-	l.mu.Unlock()
-	if err == nil {
-		err = q.over(c.now())
+	err := l.hopelessFor(q, c.now())
+	if l.openErr != nil {
+		err = &outlived{err: l.openErr, end: err}
 	}
+	l.mu.Unlock()
 	return c.fail(attempt{op: "apply", shard: l.shard, tries: q.tries, start: q.made}, err)
 }
 

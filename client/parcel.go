@@ -31,6 +31,7 @@ type parcel struct {
 
 	tries    int
 	node     string      // tried last
+	err      error       // of the last try
 	tainted  bool        // an earlier try may have been applied
 	exposed  atomic.Bool // tainted, or a try is under way
 	hurried  bool        // the last try followed a redirection at once

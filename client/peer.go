@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/stats"
 	"google.golang.org/grpc/status"
 
@@ -24,10 +25,10 @@ import (
 const (
 	// downFor is how long a peer that failed is passed over when there is a choice.
 	downFor = time.Second
-	// silentMax is after how many tries in a row without any answer a
-	// connection is taken for dead and replaced: packets of a connection that
-	// was cut come back only when TCP feels like it.
-	silentMax = 2
+	// pingAfter and pingTimeout find a connection that was cut: its packets come
+	// back only when TCP feels like it.
+	pingAfter   = 10 * time.Second
+	pingTimeout = 5 * time.Second
 	// messageBytesMax is the largest message accepted from a node. It is above
 	// the nodes' own limit, because an answer that was too large to receive
 	// would be an unknown outcome.
@@ -52,7 +53,12 @@ type peer struct {
 func (c *Client) newPeer(addr string) *peer {
 	p := &peer{addr: addr}
 	options := c.grpcOptions(p)
-	p.dial = func() (*grpc.ClientConn, error) { return grpc.NewClient("passthrough:///"+addr, options...) }
+	p.dial = func() (*grpc.ClientConn, error) {
+		if c.ctx.Err() != nil {
+			return nil, ErrClosed
+		}
+		return grpc.NewClient("passthrough:///"+addr, options...)
+	}
 	p.post.peer = p
 	return p
 }
@@ -74,6 +80,7 @@ func (c *Client) grpcOptions(p *peer) []grpc.DialOption {
 			MinConnectTimeout: c.cfg.attemptTimeout,
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax), grpc.MaxCallSendMsgSize(messageBytesMax)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithStatsHandler(sentHandler{}),
 		grpc.WithDisableServiceConfig(),
 	}, c.cfg.grpc...)
@@ -87,7 +94,7 @@ func (p *peer) connection() (*grpc.ClientConn, error) {
 	}
 	conn, err := p.dial()
 	if err != nil {
-		return nil, proto.ErrUnreachable.Errorf("%v", err)
+		return nil, &unreachable{addr: p.addr, err: err}
 	}
 	p.conn = conn
 	return conn, nil
@@ -118,13 +125,13 @@ func (c *Client) assess(ctx, tryCtx context.Context, p *peer, err error) error {
 	case ctx.Err() != nil: // the caller's own end says nothing about the peer
 		return context.Cause(ctx)
 	case tryCtx.Err() != nil:
-		p.failed(c.now(), true)
+		p.failed(c.now())
 		return proto.ErrUnreachable.Errorf("%s: no answer in %s", p.addr, c.cfg.attemptTimeout)
 	case saidByPeer(err):
 		p.answered()
 		return ebbv1grpc.FromStatus(err)
 	}
-	p.failed(c.now(), false)
+	p.failed(c.now())
 	if status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
 		return ebbv1grpc.FromStatus(err)
 	}
@@ -166,20 +173,11 @@ func (p *peer) close() {
 }
 
 // answered notes that the peer is there, whatever it said.
-func (p *peer) answered() {
-	p.downUntil.Store(0)
-	p.silent.Store(0)
-}
+func (p *peer) answered() { p.downUntil.Store(0) }
 
 // failed notes that the peer could not be reached, or was silent until the
 // try timed out.
-func (p *peer) failed(now time.Time, timedOut bool) {
-	p.downUntil.Store(now.Add(downFor).UnixNano())
-	if timedOut && p.silent.Add(1) >= silentMax {
-		p.silent.Store(0)
-		p.close()
-	}
-}
+func (p *peer) failed(now time.Time) { p.downUntil.Store(now.Add(downFor).UnixNano()) }
 
 func (p *peer) up(now time.Time) bool {
 	return p.downUntil.Load() <= now.UnixNano()

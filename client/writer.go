@@ -248,6 +248,10 @@ func (o *outbox) put(l *lane, in *item) (full bool, err error) {
 		l.mu.Unlock()
 		return false, o.client.fail(attempt{op: "add", key: in.key}, err)
 	}
+	if len(l.pen.buf) == 0 {
+		l.pen.reset(o.producer.buffer(), o.producer.room)
+		l.pen.aggregate(o.aggregate)
+	}
 	at, free := l.pen.find(in)
 	if at != 0 && l.pen.add(at, in.amount) {
 		l.mu.Unlock()
@@ -258,10 +262,6 @@ func (o *outbox) put(l *lane, in *item) (full bool, err error) {
 		o.buffered.Add(-1)
 		l.mu.Unlock()
 		return true, nil
-	}
-	if len(l.pen.buf) == 0 {
-		l.pen.reset(o.producer.buffer(), o.producer.room)
-		l.pen.aggregate(o.aggregate)
 	}
 	l.pen.write(in, free)
 	sealed := l.pen.entries >= o.opts.MaxBatch || len(l.pen.buf) >= commandBytesMax
@@ -372,11 +372,14 @@ type dispatchNote struct {
 
 func (n *dispatchNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
 	o := n.outbox
-	if err != nil {
+	switch {
+	case err == nil:
+		o.acknowledged(n.epoch, p, result)
+	case o.producer.source == "" && isRefusal(err):
+		o.refuseAll(n.epoch, p, err)
+	default:
 		o.producer.halt(err)
 		o.undelivered(n.epoch, p, err)
-	} else {
-		o.acknowledged(n.epoch, p, result)
 	}
 	entries := int64(p.entries)
 	o.mu.Lock()
@@ -410,6 +413,19 @@ func (o *outbox) acknowledged(e *epoch, p *parcel, result *ebbv1.CommandResult) 
 		o.refuse(e, p, int(r.GetIndex()), proto.FromWire(r.GetError()))
 	}
 	o.producer.reuse(p.buf[:0])
+}
+
+// isRefusal tells a command that is wrong from one that could not be delivered.
+func isRefusal(err error) bool {
+	return coded(err).Code/1000 == 2 && !isUnknown(err)
+}
+
+// refuseAll handles a command that was refused as a whole.
+func (o *outbox) refuseAll(e *epoch, p *parcel, err error) {
+	o.counts.refused.Add(int64(p.entries))
+	for i := range p.entries {
+		o.refuse(e, p, i, coded(err))
+	}
 }
 
 func (o *outbox) refuse(e *epoch, p *parcel, index int, err error) {

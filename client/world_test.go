@@ -1,0 +1,493 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/rpc"
+	"github.com/ebbdb/ebb/shard"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// world is a cluster without Raft: the real edges, routers and coordinators of
+// each node over real shard states, of which there is one each. Who leads is
+// what the test says.
+type world struct {
+	t     testing.TB
+	nodes []*testNode
+	table atomic.Pointer[cluster.Table]
+	now   func() time.Time
+
+	mu         sync.Mutex // guards all below
+	shards     map[uint32]*testShard
+	namespaces map[string]*ebbv1.Namespace
+	applies    int // commands that reached a leader
+	// fault is asked about each command that a leader is about to apply. It may
+	// refuse it, or say that it is applied and the answer lost.
+	fault func(node string, cmd *ebbv1.ShardCommand) (refuse *proto.Error, loseAnswer bool)
+}
+
+type testShard struct {
+	state  *shard.State
+	index  uint64
+	leader string
+	term   uint64
+}
+
+type testNode struct {
+	world    *world
+	name     string
+	listener *bufconn.Listener
+	server   *grpc.Server
+	leaders  *cluster.Leaders
+
+	mu   sync.Mutex // guards all below
+	dead bool
+	hang chan struct{} // requests wait for it; nil: they do not
+	conn []net.Conn
+}
+
+const testShards = 8
+
+// newWorld starts a world of n nodes named ebb-0 and so on, at addresses of the
+// same names.
+func newWorld(t testing.TB, n int) *world {
+	w := &world{t: t, now: time.Now, shards: map[uint32]*testShard{}, namespaces: map[string]*ebbv1.Namespace{}}
+	var names []string
+	for i := range n {
+		names = append(names, fmt.Sprintf("ebb-%d", i))
+	}
+	table, err := cluster.InitialTable(names, testShards, uint32(min(n, 3)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wire := protobuf.CloneOf(table.Wire())
+	wire.ClusterId, wire.Epoch = "world", 1
+	for _, node := range wire.Nodes {
+		node.GrpcAddress = node.Name + ":7070"
+	}
+	w.adopt(wire)
+	for id := uint32(1); id <= testShards; id++ {
+		w.shards[id] = &testShard{state: shard.New(shard.ID(id), shard.Heap{}), leader: table.Preferred(id), term: 1}
+	}
+	w.setNamespace(&ebbv1.Namespace{Name: proto.DefaultNamespace})
+	for _, name := range names {
+		w.start(name)
+	}
+	t.Cleanup(w.close)
+	return w
+}
+
+func (w *world) setNamespace(ns *ebbv1.Namespace) *ebbv1.Namespace {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	base := proto.DefaultNamespaceSettings()
+	if old := w.namespaces[ns.Name]; old != nil {
+		base = old
+	}
+	ns = proto.FillNamespace(protobuf.CloneOf(ns), base)
+	ns.Version = base.Version + 1
+	w.namespaces[ns.Name] = ns
+	wire := protobuf.CloneOf(w.table.Load().Wire())
+	wire.Namespaces = slices.Collect(maps.Values(w.namespaces))
+	w.adopt(wire)
+	return ns
+}
+
+func (w *world) adopt(wire *ebbv1.Table) {
+	table, err := cluster.NewTable(wire)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.table.Store(table)
+}
+
+func (w *world) start(name string) {
+	n := &testNode{
+		world: w, name: name, listener: bufconn.Listen(1 << 20), leaders: cluster.NewLeaders(testShards),
+	}
+	table := w.table.Load
+	local := testBackend{n}
+	n.server = rpc.NewGRPC(rpc.Services{
+		Router: cluster.NewRouter(cluster.RouterConfig{
+			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w,
+		}),
+		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
+			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now, Merge: shard.Merge,
+		}),
+		Local: local, Cluster: n, Node: name, Version: "test",
+	}, grpc.ChainUnaryInterceptor(n.gate))
+	go func() { _ = n.server.Serve(n.listener) }() // ends with Stop, in close
+	w.nodes = append(w.nodes, n)
+}
+
+// gate holds requests while the node hangs.
+func (n *testNode) gate(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	n.mu.Lock()
+	hang := n.hang
+	n.mu.Unlock()
+	if hang != nil {
+		select {
+		case <-hang:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return next(ctx, req)
+}
+
+func (w *world) close() {
+	for _, n := range w.nodes {
+		n.server.Stop()
+		_ = n.listener.Close()
+	}
+}
+
+func (w *world) node(name string) *testNode {
+	for _, n := range w.nodes {
+		if n.name == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// dial is the client's dialer: a dead node refuses, an unknown one is not found.
+func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
+	host, _, _ := net.SplitHostPort(addr)
+	n := w.node(host)
+	if n == nil {
+		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.dead {
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+	}
+	conn, err := n.listener.DialContext(ctx)
+	if err == nil {
+		n.conn = append(n.conn, conn)
+	}
+	return conn, err
+}
+
+// kill makes a node unreachable, and cuts what is connected to it.
+func (n *testNode) kill() {
+	n.mu.Lock()
+	n.dead = true
+	conns := n.conn
+	n.conn = nil
+	n.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
+func (n *testNode) revive() {
+	n.mu.Lock()
+	n.dead = false
+	n.mu.Unlock()
+}
+
+// freeze makes a node hang until the returned function is called.
+func (n *testNode) freeze() (thaw func()) {
+	hang := make(chan struct{})
+	n.mu.Lock()
+	n.hang = hang
+	n.mu.Unlock()
+	return sync.OnceFunc(func() {
+		n.mu.Lock()
+		n.hang = nil
+		n.mu.Unlock()
+		close(hang)
+	})
+}
+
+func (n *testNode) isDead() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.dead
+}
+
+// lead makes a node the leader of a shard ("" for nobody).
+func (w *world) lead(id uint32, node string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.shards[id].leader = node
+	w.shards[id].term++
+	for _, n := range w.nodes {
+		if node == n.name {
+			n.leaders.Observe(id, node, w.shards[id].term)
+		}
+	}
+}
+
+// leadAll makes the next node after its leader lead each shard that node leads.
+func (w *world) handOver(from string) {
+	for id := uint32(1); id <= testShards; id++ {
+		w.mu.Lock()
+		leader := w.shards[id].leader
+		w.mu.Unlock()
+		if leader != from {
+			continue
+		}
+		for _, r := range w.table.Load().Replicas(id) {
+			if r.Node != from {
+				w.lead(id, r.Node)
+				break
+			}
+		}
+	}
+}
+
+func (w *world) setFault(f func(node string, cmd *ebbv1.ShardCommand) (*proto.Error, bool)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = f
+}
+
+// Backend makes the world cluster.Peers.
+func (w *world) Backend(node string) (cluster.Backend, error) {
+	n := w.node(node)
+	if n == nil || n.isDead() {
+		return nil, errors.New("connection refused")
+	}
+	return testBackend{n}, nil
+}
+
+// testBackend is the shards of one node.
+type testBackend struct{ *testNode }
+
+func (b testBackend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
+	resp := &ebbv1.ApplyResponse{}
+	lose := false
+	for _, cmd := range req.GetCommands() {
+		result, lost := b.world.apply(b.name, cmd)
+		resp.Results = append(resp.Results, result)
+		lose = lose || lost
+	}
+	if lose {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return resp, nil
+}
+
+func (w *world) apply(node string, cmd *ebbv1.ShardCommand) (*ebbv1.CommandResult, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.shards[cmd.GetShard()]
+	if s.leader == "" {
+		return &ebbv1.CommandResult{Error: proto.ErrNoLeader.Errorf("shard %d has no leader", cmd.GetShard()).Wire()}, false
+	}
+	if s.leader != node {
+		e := proto.ErrNotLeader.Errorf("%s does not lead shard %d", node, cmd.GetShard())
+		e.Leader = s.leader
+		return &ebbv1.CommandResult{Error: e.Wire()}, false
+	}
+	lose := false
+	if w.fault != nil {
+		var refuse *proto.Error
+		if refuse, lose = w.fault(node, cmd); refuse != nil {
+			return &ebbv1.CommandResult{Error: refuse.Wire()}, false
+		}
+	}
+	w.applies++
+	commands := [][]byte{cmd.GetCommand()}
+	name := string(proto.CommandNamespace(cmd.GetCommand()))
+	if name == "" {
+		name = proto.DefaultNamespace
+	}
+	defined := 0
+	if ns := w.namespaces[name]; ns != nil && s.state.NamespaceVersion(name) < ns.Version {
+		define, err := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}})
+		if err != nil {
+			panic(err)
+		}
+		commands = append([][]byte{define}, commands...)
+		defined = 1
+	}
+	s.index++
+	results := s.state.Apply(s.index, entryOf(w.now(), commands), nil)
+	return results[defined], lose
+}
+
+func entryOf(stamp time.Time, commands [][]byte) []byte {
+	b := protowire.AppendTag(nil, 1, protowire.Fixed64Type)
+	b = protowire.AppendFixed64(b, uint64(stamp.UnixMicro()))
+	for _, c := range commands {
+		b = protowire.AppendTag(b, 2, protowire.BytesType)
+		b = protowire.AppendBytes(b, c)
+	}
+	return b
+}
+
+// expireSessions lets more than an hour of shard time pass in all shards.
+func (w *world) expireSessions() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tick, err := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}})
+	if err != nil {
+		panic(err)
+	}
+	for _, s := range w.shards {
+		s.index++
+		s.state.Apply(s.index, entryOf(time.UnixMicro(int64(s.state.Now())).Add(61*time.Minute), [][]byte{tick}), nil)
+	}
+}
+
+func (b testBackend) Ask(_ context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+	w := b.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	resp := &ebbv1.ShardAskResponse{}
+	for _, q := range req.GetQuestions() {
+		s := w.shards[q.GetShard()]
+		if s.leader != b.name && req.GetConsistency() != ebbv1.Consistency_CONSISTENCY_ANY {
+			e := proto.ErrNotLeader.Errorf("%s does not lead shard %d", b.name, q.GetShard())
+			e.Leader = s.leader
+			resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Error: e.Wire()})
+			continue
+		}
+		resp.Answers = append(resp.Answers, s.state.Ask(q, sketch.Tick(req.GetNowUs())))
+	}
+	return resp, nil
+}
+
+// Table, SetNamespace, Status and NodeStatus make a node an rpc.Cluster.
+func (n *testNode) Table() *ebbv1.Table {
+	w := n.world
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	t := protobuf.CloneOf(w.table.Load().Wire())
+	for _, r := range t.Placement {
+		if s := w.shards[r.Shard]; s != nil {
+			r.Leader, r.Term = s.leader, s.term
+		}
+	}
+	return t
+}
+
+func (n *testNode) SetNamespace(_ context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	w := n.world
+	w.mu.Lock()
+	exists := w.namespaces[req.GetNamespace().GetName()] != nil
+	w.mu.Unlock()
+	if exists && req.GetCreate() {
+		return nil, proto.ErrNamespaceExists.Errorf("namespace %q exists", req.GetNamespace().GetName())
+	}
+	return &ebbv1.SetNamespaceResponse{Namespace: w.setNamespace(req.GetNamespace())}, nil
+}
+
+func (n *testNode) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
+	return n.NodeStatus(ctx)
+}
+
+func (n *testNode) NodeStatus(context.Context) (*ebbv1.StatusResponse, error) {
+	return &ebbv1.StatusResponse{ClusterId: "world", Nodes: []*ebbv1.NodeStatus{{
+		Node: n.world.table.Load().Node(n.name), Phase: "serving",
+	}}}, nil
+}
+
+// connect dials the world's nodes.
+func (w *world) connect(opts ...ebb.Option) *ebb.Client {
+	w.t.Helper()
+	c, err := ebb.DialOptions(context.Background(), w.addrs(), append([]ebb.Option{ebb.WithDialer(w.dial)}, opts...)...)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() {
+		if err := c.Close(); err != nil && !errors.Is(err, ebb.ErrClosed) {
+			w.t.Error(err)
+		}
+	})
+	return c
+}
+
+func (w *world) addrs() []string {
+	var out []string
+	for _, n := range w.nodes {
+		out = append(out, n.name)
+	}
+	return out
+}
+
+// count returns what a key holds, straight from the states.
+func (w *world) count(ns, key string) float64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.shards[proto.ShardOf(ns, []byte(key), testShards)]
+	a := s.state.Ask(&ebbv1.ShardQuestion{Shard: uint32(1), Question: &ebbv1.Question{
+		Namespace: ns,
+		Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+			Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: 1},
+		}},
+	}}, s.state.Now())
+	return a.GetAnswer().GetDistribution().GetZ()
+}
+
+// plain is a namespace that does not forget, so that counts can be compared.
+func (w *world) plain() string {
+	w.setNamespace(&ebbv1.Namespace{Name: "plain", Decay: ebbv1.Decay_DECAY_NONE})
+	return "plain"
+}
+
+// keysOf returns n keys of a namespace, all in one shard.
+func keysOf(ns string, id uint32, n int) []string {
+	var out []string
+	for i := 0; len(out) < n; i++ {
+		key := fmt.Sprintf("key-%d", i)
+		if proto.ShardOf(ns, []byte(key), testShards) == id {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
+// ledBy returns a shard that a node leads.
+func (w *world) ledBy(node string) uint32 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	ids := []uint32{}
+	for id, s := range w.shards {
+		if s.leader == node {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	if len(ids) == 0 {
+		w.t.Fatalf("%s leads no shard", node)
+	}
+	return ids[0]
+}
+
+func unmarshal(raw []byte, m protobuf.Message) error { return protobuf.Unmarshal(raw, m) }
+
+// eventually waits, for something that another goroutine does, until the test's
+// own time is over.
+func (w *world) eventually(done func() bool) {
+	w.t.Helper()
+	for start := time.Now(); !done(); time.Sleep(time.Millisecond) {
+		if time.Since(start) > 20*time.Second {
+			w.t.Fatal("it never happened")
+		}
+	}
+}
