@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http/httptest"
@@ -9,6 +10,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
@@ -55,6 +58,11 @@ func TestMetrics(t *testing.T) {
 	for _, target := range []string{"/v1/status", "/v1/ns/nowhere/keys", "/dist?distribution=colors", "/dist"} {
 		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil))
 	}
+	s.Router = &fake{increment: func(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
+		return &ebbv1.IncrementResponse{Refused: []*ebbv1.Refusal{{Error: proto.ErrNegativeAmount.Wire()}}}, nil
+	}}
+	h = NewHTTP(s)
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/increment", strings.NewReader(`{"increments":[{"key":"k","bin":"b"}]}`)))
 	w := httptest.NewRecorder()
 	NewAdmin(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, line := range []string{
@@ -63,6 +71,7 @@ func TestMetrics(t *testing.T) {
 		`ebb_rpc_seconds_count{door="grpc",method="/ebb.v1.Ebb/Ask"} 3`,
 		`ebb_rpc_requests_total{code="ok",door="http",method="GET /v1/status"} 1`,
 		`ebb_rpc_requests_total{code="EBB-2013",door="http",method="GET /v1/ns/{ns}/keys"} 1`,
+		`ebb_rpc_requests_total{code="EBB-2017",door="http",method="POST /v1/increment"} 1`,
 		`ebb_rpc_requests_total{code="ok",door="forgettable",method="/dist"} 1`,
 		`ebb_rpc_requests_total{code="EBB-2002",door="forgettable",method="/dist"} 1`,
 	} {

@@ -140,7 +140,7 @@ func parseQuery(raw string) (url.Values, error) {
 // writeMessage writes nothing when m has no JSON, so that an error still can be.
 func writeMessage(w http.ResponseWriter, m protobuf.Message) error {
 	if resp, ok := m.(*ebbv1.IncrementResponse); ok && nothingApplied(resp) {
-		return writeRefusals(w, resp)
+		return &refusedBatch{resp}
 	}
 	b, err := appendJSON(nil, m)
 	if err != nil {
@@ -156,29 +156,34 @@ func nothingApplied(resp *ebbv1.IncrementResponse) bool {
 	return resp.GetApplied() == 0 && resp.GetDuplicates() == 0 && len(resp.GetRefused()) > 0
 }
 
-// writeRefusals answers with the first refusal's error, and all the refusals.
-func writeRefusals(w http.ResponseWriter, resp *ebbv1.IncrementResponse) error {
-	first := proto.FromWire(resp.GetRefused()[0].GetError())
-	body, err := appendJSON(nil, resp)
+// refusedBatch is such a batch as an error: that of its first increment.
+type refusedBatch struct{ resp *ebbv1.IncrementResponse }
+
+func (r *refusedBatch) Error() string { return r.Unwrap().Error() }
+
+func (r *refusedBatch) Unwrap() error { return proto.FromWire(r.resp.GetRefused()[0].GetError()) }
+
+// appendMembers adds all the refusals to an object that has the error already.
+func (r *refusedBatch) appendMembers(b []byte) []byte {
+	body, err := appendJSON(nil, r.resp)
 	if err != nil {
-		return err
+		return b // the first error is there
 	}
-	b := append([]byte(`{"error":`), appendErrorJSON(nil, first.Wire())...)
-	b = append(b, ',')
-	b = append(b, body[1:]...) // the members of an object that is not empty
-	setRetryAfter(w, first)
-	writeJSON(w, httpStatus(first.Code), b)
-	return nil
+	return append(append(b, ','), body[1:len(body)-1]...)
 }
 
 // writeError answers with {"error":{...}}.
 func writeError(w http.ResponseWriter, err error) {
-	e := asError(err)
-	writeErrorStatus(w, httpStatus(e.Code), e)
+	writeErrorStatus(w, httpStatus(asError(err).Code), err)
 }
 
-func writeErrorStatus(w http.ResponseWriter, status int, e *proto.Error) {
+func writeErrorStatus(w http.ResponseWriter, status int, err error) {
+	e := asError(err)
 	b := append([]byte(`{"error":`), appendErrorJSON(nil, e.Wire())...)
+	var batch *refusedBatch
+	if errors.As(err, &batch) {
+		b = batch.appendMembers(b)
+	}
 	setRetryAfter(w, e)
 	writeJSON(w, status, append(b, '}'))
 }
