@@ -211,10 +211,9 @@ func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebb
 	default:
 		return false
 	}
-	if next := target(table, c.cfg.Leaders, shard); next != part.node {
-		part.node = next
-	} else if e.GetCode() != ebbv1.Code_CODE_NO_LEADER {
-		part.node = table.after(shard, part.node)
+	asked := part.node
+	if part.node = target(table, c.cfg.Leaders, shard); part.node == asked {
+		part.node = table.after(shard, asked)
 	}
 	return true
 }

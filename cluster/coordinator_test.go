@@ -247,6 +247,10 @@ func TestCoordinatorFollowsTheLeader(t *testing.T) {
 			e.mood[e.leads[3]] = mood{refuses: proto.ErrShuttingDown.Errorf("stopping")}
 			e.leads[3] = e.table.after(3, e.leads[3])
 		},
+		"the old one is cut off from the others": func(e *ensemble) {
+			e.mood[e.leads[3]] = mood{lonely: true}
+			e.leads[3] = e.table.after(3, e.leads[3])
+		},
 		"the old one hangs": func(e *ensemble) {
 			e.mood[e.leads[3]] = mood{hangs: true}
 			e.leads[3] = e.table.after(3, e.leads[3])

@@ -42,6 +42,7 @@ type mood struct {
 	hangs   bool  // until the caller gives up
 	curt    bool  // leaves out the last result
 	stale   bool  // says its answers are stale
+	lonely  bool  // is cut off from the other replicas, though callers reach it
 }
 
 const year2026 = 1_767_225_600_000_000
@@ -170,9 +171,9 @@ func (r replica) enter(ctx context.Context, what string) (mood, error) {
 func (r replica) refusal(number uint32) *ebbv1.Error {
 	leader := r.e.leads[number]
 	switch {
-	case leader == r.node:
+	case leader == r.node && !r.e.mood[r.node].lonely:
 		return nil
-	case leader == "":
+	case leader == "" || r.e.mood[r.node].lonely:
 		return proto.ErrNoLeader.Errorf("shard %d has no leader", number).Wire()
 	case r.e.quiet:
 		leader = ""

@@ -259,8 +259,11 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 			if result.GetError() == nil {
 				continue
 			}
-			shard := p.req.Commands[i].GetShard()
-			safe := learn(table, r.cfg.Leaders, shard, p.node, result.GetError())
+			shard, e := p.req.Commands[i].GetShard(), result.GetError()
+			if p.node == r.cfg.Node && e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
+				continue // its own replica knows better who leads than a guess
+			}
+			safe := learn(table, r.cfg.Leaders, shard, p.node, e)
 			if safe && (patience == untilLeader || target(table, r.cfg.Leaders, shard) != p.node) {
 				again = append(again, p.position(i))
 			}
@@ -272,25 +275,22 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 // learn corrects the hint for a shard after asked answered with an error, and
 // reports whether the error promises that nothing happened, so that another try
 // is safe.
-func learn(table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) bool {
+func learn(table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
+	next := table.after(shard, asked) // who may lead, for all that asked can tell
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER:
-		leader := e.GetLeader()
-		if _, holds := table.ReplicaOn(leader, shard); !holds || leader == asked {
-			leader = table.after(shard, asked)
+		if _, holds := table.ReplicaOn(e.GetLeader(), shard); holds {
+			next = e.GetLeader()
 		}
-		leaders.Correct(shard, asked, leader)
-		return true
-	case ebbv1.Code_CODE_UNREACHABLE:
-		leaders.Correct(shard, asked, table.after(shard, asked))
-		return true
+	case ebbv1.Code_CODE_UNREACHABLE, ebbv1.Code_CODE_NO_LEADER:
 	case ebbv1.Code_CODE_UNKNOWN_OUTCOME:
-		leaders.Correct(shard, asked, table.after(shard, asked))
+		leaders.Correct(shard, asked, next)
 		return false
-	case ebbv1.Code_CODE_NO_LEADER:
-		return true
+	default:
+		return false
 	}
-	return false
+	leaders.Correct(shard, asked, next)
+	return true
 }
 
 const (

@@ -76,10 +76,10 @@ func TestRouterApply(t *testing.T) {
 			results: []string{"ok", "ok"},
 			leaders: []string{"ebb-0", "ebb-0"},
 		},
-		"nobody leads: tried once": {
+		"nobody leads: another is tried, once": {
 			to:      []string{"ebb-1"},
 			change:  func(e *ensemble) { e.leads[e.ledBy("ebb-1")[0]] = "" },
-			calls:   []string{"ebb-1: apply 1, forwarded true"},
+			calls:   []string{"ebb-0: apply 1, forwarded false", "ebb-1: apply 1, forwarded true"},
 			results: []string{"NO_LEADER"},
 		},
 		"the node is away: nothing was sent, so another is tried": {

@@ -1,0 +1,119 @@
+package cluster
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestMemberTravelsInFewBytes(t *testing.T) {
+	for name, c := range map[string]struct {
+		in         Member
+		grpc, http string // as others see them
+		sizeMax    int
+	}{
+		"on one host": {
+			Member{GRPC: "10.0.0.3:7070", HTTP: "10.0.0.3:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
+			"10.0.0.3:7070", "10.0.0.3:7080", 20,
+		},
+		"listening at any address": {
+			Member{GRPC: "0.0.0.0:7070", HTTP: "[::]:7080", Gossip: "10.0.0.3:7071"},
+			"10.0.0.3:7070", "10.0.0.3:7080", 20,
+		},
+		"without a host": {
+			Member{GRPC: ":7070", HTTP: ":7080", Gossip: "[2001:db8::7]:7071"},
+			"[2001:db8::7]:7070", "[2001:db8::7]:7080", 20,
+		},
+		"by name": {
+			Member{GRPC: "ebb-0.ebb.default.svc.cluster.local:7070", HTTP: "ebb-0.ebb.default.svc.cluster.local:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
+			"ebb-0.ebb.default.svc.cluster.local:7070", "ebb-0.ebb.default.svc.cluster.local:7080", 60,
+		},
+		"two hosts": {
+			Member{GRPC: "[2001:db8:85a3::8a2e:370:7334]:7070", HTTP: "[2001:db8:85a3::8a2e:370:7335]:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
+			"[2001:db8:85a3::8a2e:370:7334]:7070", "[2001:db8:85a3::8a2e:370:7335]:7080", 100,
+		},
+		"no doors": {Member{Gossip: "10.0.0.3:7071"}, "", "", 10},
+	} {
+		meta, err := c.in.appendMeta(nil)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := Member{Gossip: c.in.Gossip}
+		got.parseMeta(meta)
+		want := Member{GRPC: c.grpc, HTTP: c.http, Gossip: c.in.Gossip, Version: c.in.Version}
+		if diff := cmp.Diff(want, got); diff != "" || len(meta) > c.sizeMax {
+			t.Errorf("%s: %d bytes (-want +got):\n%s", name, len(meta), diff)
+		}
+	}
+	long := Member{GRPC: strings.Repeat("x", 120) + ":7070", Version: "v1"}
+	if meta, err := long.appendMeta(nil); err == nil {
+		t.Errorf("%d bytes of metadata were accepted", len(meta))
+	}
+}
+
+func TestMemberNames(t *testing.T) {
+	m := Member{Node: "ebb-0", Boot: 1_767_225_600_000_000}
+	if node, boot, ok := parseMemberName(m.name()); !ok || node != m.Node || boot != m.Boot {
+		t.Errorf("%s is %s, %d, %v", m.name(), node, boot, ok)
+	}
+	for _, bad := range []string{"", "ebb-0", "+1", "ebb-0+", "ebb-0+-1", "a+1+2", "a/b+1", "a+" + strings.Repeat("z", 20)} {
+		if node, boot, ok := parseMemberName(bad); ok {
+			t.Errorf("%q is %s, %d", bad, node, boot)
+		}
+	}
+}
+
+func FuzzMemberMeta(f *testing.F) {
+	meta, err := Member{GRPC: "a:1", HTTP: "b:2", Gossip: "10.0.0.3:7071", Version: "v1"}.appendMeta(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(meta)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		m := Member{Gossip: "10.0.0.3:7071"}
+		m.parseMeta(raw)
+		again, err := m.appendMeta(nil)
+		if err != nil {
+			return // what others may send can be longer than what this node would
+		}
+		n := Member{Gossip: m.Gossip}
+		if n.parseMeta(again); n.Version != m.Version {
+			t.Errorf("%+v became %+v", m, n)
+		}
+	})
+}
+
+func TestRosterPicksWhoSpeaksForANode(t *testing.T) {
+	r := newRoster()
+	is := func(what string, boot uint64, alive bool) {
+		t.Helper()
+		if got := r.best("a").member; got.Boot != boot || got.Alive != alive {
+			t.Errorf("%s: boot %d, alive %v", what, got.Boot, got.Alive)
+		}
+	}
+	r.put(Member{Node: "a", Boot: 5, Alive: true})
+	r.put(Member{Node: "a", Boot: 7, Alive: true})
+	is("the newer of two", 7, true)
+	r.heard(Member{Node: "a", Boot: 7}, false)
+	is("the one that answers", 5, true)
+	r.heard(Member{Node: "a", Boot: 7}, true)
+	is("the newer one, which answers again", 7, true)
+	r.put(Member{Node: "a", Boot: 7})
+	is("the living one", 5, true)
+	r.put(Member{Node: "a", Boot: 5})
+	is("a dead one", 5, false)
+	r.put(Member{Node: "a", Boot: 3})
+	is("an older dead one", 5, false)
+	if len(r.boots["a"]) != 1 {
+		t.Errorf("%d starts are kept of a dead node", len(r.boots["a"]))
+	}
+	r.put(Member{Node: "b", Boot: 1, Alive: true, Gossip: "10.0.0.2:1"})
+	if got := r.members(); len(got) != 2 || got[0].Node != "a" || got[1].Node != "b" {
+		t.Errorf("members %v", got)
+	}
+	if rivals := r.rivals(); len(rivals) != 0 {
+		t.Errorf("rivals %v", rivals)
+	}
+}
