@@ -131,7 +131,7 @@ func (w *world) start(name string) {
 			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w,
 		}),
 		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
-			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now, Merge: shard.Merge,
+			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now,
 		}),
 		Local: local, Cluster: n, Node: name, Version: "test",
 	}, grpc.ChainUnaryInterceptor(n.gate))

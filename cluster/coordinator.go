@@ -7,7 +7,6 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
-	"github.com/ebbdb/ebb/shard"
 )
 
 const (
@@ -18,7 +17,7 @@ const (
 )
 
 // CoordinatorConfig is what a Coordinator works with. All fields are required
-// but Now, which is time.Now when nil, and Merge.
+// but Now, which is time.Now when nil.
 type CoordinatorConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
@@ -26,8 +25,6 @@ type CoordinatorConfig struct {
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
 	Now     func() time.Time
-	// Merge folds the parts of several shards into one answer; shard.Merge when nil.
-	Merge func(q *ebbv1.Question, parts []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
 }
 
 // Coordinator answers questions for the whole cluster: it plans which shards
@@ -48,9 +45,6 @@ func NewCoordinator(cfg CoordinatorConfig) *Coordinator {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
-	}
-	if cfg.Merge == nil {
-		cfg.Merge = shard.Merge
 	}
 	return &Coordinator{cfg: cfg}
 }
@@ -77,7 +71,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		return nil, err
 	}
 	c.scatter(ctx, table, p)
-	answers := p.fold(c.cfg.Merge)
+	answers := p.fold()
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // askPlan is a request taken apart: which shard is asked what.
@@ -229,10 +230,8 @@ func address(envelope *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) 
 	}
 }
 
-type mergeFunc func(q *ebbv1.Question, parts []*ebbv1.ShardAnswer) (*ebbv1.Answer, error)
-
 // fold makes one answer a question.
-func (p *askPlan) fold(merge mergeFunc) []*ebbv1.Answer {
+func (p *askPlan) fold() []*ebbv1.Answer {
 	answers := make([]*ebbv1.Answer, len(p.req.GetQuestions()))
 	coverage := make([]ebbv1.Coverage, len(answers))
 	for i, q := range p.req.GetQuestions() {
@@ -244,7 +243,7 @@ func (p *askPlan) fold(merge mergeFunc) []*ebbv1.Answer {
 		for j := range parts {
 			cover(&coverage[i], &parts[j])
 		}
-		answers[i] = foldOne(q, parts, &coverage[i], p.req.GetAllowPartial(), merge)
+		answers[i] = foldOne(q, parts, &coverage[i], p.req.GetAllowPartial())
 		answers[i].Coverage = &coverage[i]
 	}
 	return answers
@@ -269,7 +268,7 @@ func cover(c *ebbv1.Coverage, part *askPart) {
 	c.AsOfMaxUs = max(c.AsOfMaxUs, answer.AsOfUs)
 }
 
-func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool, merge mergeFunc) *ebbv1.Answer {
+func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool) *ebbv1.Answer {
 	if e := verdict(parts); e != nil {
 		return &ebbv1.Answer{Error: e}
 	}
@@ -285,7 +284,7 @@ func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial
 			heard = append(heard, parts[i].answer)
 		}
 	}
-	answer, err := merge(q, heard)
+	answer, err := shard.Merge(q, heard)
 	if err != nil {
 		return &ebbv1.Answer{Error: proto.AsError(err).Wire()}
 	}

@@ -19,7 +19,6 @@ import (
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/rpc"
-	"github.com/ebbdb/ebb/shard"
 )
 
 const (
@@ -204,7 +203,7 @@ func (n *Node) serve() {
 		}),
 		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
 			Node: n.cfg.Name, Table: n.bornTable, Leaders: n.leaders, Local: n.backend, Peers: peers,
-			Now: n.cfg.Clock.Now, Merge: shard.Merge,
+			Now: n.cfg.Clock.Now,
 		}),
 		Local: n.backend, Cluster: clusterView{n},
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,

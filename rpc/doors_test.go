@@ -58,7 +58,7 @@ func newOneNode(t testing.TB, namespaces ...*ebbv1.Namespace) Services {
 	s := (&fake{table: table.Wire()}).services()
 	s.Router = cluster.NewRouter(cluster.RouterConfig{Node: "ebb-0", Table: tableFunc, Leaders: leaders, Local: n, Peers: nobody})
 	s.Coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
-		Node: "ebb-0", Table: tableFunc, Leaders: leaders, Local: n, Peers: nobody, Merge: shard.Merge,
+		Node: "ebb-0", Table: tableFunc, Leaders: leaders, Local: n, Peers: nobody,
 		Now: func() time.Time { return time.UnixMicro(n.nowUS) },
 	})
 	s.Local = n
