@@ -1,0 +1,2 @@
+// Package bench measures a cluster from outside, beside rivals in the same run.
+package bench

@@ -1,0 +1,179 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Read measures linearizable answers: the n most probable bins of
+// distributions of 260 bins.
+type Read struct {
+	Duration      time.Duration
+	Distributions int // 1,000 if 0
+	Bins          int // 260 if 0
+	Top           int // 10 if 0
+	Batch         int // questions a request carries; 1 if 0
+	Workers       int // requests in flight; 64 if 0
+}
+
+// ReadResult is what a run of Read measured.
+type ReadResult struct {
+	Answers         int64         `json:"answers"`
+	Requests        int64         `json:"requests"`
+	PerSecond       float64       `json:"answers_per_second"`
+	RequestsPerS    float64       `json:"requests_per_second"`
+	ServerCPU       time.Duration `json:"server_cpu_ns"`
+	PerServerCPUSec float64       `json:"answers_per_server_cpu_second"`
+	Latency         Quantiles     `json:"latency"`
+}
+
+func (r Read) withDefaults() Read {
+	or(&r.Duration, 10*time.Second)
+	or(&r.Distributions, 1_000)
+	or(&r.Bins, 260)
+	or(&r.Top, 10)
+	or(&r.Batch, 1)
+	or(&r.Workers, 64)
+	return r
+}
+
+// Prepare writes the distributions that Run asks for.
+func (r Read) Prepare(ctx context.Context, t Target) error {
+	r = r.withDefaults()
+	c, err := client.Dial(ctx, t.Addrs...)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w := c.Writer(client.WriterOptions{})
+	p := newPairs(1, r.Distributions, r.Bins)
+	for _, key := range p.keys {
+		for i, bin := range p.bins {
+			if err := w.Add(ctx, key, bin, float64(1+i)); err != nil {
+				return err
+			}
+		}
+	}
+	return w.Close(ctx)
+}
+
+// question asks for the most probable bins of the i-th distribution.
+func (r Read) question(key string) *ebbv1.Question {
+	return &ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+		Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: uint32(r.Top)},
+	}}}
+}
+
+// Run asks from many workers, each as soon as its last answer has come.
+func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
+	r = r.withDefaults()
+	c, err := client.Dial(ctx, t.Addrs...)
+	if err != nil {
+		return ReadResult{}, err
+	}
+	defer c.Close()
+	before, err := t.CPU(ctx)
+	if err != nil {
+		return ReadResult{}, err
+	}
+	start := time.Now()
+	until := start.Add(r.Duration)
+	var requests atomic.Int64
+	var all Latencies
+	errs := make(chan error, r.Workers)
+	for worker := range r.Workers {
+		p := newPairs(uint64(worker), r.Distributions, 1)
+		go func() {
+			for {
+				sent := time.Now()
+				if sent.After(until) {
+					errs <- nil
+					return
+				}
+				if err := r.once(ctx, c, p); err != nil {
+					errs <- err
+					return
+				}
+				all.Add(time.Since(sent))
+				requests.Add(1)
+			}
+		}()
+	}
+	for range r.Workers {
+		if e := <-errs; e != nil && err == nil {
+			err = e
+		}
+	}
+	if err != nil {
+		return ReadResult{}, err
+	}
+	took := time.Since(start)
+	after, err := t.CPU(ctx)
+	if err != nil {
+		return ReadResult{}, err
+	}
+	n := requests.Load()
+	answers := n * int64(r.Batch)
+	return ReadResult{
+		Answers: answers, Requests: n, PerSecond: float64(answers) / took.Seconds(), RequestsPerS: float64(n) / took.Seconds(),
+		ServerCPU: after - before, PerServerCPUSec: float64(answers) / (after - before).Seconds(), Latency: all.Quantiles(),
+	}, nil
+}
+
+// once asks one request and checks that the answers are what Prepare wrote.
+func (r Read) once(ctx context.Context, c *client.Client, p *pairs) error {
+	questions := make([]*ebbv1.Question, r.Batch)
+	for i := range questions {
+		key, _ := p.next()
+		questions[i] = r.question(key)
+	}
+	answers, err := c.Ask(ctx, questions)
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		if e := proto.FromWire(a.GetError()); e != nil {
+			return e
+		}
+		if n := len(a.GetDistribution().GetBins()); n != min(r.Top, r.Bins) {
+			return fmt.Errorf("an answer of %d bins, want %d", n, r.Top)
+		}
+	}
+	return nil
+}
+
+// Paced measures the latency of single questions at a fixed rate.
+func (r Read) Paced(ctx context.Context, t Target, perSecond int) (Quantiles, error) {
+	r = r.withDefaults()
+	r.Batch = 1
+	c, err := client.Dial(ctx, t.Addrs...)
+	if err != nil {
+		return Quantiles{}, err
+	}
+	defer c.Close()
+	var all Latencies
+	var mu sync.Mutex // guards first and p
+	var first error
+	p := newPairs(1, r.Distributions, 1)
+	pace(perSecond, r.Duration, ctx.Done(), func(due time.Time) {
+		mu.Lock()
+		key, _ := p.next()
+		mu.Unlock()
+		questions := []*ebbv1.Question{r.question(key)}
+		_, err := c.Ask(ctx, questions)
+		all.Add(time.Since(due))
+		if err != nil {
+			mu.Lock()
+			first = err
+			mu.Unlock()
+		}
+	})
+	return all.Quantiles(), first
+}

@@ -1,0 +1,127 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync/atomic"
+	"time"
+)
+
+// ErrNoRedis says that redis-server is not installed, so nothing was compared.
+var ErrNoRedis = errors.New("redis-server is not installed")
+
+// Redis measures the rival: one redis-server without replicas, fsync always,
+// ZINCRBY of distinct (key, bin) pairs pipelined by 64 from as many connections
+// as workers. It starts and stops its own server on a Unix socket in dir.
+func Redis(ctx context.Context, dir string, workers, distributions, bins int, d time.Duration) (perSecond float64, err error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return 0, ErrNoRedis
+	}
+	socket := filepath.Join(dir, "redis.sock")
+	cmd := exec.CommandContext(ctx, path, "--port", "0", "--unixsocket", socket, "--dir", dir,
+		"--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no")
+	cmd.Stdout, cmd.Stderr = nil, os.Stderr
+	if err := cmd.Start(); err != nil {
+		return 0, fmt.Errorf("start redis-server: %w", err)
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	if err := awaitSocket(ctx, socket); err != nil {
+		return 0, err
+	}
+	var done atomic.Int64
+	start := time.Now()
+	errs := make(chan error, workers)
+	for w := range workers {
+		go func() {
+			errs <- zincrby(socket, w, distributions, bins, start.Add(d), &done)
+		}()
+	}
+	for range workers {
+		if e := <-errs; e != nil && err == nil {
+			err = e
+		}
+	}
+	return float64(done.Load()) / time.Since(start).Seconds(), err
+}
+
+func awaitSocket(ctx context.Context, socket string) error {
+	for {
+		c, err := net.Dial("unix", socket)
+		if err == nil {
+			return c.Close()
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("redis-server does not answer: %w", err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+const redisPipeline = 64
+
+func zincrby(socket string, worker, distributions, bins int, until time.Time, done *atomic.Int64) error {
+	c, err := net.Dial("unix", socket)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	r := bufio.NewReaderSize(c, 64<<10)
+	p := newPairs(uint64(worker), distributions, bins)
+	var out []byte
+	for time.Now().Before(until) {
+		out = out[:0]
+		for range redisPipeline {
+			key, bin := p.next()
+			out = append(out, "*4\r\n$7\r\nZINCRBY\r\n"...)
+			out = bulk(append(bulk(out, key), "$1\r\n1\r\n"...), bin)
+		}
+		if _, err := c.Write(out); err != nil {
+			return err
+		}
+		for range redisPipeline {
+			if err := reply(r); err != nil {
+				return err
+			}
+		}
+		done.Add(redisPipeline)
+	}
+	return nil
+}
+
+// bulk appends a RESP bulk string.
+func bulk(out []byte, b string) []byte {
+	out = append(out, '$')
+	out = strconv.AppendInt(out, int64(len(b)), 10)
+	out = append(out, "\r\n"...)
+	out = append(out, b...)
+	return append(out, "\r\n"...)
+}
+
+// reply reads one bulk reply, as ZINCRBY sends.
+func reply(r *bufio.Reader) error {
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return err
+	}
+	if line[0] != '$' {
+		return fmt.Errorf("redis answered %q", line)
+	}
+	n, err := strconv.Atoi(string(line[1 : len(line)-2]))
+	if err != nil {
+		return err
+	}
+	_, err = r.Discard(n + 2)
+	return err
+}

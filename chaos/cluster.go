@@ -1,0 +1,234 @@
+package chaos
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"strconv"
+	"sync"
+
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/node/fs"
+)
+
+// ClusterOptions say what StartCluster starts.
+type ClusterOptions struct {
+	Nodes  int    // 3 if 0
+	Shards uint32 // 16 if 0
+	Dir    string // below it, each node has its data directory
+	// Host returns the network of a node and the host part of its addresses;
+	// by default all share a Switch over loopback.
+	Host func(name string) (node.Network, string)
+	// FS, Clock and Logger are each node's; the machine's own by default.
+	FS     func(name string) fs.FS
+	Clock  node.Clock
+	Logger *slog.Logger
+	// HTTP is the HTTP address of the first node; a free port if empty.
+	HTTP string
+}
+
+// Cluster is some nodes in this process, each of which can be killed, started
+// again, cut off and healed.
+type Cluster struct {
+	opts   ClusterOptions
+	Switch *Switch // nil when Host is given
+
+	mu    sync.Mutex // guards what follows; never held across a wait
+	seats []seat
+}
+
+// seat is a node's place in the cluster, over its lives.
+type seat struct {
+	name      string
+	node      *node.Node // nil while dead
+	addresses node.Addresses
+	cut       bool
+}
+
+// StartCluster starts all nodes and returns when they are ready.
+func StartCluster(ctx context.Context, opts ClusterOptions) (*Cluster, error) {
+	if opts.Nodes == 0 {
+		opts.Nodes = 3
+	}
+	if opts.Shards == 0 {
+		opts.Shards = 16
+	}
+	c := &Cluster{opts: opts, seats: make([]seat, opts.Nodes)}
+	if opts.Host == nil {
+		c.Switch = NewSwitch(node.OSNetwork{})
+		c.opts.Host = func(name string) (node.Network, string) { return c.Switch.Port(name), "127.0.0.1" }
+	}
+	for i := range c.seats {
+		c.seats[i].name = "ebb-" + strconv.Itoa(i)
+	}
+	for i := range c.seats {
+		if err := c.Start(ctx, i); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	for i := range c.seats {
+		if err := c.WaitReady(ctx, i); err != nil {
+			c.Close()
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// Start starts node i, for the first time or again with the data it has. A node
+// comes back at other ports: nothing may depend on them.
+func (c *Cluster) Start(ctx context.Context, i int) error {
+	network, host := c.opts.Host(c.Name(i))
+	cfg := node.Config{
+		Name: c.Name(i), DataDir: filepath.Join(c.opts.Dir, c.Name(i)),
+		GRPC: host + ":0", HTTP: host + ":0", Gossip: host + ":0", Admin: node.Off,
+		BootstrapExpect: c.opts.Nodes, Shards: c.opts.Shards, Join: c.gossip(),
+		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger,
+	}
+	if i == 0 && c.opts.HTTP != "" {
+		cfg.HTTP = c.opts.HTTP
+	}
+	if c.opts.FS != nil {
+		cfg.FS = c.opts.FS(c.Name(i))
+	}
+	cfg.Fatal = func(error) { go c.Kill(i) }
+	n, err := node.Open(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("start %s: %w", c.Name(i), err)
+	}
+	c.mu.Lock()
+	c.seats[i].node, c.seats[i].addresses = n, n.Addresses()
+	c.mu.Unlock()
+	return nil
+}
+
+// gossip returns where the nodes that run can be joined.
+func (c *Cluster) gossip() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, s := range c.seats {
+		if s.node != nil {
+			out = append(out, s.addresses.Gossip)
+		}
+	}
+	return out
+}
+
+// WaitReady waits until node i serves.
+func (c *Cluster) WaitReady(ctx context.Context, i int) error {
+	n := c.Node(i)
+	if n == nil {
+		return fmt.Errorf("%s is dead", c.Name(i))
+	}
+	select {
+	case <-n.Ready():
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%s is not ready: %w", c.Name(i), ctx.Err())
+	}
+}
+
+// Kill ends node i at once: nothing is flushed, handed over or said.
+func (c *Cluster) Kill(i int) {
+	c.mu.Lock()
+	n := c.seats[i].node
+	c.seats[i].node = nil
+	c.mu.Unlock()
+	if n != nil {
+		n.Kill()
+	}
+}
+
+// Isolate cuts node i off from the others (over the Switch).
+func (c *Cluster) Isolate(i int) {
+	c.Switch.Isolate(c.Name(i))
+	c.mu.Lock()
+	c.seats[i].cut = true
+	c.mu.Unlock()
+}
+
+// Heal plugs every node in again and starts those that are dead.
+func (c *Cluster) Heal(ctx context.Context) error {
+	if c.Switch != nil {
+		c.Switch.Heal()
+	}
+	for i := range c.seats {
+		c.mu.Lock()
+		c.seats[i].cut = false
+		dead := c.seats[i].node == nil
+		c.mu.Unlock()
+		if dead {
+			if err := c.Start(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Nodes is how many nodes there are, dead or alive.
+func (c *Cluster) Nodes() int { return len(c.seats) }
+
+// Name is the name of node i.
+func (c *Cluster) Name(i int) string { return c.seats[i].name }
+
+// Node returns node i, or nil while it is dead.
+func (c *Cluster) Node(i int) *node.Node {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seats[i].node
+}
+
+// State says how node i is: "up", "dead" or "cut off".
+func (c *Cluster) State(i int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case c.seats[i].node == nil:
+		return "dead"
+	case c.seats[i].cut:
+		return "cut off"
+	}
+	return "up"
+}
+
+// Addrs returns the gRPC addresses of the nodes that run.
+func (c *Cluster) Addrs() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var out []string
+	for _, s := range c.seats {
+		if s.node != nil {
+			out = append(out, s.addresses.GRPC)
+		}
+	}
+	return out
+}
+
+// HTTP returns the HTTP address of node i.
+func (c *Cluster) HTTP(i int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seats[i].addresses.HTTP
+}
+
+// Close stops every node, in order and cleanly.
+func (c *Cluster) Close() error {
+	var first error
+	for i := range c.seats {
+		c.mu.Lock()
+		n := c.seats[i].node
+		c.seats[i].node = nil
+		c.mu.Unlock()
+		if n == nil {
+			continue
+		}
+		if err := n.Close(); err != nil && first == nil {
+			first = fmt.Errorf("close %s: %w", c.Name(i), err)
+		}
+	}
+	return first
+}

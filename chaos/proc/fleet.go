@@ -1,0 +1,273 @@
+// Package proc runs the real binary as real processes on loopback, and kills
+// them as a machine would.
+package proc
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Options says what to run.
+type Options struct {
+	Binary string   // the ebb binary
+	Dir    string   // below it, each node has a data directory and a log file
+	Nodes  int      // 3 if 0
+	Args   []string // further arguments of `ebb serve`
+	Env    []string // further environment
+}
+
+// Fleet is a cluster of processes.
+type Fleet struct {
+	opts  Options
+	nodes []*process
+}
+
+// process is one `ebb serve`, over its restarts.
+type process struct {
+	name                      string
+	grpc, http, gossip, admin string
+
+	mu   sync.Mutex // guards what follows; never held across a wait
+	cmd  *exec.Cmd
+	done chan struct{} // closed when cmd has been waited for
+	cpu  time.Duration // of earlier lives
+}
+
+// Start launches the nodes and returns when all of them are ready.
+func Start(ctx context.Context, opts Options) (*Fleet, error) {
+	if opts.Nodes == 0 {
+		opts.Nodes = 3
+	}
+	ports, err := freePorts(4 * opts.Nodes)
+	if err != nil {
+		return nil, err
+	}
+	f := &Fleet{opts: opts}
+	for i := range opts.Nodes {
+		p := ports[4*i:]
+		f.nodes = append(f.nodes, &process{name: "ebb-" + strconv.Itoa(i), grpc: p[0], http: p[1], gossip: p[2], admin: p[3]})
+	}
+	for i := range f.nodes {
+		if err := f.Launch(i); err != nil {
+			f.Close()
+			return nil, err
+		}
+	}
+	if err := f.WaitReady(ctx); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// freePorts finds loopback addresses that nobody listens on right now.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// Launch starts node i (again), with the data it has.
+func (f *Fleet) Launch(i int) error {
+	p := f.nodes[i]
+	var join []string
+	for _, other := range f.nodes {
+		join = append(join, other.gossip)
+	}
+	args := append([]string{
+		"serve", "--node", p.name, "--data-dir", filepath.Join(f.opts.Dir, p.name),
+		"--grpc", p.grpc, "--http", p.http, "--gossip", p.gossip, "--admin", p.admin,
+		"--join", strings.Join(join, ","), "--bootstrap-expect", strconv.Itoa(len(f.nodes)),
+	}, f.opts.Args...)
+	log, err := os.OpenFile(f.LogFile(i), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(f.opts.Binary, args...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), f.opts.Env...)
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start %s: %w", p.name, err)
+	}
+	done := make(chan struct{})
+	p.mu.Lock()
+	p.cmd, p.done = cmd, done
+	p.mu.Unlock()
+	go func() {
+		_ = cmd.Wait() // how it ended is in its log
+		p.mu.Lock()
+		p.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+		p.mu.Unlock()
+		close(done)
+	}()
+	return nil
+}
+
+// LogFile is where node i writes its output.
+func (f *Fleet) LogFile(i int) string { return filepath.Join(f.opts.Dir, f.nodes[i].name+".log") }
+
+// WaitReady waits until every node that runs says that it is ready.
+func (f *Fleet) WaitReady(ctx context.Context) error {
+	for i, p := range f.nodes {
+		for !f.ready(ctx, p) {
+			if !p.running() {
+				return fmt.Errorf("%s has ended; the end of its log:\n%s", p.name, f.LogTail(i))
+			}
+			select {
+			case <-ctx.Done():
+				return fmt.Errorf("%s is not ready: %w; the end of its log:\n%s", p.name, ctx.Err(), f.LogTail(i))
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	return nil
+}
+
+func (f *Fleet) ready(ctx context.Context, p *process) bool {
+	_, err := fetch(ctx, "http://"+p.admin+"/readyz")
+	return err == nil
+}
+
+func fetch(ctx context.Context, url string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return body, err
+}
+
+// LogTail returns the end of node i's output.
+func (f *Fleet) LogTail(i int) string {
+	b, err := os.ReadFile(f.LogFile(i))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[max(0, len(b)-4096):])
+}
+
+func (p *process) running() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.cmd == nil {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill sends SIGKILL to node i and waits for its end.
+func (f *Fleet) Kill(i int) { f.nodes[i].end(os.Kill) }
+
+// Interrupt asks node i to stop, and waits for its end.
+func (f *Fleet) Interrupt(i int) { f.nodes[i].end(os.Interrupt) }
+
+func (p *process) end(sig os.Signal) {
+	p.mu.Lock()
+	cmd, done := p.cmd, p.done
+	p.mu.Unlock()
+	if cmd == nil {
+		return
+	}
+	if err := cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		_ = cmd.Process.Kill()
+	}
+	<-done
+}
+
+// Close kills every process.
+func (f *Fleet) Close() {
+	for _, p := range f.nodes {
+		p.end(os.Kill)
+	}
+}
+
+// Nodes is how many there are.
+func (f *Fleet) Nodes() int { return len(f.nodes) }
+
+// Name returns the name of node i.
+func (f *Fleet) Name(i int) string { return f.nodes[i].name }
+
+// GRPC returns the gRPC address of node i.
+func (f *Fleet) GRPC(i int) string { return f.nodes[i].grpc }
+
+// HTTP returns the HTTP address of node i.
+func (f *Fleet) HTTP(i int) string { return f.nodes[i].http }
+
+// Admin returns the admin address of node i.
+func (f *Fleet) Admin(i int) string { return f.nodes[i].admin }
+
+// Addrs returns the gRPC addresses of all nodes.
+func (f *Fleet) Addrs() []string {
+	var out []string
+	for _, p := range f.nodes {
+		out = append(out, p.grpc)
+	}
+	return out
+}
+
+// CPU is what all nodes have used so far, over all their lives. It reads the
+// running processes' own figure (process_cpu_seconds_total).
+func (f *Fleet) CPU(ctx context.Context) (time.Duration, error) {
+	var sum time.Duration
+	for _, p := range f.nodes {
+		p.mu.Lock()
+		sum += p.cpu
+		p.mu.Unlock()
+		if !p.running() {
+			continue
+		}
+		body, err := fetch(ctx, "http://"+p.admin+"/metrics")
+		if err != nil {
+			return 0, err
+		}
+		seconds, err := metric(body, "process_cpu_seconds_total")
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", p.name, err)
+		}
+		sum += time.Duration(seconds * float64(time.Second))
+	}
+	return sum, nil
+}
+
+// metric finds the value of a metric without labels.
+func metric(body []byte, name string) (float64, error) {
+	for line := range bytes.Lines(body) {
+		if value, ok := bytes.CutPrefix(line, []byte(name+" ")); ok {
+			return strconv.ParseFloat(string(bytes.TrimSpace(value)), 64)
+		}
+	}
+	return 0, fmt.Errorf("no metric %s", name)
+}

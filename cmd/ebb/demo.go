@@ -1,0 +1,387 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/chaos"
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/load"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	demoKey = "country"
+	demoTop = 10
+	// ledgerNamespace counts the same clicks without forgetting, to be compared
+	// at the end with what was acknowledged.
+	ledgerNamespace = "ledger"
+	demoRefresh     = 250 * time.Millisecond
+)
+
+// demoFlags are what `ebb demo` can be told.
+type demoFlags struct {
+	halfLife time.Duration
+	rate     int
+	http     string
+	dir      string
+	until    time.Duration
+	seed     uint64
+	verbose  bool
+}
+
+func newDemo(s *session) *cobra.Command {
+	var df demoFlags
+	cmd := &cobra.Command{
+		Use: "demo", Short: "Three nodes in this process, learning and forgetting", Args: noArgs,
+		Long: `Starts three nodes on loopback, sends them a stream of clicks shaped on a real one,
+and shows which countries click now. Keys (or lines on standard input, where it is no
+terminal): k kills a node, c cuts one off, h heals all, p pauses the stream, q quits.
+On exit a ledger compares what was acknowledged with what the cluster counted.`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), s, df) },
+	}
+	f := cmd.Flags()
+	f.DurationVar(&df.halfLife, "half-life", 30*time.Second, "how long until a click counts for half")
+	f.IntVar(&df.rate, "rate", 500, "clicks per second")
+	f.StringVar(&df.http, "http", "127.0.0.1:7080", "HTTP `address` of the first node; any free port if this one is taken")
+	f.StringVar(&df.dir, "dir", "", "data `directory`; a temporary one, removed at the end, if empty")
+	f.DurationVar(&df.until, "for", 0, "stop after this long")
+	f.Uint64Var(&df.seed, "seed", 1, "of the click stream")
+	f.BoolVar(&df.verbose, "verbose", false, "log what the nodes say")
+	return cmd
+}
+
+func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
+	if e := proto.CheckHalfLife(df.halfLife.Microseconds()); e != nil {
+		return e
+	}
+	if df.rate < 1 || df.rate > 100_000 {
+		return usagef("--rate %d: from 1 to 100000 clicks per second", df.rate)
+	}
+	if df.dir == "" {
+		if df.dir, err = os.MkdirTemp("", "ebb-demo-"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(df.dir)
+	}
+	d, err := startDemo(ctx, s, df)
+	if err != nil {
+		return err
+	}
+	if df.until > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, df.until)
+		defer cancel()
+	}
+	d.run(ctx)
+	return d.settle()
+}
+
+// demo is a cluster, a stream into it, and what the person at the keys does to both.
+type demo struct {
+	s       *session
+	flags   demoFlags
+	cluster *chaos.Cluster
+	client  *client.Client
+	now     *client.Writer // forgets
+	ledger  *client.Writer // does not
+	paused  atomic.Bool
+	sent    atomic.Uint64
+	rng     *rand.Rand
+	last    string
+	began   time.Time
+}
+
+func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
+	fmt.Fprintln(s.term.err, "starting three nodes ...")
+	logger := slog.New(slog.DiscardHandler)
+	if df.verbose {
+		logger = slog.New(slog.NewTextHandler(s.term.err, nil))
+	}
+	start, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http}
+	cluster, err := chaos.StartCluster(start, opts)
+	if err != nil && df.http != "" && strings.Contains(err.Error(), "address already in use") {
+		fmt.Fprintf(s.term.err, "%s is taken, so HTTP is on another port\n", df.http)
+		opts.HTTP = ""
+		cluster, err = chaos.StartCluster(start, opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2)), began: time.Now()}
+	if err := d.prepare(start); err != nil {
+		return nil, errors.Join(err, cluster.Close())
+	}
+	return d, nil
+}
+
+// prepare makes the two namespaces and their writers.
+func (d *demo) prepare(ctx context.Context) error {
+	c, err := client.Dial(ctx, d.cluster.Addrs()...)
+	if err != nil {
+		return err
+	}
+	d.client = c
+	// the default namespace, so that the address to curl stays short
+	if _, err := c.SetNamespace(ctx, client.Namespace{Name: proto.DefaultNamespace, HalfLife: d.flags.halfLife}); err != nil {
+		return err
+	}
+	if _, err := c.SetNamespace(ctx, client.Namespace{Name: ledgerNamespace, Decay: client.DecayNone}); err != nil {
+		return err
+	}
+	opts := client.WriterOptions{MaxBuffered: 1_000_000, Timeout: 10 * time.Minute}
+	d.now = c.Writer(opts)
+	opts.Namespace = ledgerNamespace
+	d.ledger = c.Writer(opts)
+	return nil
+}
+
+// run streams and shows until ctx ends or somebody quits.
+func (d *demo) run(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	streamed := make(chan struct{})
+	go func() { defer close(streamed); d.stream(ctx) }()
+	frames, keys := make(chan frame), make(chan string, 1)
+	shown := make(chan struct{})
+	go func() { defer close(shown); d.show(ctx, cancel, frames, keys) }()
+	d.play(ctx, cancel, frames, keys)
+	close(frames)
+	<-shown
+	<-streamed
+}
+
+// stream sends clicks at the rate, each to both namespaces.
+func (d *demo) stream(ctx context.Context) {
+	clicks := load.NewClicks(d.flags.seed)
+	const step = 20 * time.Millisecond
+	tick := time.NewTicker(step)
+	defer tick.Stop()
+	owed := 0.0
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case at := <-tick.C:
+			if d.paused.Load() {
+				owed = 0
+				continue
+			}
+			for owed += float64(d.flags.rate) * step.Seconds(); owed >= 1; owed-- {
+				click := clicks.Next(at)
+				if d.now.Add(ctx, demoKey, click.Country, 1) != nil || d.ledger.Add(ctx, demoKey, click.Country, 1) != nil {
+					return
+				}
+				d.sent.Add(1)
+			}
+		}
+	}
+}
+
+// play makes a frame at every refresh and does what the keys say.
+func (d *demo) play(ctx context.Context, quit context.CancelFunc, frames chan<- frame, keys <-chan string) {
+	tick := time.NewTicker(demoRefresh)
+	defer tick.Stop()
+	for {
+		select {
+		case frames <- d.frame(ctx):
+		case <-ctx.Done():
+			return
+		}
+		select {
+		case key := <-keys:
+			d.press(ctx, key, quit)
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (d *demo) press(ctx context.Context, key string, quit context.CancelFunc) {
+	switch key {
+	case "k":
+		d.toOne("killed", "dead", d.cluster.Kill)
+	case "c":
+		d.toOne("cut off", "cut off", d.cluster.Isolate)
+	case "h":
+		d.last = "healed: every node runs and hears the others"
+		if err := d.cluster.Heal(ctx); err != nil {
+			d.last = "heal: " + err.Error()
+		}
+	case "p":
+		d.paused.Store(!d.paused.Load())
+		d.last = "the stream goes on"
+		if d.paused.Load() {
+			d.last = fmt.Sprintf("the stream is paused: counts halve every %v", d.flags.halfLife)
+		}
+	case "q":
+		quit()
+	}
+}
+
+// toOne does something to a random node that is up, as long as a majority stays.
+func (d *demo) toOne(what, _ string, do func(int)) {
+	var up []int
+	for i := range d.cluster.Nodes() {
+		if d.cluster.State(i) == "up" {
+			up = append(up, i)
+		}
+	}
+	if len(up) <= d.cluster.Nodes()/2 {
+		d.last = "one node is down already; with another there would be no majority: h heals"
+		return
+	}
+	i := up[d.rng.IntN(len(up))]
+	do(i)
+	d.last = fmt.Sprintf("%s %s; nothing is lost", what, d.cluster.Name(i))
+}
+
+// frame asks the cluster what is happening now.
+func (d *demo) frame(ctx context.Context) frame {
+	f := frame{
+		at: time.Now(), paused: d.paused.Load(), sent: d.sent.Load(), acked: d.acked(d.now),
+		halfLife: d.flags.halfLife, http: "http://" + d.cluster.HTTP(d.living()), last: d.last,
+	}
+	f.rate = float64(f.acked) / max(time.Since(d.began).Seconds(), 0.001)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	answers, err := d.client.Ask(ctx, []*ebbv1.Question{topCountries("")})
+	switch {
+	case err != nil:
+		f.problem = err.Error()
+	case answers[0].GetError() != nil:
+		f.problem = answers[0].GetError().GetMessage()
+	default:
+		f.answer = answers[0]
+	}
+	for i := range d.cluster.Nodes() {
+		nf := nodeFrame{name: d.cluster.Name(i), state: d.cluster.State(i)}
+		if n := d.cluster.Node(i); n != nil {
+			for _, r := range n.Status().GetReplicas() {
+				if r.GetRole() == "leader" {
+					nf.leads++
+				}
+			}
+		}
+		f.nodes = append(f.nodes, nf)
+	}
+	return f
+}
+
+func topCountries(namespace string) *ebbv1.Question {
+	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+		Keys: [][]byte{[]byte(demoKey)}, Select: &ebbv1.DistributionQuestion_Top{Top: demoTop},
+	}}}
+}
+
+func (d *demo) acked(w *client.Writer) uint64 {
+	st := w.Stats()
+	return uint64(st.Added - st.Buffered - st.Lost - st.Unknown - st.Refused)
+}
+
+// living is a node that runs, the first if possible.
+func (d *demo) living() int {
+	for i := range d.cluster.Nodes() {
+		if d.cluster.Node(i) != nil {
+			return i
+		}
+	}
+	return 0
+}
+
+// show draws frames in a terminal, or prints a line a second and reads keys as
+// lines where there is none.
+func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
+	if interactive(d.s.term.in) && interactive(d.s.term.out) {
+		p := tea.NewProgram(&screen{frames: frames, keys: keys}, tea.WithContext(ctx), tea.WithInput(d.s.term.in), tea.WithOutput(d.s.term.out))
+		if _, err := p.Run(); err != nil && ctx.Err() == nil {
+			fmt.Fprintln(d.s.term.err, "terminal:", err)
+		}
+		quit()
+		for range frames { // until the demo has noticed
+		}
+		return
+	}
+	go readKeys(ctx, d.s.term.in, keys)
+	var printed time.Time
+	for f := range frames {
+		if f.at.Sub(printed) < time.Second {
+			continue
+		}
+		if printed.IsZero() {
+			fmt.Fprintf(d.s.term.out, "try:  curl '%s/nmostprobable?distribution=%s&N=5'\n", f.http, demoKey)
+		}
+		printed = f.at
+		fmt.Fprintln(d.s.term.out, f.line())
+	}
+}
+
+// readKeys passes lines on as keys until there are no more. It ends with the
+// process: a read from standard input cannot be interrupted.
+func readKeys(ctx context.Context, r io.Reader, keys chan<- string) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		select {
+		case keys <- strings.TrimSpace(lines.Text()):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// settle heals the cluster, delivers what is buffered, and prints the ledger.
+func (d *demo) settle() (err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	defer func() {
+		err = errors.Join(err, d.client.Close(), d.cluster.Close())
+	}()
+	if err := d.cluster.Heal(ctx); err != nil {
+		return err
+	}
+	if err := errors.Join(d.now.Close(ctx), d.ledger.Close(ctx)); err != nil {
+		fmt.Fprintln(d.s.term.err, "error:", err)
+	}
+	answers, err := d.client.Ask(ctx, []*ebbv1.Question{topCountries(ledgerNamespace)})
+	if err != nil {
+		return err
+	}
+	if e := proto.FromWire(answers[0].GetError()); e != nil {
+		return e
+	}
+	return d.printLedger(answers[0].GetDistribution().GetZ())
+}
+
+func (d *demo) printLedger(counted float64) error {
+	acked := d.acked(d.ledger)
+	fmt.Fprintf(d.s.term.out, "\nledger: %d clicks sent, %d acknowledged, %.0f counted by the cluster\n", d.sent.Load(), acked, counted)
+	if diff := counted - float64(acked); diff != 0 {
+		return fmt.Errorf("the ledger does not balance: %.0f counted, %d acknowledged (%.0f %s)", counted, acked, math.Abs(diff), lostOrDoubled(diff))
+	}
+	_, err := fmt.Fprintln(d.s.term.out, "nothing lost, nothing counted twice")
+	return err
+}
+
+func lostOrDoubled(diff float64) string {
+	if diff > 0 {
+		return "too many"
+	}
+	return "lost"
+}

@@ -1,0 +1,141 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"charm.land/lipgloss/v2"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// frame is one moment of the demo, as the view shows it.
+type frame struct {
+	at       time.Time
+	answer   *ebbv1.Answer // nil while the cluster cannot answer
+	problem  string
+	nodes    []nodeFrame
+	paused   bool
+	sent     uint64
+	acked    uint64
+	rate     float64
+	halfLife time.Duration
+	http     string
+	last     string // what the last key did
+}
+
+type nodeFrame struct {
+	name  string
+	state string // up, dead, cut off
+	leads int
+}
+
+const demoKeys = "k kill a node   c cut one off   h heal all   p pause the stream   q quit"
+
+// render draws a frame as plain text of fixed height, so that a terminal can
+// redraw it in place. Colour comes from the styles alone.
+func (f frame) render() string {
+	var b strings.Builder
+	title := lipgloss.NewStyle().Bold(true)
+	faint := lipgloss.NewStyle().Faint(true)
+	fmt.Fprintf(&b, "%s  half-life %v, %d sent, %d acknowledged, %.0f/s%s\n",
+		title.Render("clicks by country, now"), f.halfLife, f.sent, f.acked, f.rate, pausedText(f.paused))
+	fmt.Fprintf(&b, "%s\n\n", faint.Render("try:  curl '"+f.http+"/nmostprobable?distribution=country&N=5'"))
+	b.WriteString(f.table())
+	b.WriteString("\n")
+	for _, n := range f.nodes {
+		fmt.Fprintf(&b, "  %-6s %-8s leads %d\n", n.name, n.state, n.leads)
+	}
+	fmt.Fprintf(&b, "\n%s\n%s\n", f.last, faint.Render(demoKeys))
+	return b.String()
+}
+
+func pausedText(paused bool) string {
+	if paused {
+		return " (paused)"
+	}
+	return ""
+}
+
+func (f frame) table() string {
+	var b strings.Builder
+	if f.answer == nil {
+		fmt.Fprintf(&b, "  waiting for an answer: %s\n", f.problem)
+		return b.String() + strings.Repeat("\n", demoTop)
+	}
+	bins := f.answer.GetDistribution().GetBins()
+	bar := lipgloss.NewStyle().Foreground(lipgloss.Color("6"))
+	for i := range demoTop {
+		if i >= len(bins) {
+			b.WriteString("\n")
+			continue
+		}
+		width := int(bins[i].GetP()*40 + 0.5)
+		fmt.Fprintf(&b, "  %-3s %9.2f  %6.2f%% ±%.2f  %s\n", bins[i].GetBin(), bins[i].GetCount(), 100*bins[i].GetP(),
+			50*(bins[i].GetPHigh()-bins[i].GetPLow()), bar.Render(strings.Repeat("█", width)))
+	}
+	d := f.answer.GetDistribution()
+	fmt.Fprintf(&b, "  z %.2f, effective n %.0f, entropy %.2f bits\n", d.GetZ(), d.GetEffectiveN(), d.GetEntropyBits())
+	return b.String()
+}
+
+// line is a frame in one line, where there is no terminal.
+func (f frame) line() string {
+	if f.answer == nil {
+		return fmt.Sprintf("%s  waiting for an answer: %s", f.at.UTC().Format(time.TimeOnly), f.problem)
+	}
+	var top []string
+	for _, bin := range f.answer.GetDistribution().GetBins() {
+		top = append(top, fmt.Sprintf("%s %.2f", bin.GetBin(), bin.GetCount()))
+	}
+	var nodes []string
+	for _, n := range f.nodes {
+		nodes = append(nodes, n.name+" "+n.state)
+	}
+	return fmt.Sprintf("%s  acked %d%s  z %.3f  %s  [%s]", f.at.UTC().Format(time.TimeOnly), f.acked, pausedText(f.paused),
+		f.answer.GetDistribution().GetZ(), strings.Join(top[:min(len(top), 5)], "  "), strings.Join(nodes, ", "))
+}
+
+// screen shows frames in a terminal and passes keys on.
+type screen struct {
+	frames <-chan frame
+	keys   chan<- string
+	last   frame
+}
+
+func (s *screen) Init() tea.Cmd { return s.next }
+
+// next waits for a frame; the demo has ended when there are no more.
+func (s *screen) next() tea.Msg {
+	f, ok := <-s.frames
+	if !ok {
+		return tea.QuitMsg{}
+	}
+	return f
+}
+
+func (s *screen) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
+	switch msg := msg.(type) {
+	case frame:
+		s.last = msg
+		return s, s.next
+	case tea.KeyPressMsg:
+		key := msg.String()
+		if key == "ctrl+c" {
+			key = "q"
+		}
+		select {
+		case s.keys <- key:
+		default: // the demo is busy with the last one
+		}
+	}
+	return s, nil
+}
+
+func (s *screen) View() tea.View {
+	v := tea.NewView(s.last.render())
+	v.AltScreen = true
+	return v
+}

@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Exit codes, documented in docs/cli.md and `ebb help exit-codes`.
+const (
+	exitOK          = 0
+	exitFailed      = 1 // anything not below
+	exitUsage       = 2 // unknown command or flag, or a value that cannot be right
+	exitRefused     = 3 // the cluster refused the request, or rows of an import
+	exitUnreachable = 4 // no node could be reached, or none could answer in time
+	exitUnknown     = 5 // the outcome of a write is unknown
+	exitInterrupted = 130
+)
+
+const exitCodesHelp = `Exit codes of ebb:
+
+  0    done
+  1    failed: see the message
+  2    usage: unknown command or flag, or a value that cannot be right
+  3    refused: the cluster refused the request, or rows of an import were refused
+  4    unreachable: no node could be reached, or none could answer in time
+  5    unknown outcome: a write may or may not have been applied
+  130  interrupted
+`
+
+// usageError is a mistake on the command line.
+type usageError struct{ err error }
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usagef(format string, args ...any) error {
+	return usageError{fmt.Errorf(format, args...)}
+}
+
+// errRefusedRows says that an import went through but not with every row.
+var errRefusedRows = errors.New("rows were refused")
+
+// exitCode prints err as a person wants to read it, and says what to exit with.
+func exitCode(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	if errors.Is(err, context.Canceled) {
+		fmt.Fprintln(w, "interrupted")
+		return exitInterrupted
+	}
+	var coded *proto.Error
+	hint, shown := "", fmt.Sprintf("error: %v\n", err)
+	if errors.As(err, &coded) {
+		hint = coded.Hint
+	}
+	var ce *client.Error
+	if errors.As(err, &ce) && ce.Hint != "" {
+		hint = ce.Hint
+	}
+	fmt.Fprint(w, shown)
+	if hint != "" {
+		fmt.Fprintf(w, "try:  %s\n", hint)
+	}
+	return codeOf(err, coded)
+}
+
+func codeOf(err error, coded *proto.Error) int {
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.Is(err, errRefusedRows):
+		return exitRefused
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitUnreachable
+	case coded == nil:
+		return exitFailed
+	case coded.Code == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
+		return exitUnknown
+	case coded.Code/1000 == 1:
+		return exitUnreachable
+	case coded.Code/1000 == 2, coded.Code/1000 == 3:
+		return exitRefused
+	}
+	return exitFailed
+}

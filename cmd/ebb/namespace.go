@@ -1,0 +1,242 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+var (
+	decays     = map[string]ebbv1.Decay{"half-life": ebbv1.Decay_DECAY_HALF_LIFE, "linear": ebbv1.Decay_DECAY_LINEAR, "none": ebbv1.Decay_DECAY_NONE}
+	floors     = map[string]ebbv1.Floor{"prune": ebbv1.Floor_FLOOR_PRUNE, "clamp": ebbv1.Floor_FLOOR_CLAMP, "prior": ebbv1.Floor_FLOOR_PRIOR}
+	clocks     = map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT}
+	precisions = map[string]ebbv1.Precision{"default": ebbv1.Precision_PRECISION_DEFAULT, "compact": ebbv1.Precision_PRECISION_COMPACT}
+)
+
+func sorted(words []string) []string {
+	slices.Sort(words)
+	return words
+}
+
+// nameOf is the word for an enum value.
+func nameOf[E comparable](values map[string]E, v E) string {
+	for word, value := range values {
+		if value == v {
+			return word
+		}
+	}
+	return "?"
+}
+
+func newNamespace(s *session) *cobra.Command {
+	return children(
+		&cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Create, change and list namespaces"},
+		newNamespaceSet(s, "create", "Create a namespace", true),
+		newNamespaceSet(s, "set", "Change settings of a namespace; what is not named stays", false),
+		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
+	)
+}
+
+// namespaceFlags are the settings as people write them.
+type namespaceFlags struct {
+	halfLife, decay, floor, clock, precision string
+	threshold, prior                         float64
+	allowNegative                            bool
+	binsMax                                  uint32
+}
+
+func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
+	var nf namespaceFlags
+	cmd := &cobra.Command{
+		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
+		Example: fmt.Sprintf("  ebb namespace %s history --clock event --half-life 1h --threshold 1e-9", use),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ns, err := nf.namespace(args[0], cmd.Flags())
+			if err != nil {
+				return err
+			}
+			return s.setNamespace(cmd, ns, create)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&nf.halfLife, "half-life", "", "how long until an event counts for half: 30s, 10m, 6h, 7d, or none (default 1h)")
+	f.StringVar(&nf.decay, "decay", "", "half-life (exponential), linear (leaky bucket) or none")
+	f.StringVar(&nf.floor, "floor", "", "what becomes of faded bins: prune, clamp or prior (default prune)")
+	f.Float64Var(&nf.threshold, "threshold", 0, "of the floor prune: counts below are gone (default 0.001)")
+	f.Float64Var(&nf.prior, "prior", 0, "of the floor prior: pseudo-count of each bin (default 1)")
+	f.StringVar(&nf.clock, "clock", "", "wall, or event to live by the times of the events (default wall)")
+	f.StringVar(&nf.precision, "precision", "", "default (64-bit values) or compact (32-bit, error <= 1e-5)")
+	f.BoolVar(&nf.allowNegative, "allow-negative", false, "allow negative increments")
+	f.Uint32Var(&nf.binsMax, "bins-max", 0, "bins a distribution may have (default 100000)")
+	return cmd
+}
+
+func (nf *namespaceFlags) namespace(name string, f *pflag.FlagSet) (client.Namespace, error) {
+	ns := client.Namespace{Name: name, Threshold: nf.threshold, Prior: nf.prior, BinsMax: nf.binsMax}
+	if f.Changed("allow-negative") {
+		ns.AllowNegative = &nf.allowNegative
+	}
+	if err := proto.CheckNamespaceName(name); err != nil {
+		return ns, err
+	}
+	for flag, bad := range map[string]bool{"threshold": !(nf.threshold > 0), "prior": !(nf.prior >= 0), "bins-max": nf.binsMax == 0} {
+		if f.Changed(flag) && bad {
+			return ns, usagef("--%s must be above zero", flag)
+		}
+	}
+	if err := nf.setHalfLife(&ns); err != nil {
+		return ns, err
+	}
+	return ns, nf.setWords(&ns)
+}
+
+func (nf *namespaceFlags) setHalfLife(ns *client.Namespace) error {
+	if nf.halfLife == "" {
+		return nil
+	}
+	if nf.halfLife == "none" {
+		ns.Decay = ebbv1.Decay_DECAY_NONE
+		return nil
+	}
+	us, err := duration(nf.halfLife)
+	if err != nil {
+		return usagef("--half-life %q: write it as 30s, 10m, 6h, 7d, 2y or none", nf.halfLife)
+	}
+	if e := proto.CheckHalfLife(us); e != nil {
+		return e
+	}
+	ns.HalfLife = time.Duration(us) * time.Microsecond
+	return nil
+}
+
+func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {
+	if nf.decay != "" {
+		if ns.Decay, err = choice("decay", nf.decay, decays); err != nil {
+			return err
+		}
+	}
+	if nf.floor != "" {
+		if ns.Floor, err = choice("floor", nf.floor, floors); err != nil {
+			return err
+		}
+	}
+	if nf.clock != "" {
+		if ns.Clock, err = choice("clock", nf.clock, clocks); err != nil {
+			return err
+		}
+	}
+	if nf.precision != "" {
+		ns.Precision, err = choice("precision", nf.precision, precisions)
+	}
+	return err
+}
+
+// duration reads Go's durations and the units people use for half-lives: d, w
+// and y (365.25 days). It returns microseconds.
+func duration(text string) (int64, error) {
+	units := map[byte]float64{'d': 24 * 3600e6, 'w': 7 * 24 * 3600e6, 'y': 365.25 * 24 * 3600e6}
+	if n := len(text) - 1; n > 0 && units[text[n]] != 0 {
+		v, err := strconv.ParseFloat(text[:n], 64)
+		us := v * units[text[n]]
+		if err != nil || math.IsNaN(us) || math.Abs(us) > 1e18 {
+			return 0, fmt.Errorf("duration %q", text)
+		}
+		return int64(us), nil
+	}
+	d, err := time.ParseDuration(text)
+	return d.Microseconds(), err
+}
+
+func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create bool) error {
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	set := c.SetNamespace
+	if create {
+		set = c.CreateNamespace
+	}
+	got, err := set(ctx, ns)
+	if err != nil {
+		return err
+	}
+	return s.printNamespaces([]client.Namespace{got})
+}
+
+func (s *session) listNamespaces(cmd *cobra.Command) error {
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	all, err := c.Namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	return s.printNamespaces(all)
+}
+
+type namespaceJSON struct {
+	Name          string  `json:"name"`
+	Version       uint64  `json:"version"`
+	Decay         string  `json:"decay"`
+	HalfLifeS     float64 `json:"half_life_s"`
+	Floor         string  `json:"floor"`
+	Threshold     float64 `json:"threshold"`
+	Prior         float64 `json:"prior"`
+	Clock         string  `json:"clock"`
+	Precision     string  `json:"precision"`
+	AllowNegative bool    `json:"allow_negative"`
+	BinsMax       uint32  `json:"bins_max"`
+}
+
+func (s *session) printNamespaces(all []client.Namespace) error {
+	slices.SortFunc(all, func(a, b client.Namespace) int { return strings.Compare(a.Name, b.Name) })
+	rows := make([]namespaceJSON, 0, len(all))
+	for _, ns := range all {
+		rows = append(rows, namespaceJSON{
+			ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
+			nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
+		})
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{"namespaces": rows})
+	}
+	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tBINS MAX\tVERSION")
+	for _, r := range rows {
+		halfLife := time.Duration(r.HalfLifeS * float64(time.Second)).String()
+		if r.Decay == "none" {
+			halfLife = "-"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", r.Name, r.Decay, halfLife, floorText(r), r.Clock, r.Precision, r.BinsMax, r.Version)
+	}
+	return tw.Flush()
+}
+
+func floorText(r namespaceJSON) string {
+	switch r.Floor {
+	case "prune":
+		return fmt.Sprintf("prune %g", r.Threshold)
+	case "prior":
+		return fmt.Sprintf("prior %g", r.Prior)
+	}
+	return r.Floor
+}

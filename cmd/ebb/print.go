@@ -1,0 +1,186 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+	"unicode/utf8"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// distributionJSON is a distribution as `--json` prints it.
+type distributionJSON struct {
+	Namespace   string       `json:"namespace"`
+	Keys        []string     `json:"keys"`
+	Found       bool         `json:"found"`
+	Z           float64      `json:"z"`
+	Z2          float64      `json:"z2"`
+	Other       float64      `json:"other"`
+	EffectiveN  float64      `json:"effective_n"`
+	EntropyBits float64      `json:"entropy_bits"`
+	BinsTotal   uint32       `json:"bins_total"`
+	Bins        []binJSON    `json:"bins"`
+	AsOfUS      int64        `json:"as_of_us"`
+	LastEventUS int64        `json:"last_event_us"`
+	Confidence  float64      `json:"confidence"`
+	Coverage    coverageJSON `json:"coverage"`
+}
+
+type binJSON struct {
+	Bin   string  `json:"bin"`
+	Count float64 `json:"count"`
+	P     float64 `json:"p"`
+	PLow  float64 `json:"p_low"`
+	PHigh float64 `json:"p_high"`
+}
+
+type coverageJSON struct {
+	ShardsTotal    uint32   `json:"shards_total"`
+	ShardsAnswered uint32   `json:"shards_answered"`
+	ShardsFailed   []uint32 `json:"shards_failed,omitempty"`
+	ShardsStale    []uint32 `json:"shards_stale,omitempty"`
+}
+
+func printJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}
+
+// text is a key or bin for JSON, which cannot carry other bytes.
+func text(what string, b []byte) (string, error) {
+	if !utf8.Valid(b) {
+		return "", proto.ErrNotUTF8.Errorf("%s %q is not UTF-8, which JSON needs", what, b).WithHint("-o tsv or -o table print it quoted")
+	}
+	return string(b), nil
+}
+
+func (s *session) printDistribution(a *ebbv1.Answer) error {
+	switch s.output {
+	case "json":
+		out, err := s.distributionJSON(a)
+		if err != nil {
+			return err
+		}
+		return printJSON(s.term.out, out)
+	case "tsv":
+		for _, b := range a.GetDistribution().GetBins() {
+			fmt.Fprintf(s.term.out, "%s\t%s\t%s\n", printable(b.GetBin()), exact(b.GetCount()), exact(b.GetP()))
+		}
+		return nil
+	}
+	return printDistributionTable(s.term.out, a)
+}
+
+func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
+	d, c := a.GetDistribution(), a.GetCoverage()
+	out := &distributionJSON{
+		Namespace: s.namespace, Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(), Other: d.GetOther(),
+		EffectiveN: d.GetEffectiveN(), EntropyBits: d.GetEntropyBits(), BinsTotal: d.GetBinsTotal(),
+		Bins: []binJSON{}, Keys: []string{}, AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
+		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
+	}
+	for _, key := range d.GetKeys() {
+		k, err := text("key", key)
+		if err != nil {
+			return nil, err
+		}
+		out.Keys = append(out.Keys, k)
+	}
+	for _, b := range d.GetBins() {
+		name, err := text("bin", b.GetBin())
+		if err != nil {
+			return nil, err
+		}
+		out.Bins = append(out.Bins, binJSON{name, b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh()})
+	}
+	return out, nil
+}
+
+func printDistributionTable(w io.Writer, a *ebbv1.Answer) error {
+	d := a.GetDistribution()
+	if !d.GetFound() {
+		_, err := fmt.Fprintln(w, "nothing known (no such key, or all of it has faded)")
+		return err
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "BIN\tCOUNT\tP\t%g%% INTERVAL\n", 100*d.GetConfidence())
+	for _, b := range d.GetBins() {
+		fmt.Fprintf(tw, "%s\t%.4g\t%.4f\t%.4f to %.4f\n", printable(b.GetBin()), b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh())
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\n%d of %d bins, z %.6g (other %.3g), effective n %.4g, entropy %.3f bits, as of %s\n%s\n",
+		len(d.GetBins()), d.GetBinsTotal(), d.GetZ(), d.GetOther(), d.GetEffectiveN(), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
+	return err
+}
+
+func coverageText(c *ebbv1.Coverage) string {
+	out := fmt.Sprintf("coverage: %d of %d shards", c.GetShardsAnswered(), c.GetShardsTotal())
+	if n := len(c.GetShardsFailed()); n > 0 {
+		out += fmt.Sprintf(", failed %v", c.GetShardsFailed())
+	}
+	if n := len(c.GetShardsStale()); n > 0 {
+		out += fmt.Sprintf(", perhaps stale %v", c.GetShardsStale())
+	}
+	return out
+}
+
+// exact prints a float so that it reads back as the same float.
+func exact(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
+
+// printable quotes what a terminal or a line of TSV could not show.
+func printable(b []byte) string {
+	s := string(b)
+	if !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !strconv.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// when prints a tick as UTC time of day.
+func when(us int64) string {
+	if us == 0 {
+		return "never"
+	}
+	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000 MST")
+}
+
+// instant reads a time as people write it: RFC 3339, a date, or seconds since
+// 1970 (with a fraction, or in ms or µs when it is that large).
+func instant(text string) (int64, error) {
+	if text == "" || text == "now" {
+		return 0, nil
+	}
+	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02"} {
+		if t, err := time.Parse(layout, text); err == nil {
+			return tick(t.UnixMicro(), text)
+		}
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		return 0, usagef("time %q: write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970", text)
+	}
+	switch {
+	case seconds >= 1e14:
+		return tick(int64(seconds), text)
+	case seconds >= 1e11:
+		return tick(int64(seconds*1e3), text)
+	}
+	return tick(int64(seconds*1e6+0.5), text)
+}
+
+func tick(us int64, text string) (int64, error) {
+	if us < 0 {
+		return 0, proto.ErrBadTime.Errorf("time %q is before 1970-01-01", text)
+	}
+	return us, nil
+}

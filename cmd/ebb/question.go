@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// questionFlags are shared by everything that asks for a distribution.
+type questionFlags struct {
+	asOf        string
+	confidence  float64
+	consistency string
+	staleness   time.Duration
+	partial     bool
+	watch       time.Duration
+}
+
+func (q *questionFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now")
+	f.Float64Var(&q.confidence, "confidence", proto.DefaultConfidence, "of the intervals, 0.5 to 0.9999")
+	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
+	f.DurationVar(&q.staleness, "max-staleness", 10*time.Second, "of bounded consistency")
+	f.BoolVar(&q.partial, "allow-partial", false, "answer from the shards that can, and say which could not")
+	f.DurationVar(&q.watch, "watch", 0, "ask again at this interval until interrupted")
+}
+
+func (q *questionFlags) options() ([]client.AskOption, error) {
+	var opts []client.AskOption
+	switch q.consistency {
+	case "linearizable":
+	case "bounded":
+		opts = append(opts, client.Bounded(q.staleness))
+	case "any":
+		opts = append(opts, client.Any())
+	default:
+		return nil, usagef("--consistency %q: linearizable, bounded or any", q.consistency)
+	}
+	if q.partial {
+		opts = append(opts, client.AllowPartial())
+	}
+	return opts, nil
+}
+
+// ask puts one question about keys, and prints its answer.
+func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.DistributionQuestion) error {
+	var err error
+	if dq.AsOfUs, err = instant(q.asOf); err != nil {
+		return err
+	}
+	dq.Confidence = q.confidence
+	question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Distribution{Distribution: dq}}
+	if e := proto.CheckQuestion(question); e != nil {
+		return e
+	}
+	opts, err := q.options()
+	if err != nil {
+		return err
+	}
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return s.repeat(cmd.Context(), q.watch, func() error {
+		ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+		defer cancel()
+		answers, err := c.Ask(ctx, []*ebbv1.Question{question}, opts...)
+		if err != nil {
+			return err
+		}
+		if e := proto.FromWire(answers[0].GetError()); e != nil {
+			return e
+		}
+		return s.printDistribution(answers[0])
+	})
+}
+
+// repeat runs f once, or at an interval until ctx ends.
+func (s *session) repeat(ctx context.Context, interval time.Duration, f func() error) error {
+	for {
+		if err := f(); err != nil || interval <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+			if s.output == "table" {
+				fmt.Fprintln(s.term.out)
+			}
+		}
+	}
+}
+
+func keysOf(args []string) [][]byte {
+	keys := make([][]byte, len(args))
+	for i, a := range args {
+		keys[i] = []byte(a)
+	}
+	return keys
+}
+
+func newGet(s *session) *cobra.Command {
+	var q questionFlags
+	cmd := &cobra.Command{
+		Use: "get KEY BIN...", Short: "Counts and probabilities of bins", Args: argsBetween(2, -1, "KEY BIN..."),
+		Example: "  ebb get clicks/country US BR",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{
+				Keys:   keysOf(args[:1]),
+				Select: &ebbv1.DistributionQuestion_Bins{Bins: &ebbv1.BinList{Bins: keysOf(args[1:])}},
+			})
+		},
+	}
+	q.add(cmd)
+	return cmd
+}
+
+func newTop(s *session) *cobra.Command {
+	var q questionFlags
+	var n int64
+	cmd := &cobra.Command{
+		Use: "top KEY...", Short: "The most probable bins; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
+		Example: "  ebb top clicks/country\n  ebb top clicks/link/a clicks/link/b --n 3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if e := proto.CheckTop(n); e != nil {
+				return e
+			}
+			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keysOf(args), Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}})
+		},
+	}
+	q.add(cmd)
+	cmd.Flags().Int64Var(&n, "n", 10, "how many")
+	return cmd
+}
+
+func newDist(s *session) *cobra.Command {
+	var q questionFlags
+	cmd := &cobra.Command{
+		Use: "dist KEY...", Short: "A whole distribution; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
+		Example: "  ebb dist clicks/country --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keysOf(args), Select: &ebbv1.DistributionQuestion_All{All: true}})
+		},
+	}
+	q.add(cmd)
+	return cmd
+}

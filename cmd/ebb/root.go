@@ -1,0 +1,141 @@
+package main
+
+import (
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// session is what every client command shares: where the cluster is and how to
+// print what it says.
+type session struct {
+	term      terminal
+	addrs     []string
+	namespace string
+	timeout   time.Duration
+	output    string
+	json      bool
+}
+
+func newRoot(t terminal) *cobra.Command {
+	s := &session{term: t}
+	root := &cobra.Command{
+		Use:   "ebb",
+		Short: "A cluster that remembers what is happening now",
+		Long: `ebb stores decaying categorical distributions, sharded and replicated.
+
+  ebb demo                          three nodes on this machine, learning and forgetting
+  ebb serve                         one node; alone it is a working cluster
+  ebb incr clicks/country US        count something
+  ebb top clicks/country            what is happening now
+
+Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR).`,
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		SuggestionsMinimumDistance: 2,
+		PersistentPreRunE:          func(cmd *cobra.Command, _ []string) error { return s.settle(cmd.Flags()) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return unknownCommand(cmd, args[0])
+			}
+			return cmd.Help()
+		},
+		Args: cobra.ArbitraryArgs,
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggestFlag(cmd, err) })
+	f := root.PersistentFlags()
+	f.StringSliceVar(&s.addrs, "addr", []string{"127.0.0.1:7070"}, "gRPC `address` of any node; may be repeated")
+	f.StringVarP(&s.namespace, "namespace", "n", proto.DefaultNamespace, "`namespace` of the keys")
+	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long a question or write may take")
+	f.StringVarP(&s.output, "output", "o", "table", "`format` of the answer: table, json or tsv")
+	f.BoolVar(&s.json, "json", false, "the same as -o json")
+	root.AddCommand(
+		newServe(s), newDemo(s), newNamespace(s), newIncr(s), newImport(s),
+		newGet(s), newTop(s), newDist(s), newStatus(s), newBench(s), newVersion(s),
+		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp, Run: func(cmd *cobra.Command, _ []string) {
+			_, _ = t.out.Write([]byte(exitCodesHelp))
+		}},
+	)
+	return root
+}
+
+// settle takes flags that were not given from the environment, and checks the
+// shared ones.
+func (s *session) settle(flags *pflag.FlagSet) error {
+	var err error
+	flags.VisitAll(func(f *pflag.Flag) {
+		name := "EBB_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		if value, ok := os.LookupEnv(name); ok && !f.Changed && err == nil {
+			if e := flags.Set(f.Name, value); e != nil {
+				err = usagef("%s=%q: %w", name, value, e)
+			}
+		}
+	})
+	if err != nil {
+		return err
+	}
+	if s.json {
+		s.output = "json"
+	}
+	switch s.output {
+	case "table", "json", "tsv":
+		return nil
+	}
+	return usagef("unknown output format %q: table, json or tsv", s.output)
+}
+
+// dial connects to the cluster.
+func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
+	return client.DialOptions(cmd.Context(), s.addrs, append(opts, client.WithTimeout(s.timeout))...)
+}
+
+func unknownCommand(cmd *cobra.Command, name string) error {
+	if near := cmd.SuggestionsFor(name); len(near) > 0 {
+		return usagef("unknown command %q: did you mean %s?", name, strings.Join(near, " or "))
+	}
+	return usagef("unknown command %q: `%s --help` lists them", name, cmd.CommandPath())
+}
+
+// suggestFlag adds the nearest flag to pflag's complaint.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !ok {
+		return usagef("%w: see `%s --help`", err, cmd.CommandPath())
+	}
+	best, distance := "", 3
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := editDistance(name, f.Name); d < distance {
+			best, distance = f.Name, d
+		}
+	})
+	if best != "" {
+		return usagef("unknown flag --%s: did you mean --%s?", name, best)
+	}
+	return usagef("unknown flag --%s: see `%s --help`", name, cmd.CommandPath())
+}
+
+// editDistance is Levenshtein's.
+func editDistance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func newStatus(s *session) *cobra.Command {
+	var shards bool
+	var watch time.Duration
+	cmd := &cobra.Command{
+		Use: "status", Short: "Nodes, shards, leaders and lag", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := s.dial(cmd)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			return s.repeat(cmd.Context(), watch, func() error {
+				ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+				defer cancel()
+				st, err := c.Status(ctx)
+				if err != nil {
+					return err
+				}
+				return s.printStatus(st, shards)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&shards, "shards", false, "a line for each shard")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "ask again at this interval until interrupted")
+	return cmd
+}
+
+// statusJSON is what `ebb status --json` prints.
+type statusJSON struct {
+	ClusterID   string      `json:"cluster_id"`
+	Nodes       []nodeJSON  `json:"nodes"`
+	Shards      []shardJSON `json:"shards"`
+	Unreachable []string    `json:"unreachable"`
+}
+
+type nodeJSON struct {
+	Name     string `json:"name"`
+	GRPC     string `json:"grpc"`
+	HTTP     string `json:"http"`
+	Phase    string `json:"phase"`
+	Detail   string `json:"detail,omitempty"`
+	Leads    int    `json:"leads"`
+	Replicas int    `json:"replicas"`
+	LagMax   uint64 `json:"lag_max"`
+	LogBytes uint64 `json:"log_bytes"`
+	Version  string `json:"version"`
+}
+
+type shardJSON struct {
+	Shard    uint32            `json:"shard"`
+	Leader   string            `json:"leader"`
+	Term     uint64            `json:"term"`
+	Commit   uint64            `json:"commit_index"`
+	Lag      map[string]uint64 `json:"lag"` // entries each replica is behind the furthest
+	Keys     uint64            `json:"keys"`
+	Replicas int               `json:"replicas"`
+}
+
+// digest turns the nodes' own reports into a view by shard.
+func digest(st *ebbv1.StatusResponse) statusJSON {
+	out := statusJSON{ClusterID: st.GetClusterId(), Unreachable: append([]string{}, st.GetUnreachable()...)}
+	byShard := map[uint32]*shardJSON{}
+	furthest := map[uint32]uint64{}
+	for _, n := range st.GetNodes() {
+		for _, r := range n.GetReplicas() {
+			furthest[r.GetShard()] = max(furthest[r.GetShard()], r.GetCommitIndex())
+		}
+	}
+	for _, n := range st.GetNodes() {
+		nj := nodeJSON{
+			Name: n.GetNode().GetName(), GRPC: n.GetNode().GetGrpcAddress(), HTTP: n.GetNode().GetHttpAddress(), Phase: n.GetPhase(),
+			Detail: n.GetDetail(), Replicas: len(n.GetReplicas()), LogBytes: n.GetLogBytes(), Version: n.GetNode().GetVersion(),
+		}
+		for _, r := range n.GetReplicas() {
+			sj := byShard[r.GetShard()]
+			if sj == nil {
+				sj = &shardJSON{Shard: r.GetShard(), Lag: map[string]uint64{}}
+				byShard[r.GetShard()] = sj
+			}
+			lag := furthest[r.GetShard()] - min(furthest[r.GetShard()], r.GetAppliedIndex())
+			sj.Lag[nj.Name] = lag
+			sj.Replicas++
+			sj.Keys = max(sj.Keys, r.GetKeys())
+			sj.Commit = furthest[r.GetShard()]
+			nj.LagMax = max(nj.LagMax, lag)
+			if r.GetRole() == "leader" && r.GetTerm() >= sj.Term {
+				sj.Leader, sj.Term = nj.Name, r.GetTerm()
+			}
+			if r.GetRole() == "leader" {
+				nj.Leads++
+			}
+		}
+		out.Nodes = append(out.Nodes, nj)
+	}
+	for _, sj := range byShard {
+		out.Shards = append(out.Shards, *sj)
+	}
+	slices.SortFunc(out.Nodes, func(a, b nodeJSON) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(out.Shards, func(a, b shardJSON) int { return int(a.Shard) - int(b.Shard) })
+	return out
+}
+
+func (s *session) printStatus(st *ebbv1.StatusResponse, shards bool) error {
+	d := digest(st)
+	if s.output == "json" {
+		return printJSON(s.term.out, d)
+	}
+	fmt.Fprintf(s.term.out, "cluster %s\n\n", d.ClusterID)
+	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NODE\tPHASE\tLEADS\tREPLICAS\tLAG\tLOG\tGRPC\tHTTP")
+	for _, n := range d.Nodes {
+		phase := n.Phase
+		if n.Detail != "" {
+			phase += " (" + n.Detail + ")"
+		}
+		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", n.Name, phase, n.Leads, n.Replicas, n.LagMax, bytesText(n.LogBytes), n.GRPC, n.HTTP)
+	}
+	for _, name := range d.Unreachable {
+		fmt.Fprintf(tw, "%s\tunreachable\t-\t-\t-\t-\t-\t-\n", name)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	return printShards(s, d, shards)
+}
+
+func printShards(s *session, d statusJSON, all bool) error {
+	without := 0
+	for _, sh := range d.Shards {
+		if sh.Leader == "" {
+			without++
+		}
+	}
+	fmt.Fprintf(s.term.out, "\n%d shards and the control group, %d without a leader\n", max(len(d.Shards)-1, 0), without)
+	if !all {
+		return nil
+	}
+	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "\nSHARD\tLEADER\tTERM\tCOMMIT\tKEYS\tLAG")
+	for _, sh := range d.Shards {
+		var lags []string
+		for name, lag := range sh.Lag {
+			lags = append(lags, fmt.Sprintf("%s:%d", name, lag))
+		}
+		leader := sh.Leader
+		if leader == "" {
+			leader = "none"
+		}
+		fmt.Fprintf(tw, "%d\t%s\t%d\t%d\t%d\t%s\n", sh.Shard, leader, sh.Term, sh.Commit, sh.Keys, strings.Join(sorted(lags), " "))
+	}
+	return tw.Flush()
+}
+
+// bytesText prints a size with a binary unit.
+func bytesText(n uint64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, i := float64(n)/unit, 0
+	for v >= unit && i < 4 {
+		v /= unit
+		i++
+	}
+	return fmt.Sprintf("%.1f %ciB", v, "KMGTP"[i])
+}
