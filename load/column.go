@@ -47,8 +47,10 @@ func parseSpec(what, text string) (*spec, error) {
 		case open < 0 && end < 0:
 			s.parts = append(s.parts, part{literal: rest, column: -1})
 			return s, nil
-		case open < 0 || end < open:
+		case open < 0 || end >= 0 && end < open:
 			return nil, fmt.Errorf("%s %q: '}' without '{'", what, text)
+		case end < 0:
+			return nil, fmt.Errorf("%s %q: '{' without '}'", what, text)
 		case end <= open+1:
 			return nil, fmt.Errorf("%s %q: '{}' names no column", what, text)
 		}

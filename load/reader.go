@@ -376,6 +376,10 @@ var errSkip = errors.New("skip")
 
 func (r *Reader) next() (Row, error) {
 	line, err := r.record()
+	var refused *Refused
+	if errors.As(err, &refused) {
+		return Row{Offset: refused.Line}, err
+	}
 	if err != nil {
 		return Row{}, err
 	}

@@ -77,12 +77,29 @@ func nextField(record string) (field, rest string, err error) {
 }
 
 // openQuote reports whether a record ends inside quotes, so that the next line
-// belongs to it.
+// belongs to it. Only a quote at the beginning of a field opens one.
 func openQuote(record string) bool {
-	return strings.Count(record, `"`)%2 == 1
+	for {
+		if record == "" || record[0] != '"' {
+			comma := strings.IndexByte(record, ',')
+			if comma < 0 {
+				return false
+			}
+			record = record[comma+1:]
+			continue
+		}
+		_, rest, err := nextField(record)
+		if err == errOpenedQuote {
+			return true
+		}
+		if err != nil || rest == "" {
+			return false
+		}
+		record = rest[1:]
+	}
 }
 
-// field returns a field of a JSON object as text; path goes into nested objects
+// jsonField returns a field of a JSON object as text; path goes into nested objects
 // by dots. null is empty.
 func jsonField(object map[string]json.RawMessage, path string) (string, error) {
 	raw, ok := object[path]
