@@ -11,7 +11,7 @@ import (
 
 const (
 	// costMax is the most bins that one question may visit in one shard.
-	costMax = 1 << 24
+	costMax = 1 << 23
 	// answerBytesMax leaves some room in a message for what surrounds an answer.
 	answerBytesMax = proto.MessageBytesMax - 64<<10
 )

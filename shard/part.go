@@ -209,7 +209,7 @@ func errPart(i int) error {
 func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	parts := make([]*part, len(answers))
 	words := &vocabulary{ids: map[string]uint32{}}
-	t := total{words: words}
+	t, bins := total{words: words}, 0
 	for i, a := range answers {
 		p, ok := decodePart(a.GetPart())
 		if !ok {
@@ -223,6 +223,11 @@ func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAns
 		}
 		t.at = max(t.at, min(p.at, clockMax))
 		parts[i] = p
+		bins += p.dist.Len()
+	}
+	if bins > sketch.BinsMax {
+		return nil, proto.ErrResponseTooLarge.Errorf("the parts of the answer have %d bins: the limit is %d", bins, sketch.BinsMax).
+			WithHint("name fewer keys")
 	}
 	for _, p := range parts {
 		if p.total.dist == nil {

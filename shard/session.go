@@ -101,7 +101,8 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 		return s.recall(m, c)
 	}
 	if c.sequence <= w.floor(s.limits.SessionWindow) {
-		return failed(proto.ErrSequenceTooOld.Errorf("sequence %d of session %d is over %d commands old: whether it was applied is forgotten", c.sequence, c.session, s.limits.SessionWindow))
+		return failed(proto.ErrSequenceTooOld.Errorf("sequence %d of session %d is below its window (%d commands, %d bytes of results): whether it was applied is forgotten",
+			c.sequence, c.session, s.limits.SessionWindow, s.limits.SessionResultBytes))
 	}
 	r := s.body(c)
 	// The body may have closed this very session.

@@ -1,0 +1,326 @@
+package shard
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// The files in testdata are scenarios, each a story in prose and commands:
+//
+//	new [sessions=n window=n expiry=d sources=n keys=n key-window=d changes=n result-bytes=n]
+//	    an empty shard, with smaller limits if named
+//	apply at=d
+//	    one log entry, stamped at d after the scenario's beginning; a command a line:
+//	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative]
+//	      inc NAME KEY BIN[=amount][@time][#offset]... [session=#i/sequence] [source=name/epoch] [key=hi/issued]
+//	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
+//	ask NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [rate=x] [view]
+//	count NAME
+//	describe
+//	restart
+//	    goes on from its own snapshot
+//	freeze
+//	    for later questions with "view"
+//
+// Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
+func TestScenarios(t *testing.T) {
+	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
+		sc := &scenario{t: t, s: New(1, Heap{})}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			sc.t = t
+			out := sc.run(d)
+			audit(t, sc.s)
+			return out
+		})
+	})
+}
+
+const beginning = 1_577_836_800 * second
+
+type scenario struct {
+	t        *testing.T
+	s        *State
+	view     *View
+	index    uint64
+	sessions []uint64
+}
+
+func (sc *scenario) run(d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "new":
+		sc.open(d)
+		return ""
+	case "apply":
+		return sc.apply(d)
+	case "ask":
+		return sc.ask(d)
+	case "count":
+		q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}
+		return fmt.Sprintf("%d of %d kept\n", sc.s.Ask(q, 0).GetAnswer().GetCountKeys().GetKeys(), sc.s.Keys())
+	case "describe":
+		return described(sc.s)
+	case "restart":
+		before := sc.s.Checksum()
+		sc.s = reopen(sc.t, sc.s)
+		if sc.s.Checksum() != before {
+			sc.t.Fatal("the state changed by a restart")
+		}
+		return "restored\n"
+	case "freeze":
+		sc.view = sc.s.Freeze()
+		return ""
+	}
+	sc.t.Fatalf("%s: what is %q?", d.Pos, d.Cmd)
+	return ""
+}
+
+func (sc *scenario) open(d *datadriven.TestData) {
+	*sc = scenario{t: sc.t, s: New(1, Heap{})}
+	l := DefaultLimits()
+	for _, arg := range d.CmdArgs {
+		v := arg.Vals[0]
+		switch arg.Key {
+		case "sessions":
+			l.Sessions = int(sc.number(v))
+		case "window":
+			l.SessionWindow = uint64(sc.number(v))
+		case "expiry":
+			l.SessionExpiry = sc.duration(v)
+		case "sources":
+			l.Sources = int(sc.number(v))
+		case "keys":
+			l.IdempotencyKeys = int(sc.number(v))
+		case "key-window":
+			l.IdempotencyWindow = sc.duration(v)
+		case "changes":
+			l.HalfLifeChanges = int(sc.number(v))
+		case "result-bytes":
+			l.SessionResultBytes = int(sc.number(v))
+		default:
+			sc.t.Fatalf("%s: limit %q", d.Pos, arg.Key)
+		}
+	}
+	sc.s.SetLimits(l)
+}
+
+func (sc *scenario) apply(d *datadriven.TestData) string {
+	var at string
+	d.ScanArgs(sc.t, "at", &at)
+	var commands []*ebbv1.Command
+	for line := range strings.Lines(d.Input) {
+		commands = append(commands, sc.command(strings.Fields(line)))
+	}
+	sc.index++
+	var out strings.Builder
+	for _, r := range sc.s.Apply(sc.index, encodeEntry(sc.t, beginning+int64(sc.duration(at)), commands), nil) {
+		sc.result(&out, r)
+	}
+	return out.String()
+}
+
+func (sc *scenario) result(out *strings.Builder, r *ebbv1.CommandResult) {
+	var says []string
+	if r.Error != nil {
+		says = append(says, says1(r.Error))
+	}
+	if r.Session != 0 {
+		sc.sessions = append(sc.sessions, r.Session)
+		says = append(says, fmt.Sprintf("session #%d", len(sc.sessions)))
+	}
+	if r.Epoch != 0 {
+		says = append(says, fmt.Sprintf("epoch %d, last offset %d", r.Epoch, r.LastOffset))
+	}
+	if r.Applied > 0 {
+		says = append(says, fmt.Sprintf("applied %d", r.Applied))
+	}
+	if r.Duplicates > 0 {
+		says = append(says, fmt.Sprintf("duplicates %d", r.Duplicates))
+	}
+	if len(says) == 0 && len(r.Refused) == 0 {
+		says = append(says, "ok")
+	}
+	if len(says) > 0 {
+		fmt.Fprintln(out, strings.Join(says, ", "))
+	}
+	for _, x := range r.Refused {
+		fmt.Fprintf(out, "refused %d: %s\n", x.Index, says1(x.Error))
+	}
+}
+
+func says1(e *ebbv1.Error) string {
+	return fmt.Sprintf("%s: %s", strings.TrimPrefix(e.Code.String(), "CODE_"), e.Message)
+}
+
+func (sc *scenario) command(words []string) *ebbv1.Command {
+	switch words[0] {
+	case "define":
+		return &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: sc.definition(words[1], words[2:])}}
+	case "inc":
+		return sc.increments(words[1], words[2], words[3:])
+	case "open-session":
+		return &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}
+	case "close-session":
+		return &ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: sc.session(words[1])}}}
+	case "open-source":
+		return &ebbv1.Command{Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: words[1], Token: uint64(sc.number(value(words[2])))}}}
+	case "drop-source":
+		return &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: words[1]}}}
+	case "behaviour":
+		return &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: uint32(sc.number(words[1]))}}}
+	case "tick":
+		return &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}
+	}
+	sc.t.Fatalf("what is %q?", words)
+	return nil
+}
+
+func (sc *scenario) definition(name string, options []string) *ebbv1.Namespace {
+	def := &ebbv1.Namespace{Name: name, Version: 1}
+	for _, o := range options {
+		v := value(o)
+		switch key, _, _ := strings.Cut(o, "="); key {
+		case "version":
+			def.Version = uint64(sc.number(v))
+		case "half-life":
+			def.HalfLifeUs = int64(sc.duration(v))
+		case "decay":
+			def.Decay = map[string]ebbv1.Decay{"half-life": 1, "linear": 2, "none": 3}[v]
+		case "floor":
+			def.Floor = map[string]ebbv1.Floor{"prune": 1, "clamp": 2, "prior": 3}[v]
+		case "clock":
+			def.Clock = map[string]ebbv1.Clock{"wall": 1, "event": 2}[v]
+		case "threshold":
+			def.Threshold = sc.number(v)
+		case "prior":
+			def.Prior = sc.number(v)
+		case "bins-max":
+			def.BinsMax = uint32(sc.number(v))
+		case "negative":
+			def.AllowNegative = new(true)
+		default:
+			sc.t.Fatalf("option %q", o)
+		}
+	}
+	return def
+}
+
+func (sc *scenario) increments(namespace, key string, words []string) *ebbv1.Command {
+	c := &ebbv1.Command{Namespace: namespace}
+	batch := &ebbv1.Increments{}
+	for _, w := range words {
+		who, n, _ := strings.Cut(value(w), "/")
+		switch {
+		case strings.HasPrefix(w, "session="):
+			c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: sc.session(who), Sequence: uint64(sc.number(n))}}
+		case strings.HasPrefix(w, "source="):
+			c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: who, Epoch: uint64(sc.number(n))}}
+		case strings.HasPrefix(w, "key="):
+			c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{Hi: uint64(sc.number(who)), IssuedAtUs: beginning + int64(sc.duration(n))}}
+		default:
+			batch.Increments = append(batch.Increments, sc.increment(key, w))
+		}
+	}
+	c.Body = &ebbv1.Command_Increments{Increments: batch}
+	return c
+}
+
+func (sc *scenario) increment(key, w string) *ebbv1.Increment {
+	in := &ebbv1.Increment{Key: []byte(key)}
+	w, offset, _ := strings.Cut(w, "#")
+	w, at, _ := strings.Cut(w, "@")
+	bin, amount, _ := strings.Cut(w, "=")
+	in.Bin = []byte(bin)
+	if offset != "" {
+		in.Offset = uint64(sc.number(offset))
+	}
+	if amount != "" {
+		in.Amount = new(sc.number(amount))
+	}
+	if at != "" {
+		in.TimeUs = beginning + int64(sc.duration(at))
+	}
+	return in
+}
+
+func (sc *scenario) ask(d *datadriven.TestData) string {
+	q := &ebbv1.DistributionQuestion{}
+	f := &sc.s.frame
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "top":
+			q.Select = &ebbv1.DistributionQuestion_Top{Top: uint32(sc.number(arg.Vals[0]))}
+		case "bins":
+			list := &ebbv1.BinList{}
+			for _, b := range arg.Vals {
+				list.Bins = append(list.Bins, []byte(b))
+			}
+			q.Select = &ebbv1.DistributionQuestion_Bins{Bins: list}
+		case "as-of":
+			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
+		case "rate":
+			q.Rate = new(sc.number(arg.Vals[0]))
+		case "view":
+			f = &sc.view.frame
+		default:
+			q.Keys = append(q.Keys, []byte(arg.Key))
+		}
+	}
+	a := f.Ask(question(d.CmdArgs[0].Key, q), 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	return sc.distribution(a.GetAnswer().GetDistribution())
+}
+
+func (sc *scenario) distribution(a *ebbv1.Distribution) string {
+	var out strings.Builder
+	if !a.Found {
+		fmt.Fprintf(&out, "not found, as of %s\n", since(a.AsOfUs))
+	} else {
+		fmt.Fprintf(&out, "z=%.6g other=%.6g n=%.4g entropy=%.4g bins=%d, as of %s, last event %s\n",
+			a.Z, a.Other, a.EffectiveN, a.EntropyBits, a.BinsTotal, since(a.AsOfUs), since(a.LastEventUs))
+	}
+	for _, b := range a.Bins {
+		fmt.Fprintf(&out, "  %s %.6g p=%.4g [%.4g, %.4g]\n", b.Bin, b.Count, b.P, b.PLow, b.PHigh)
+	}
+	return out.String()
+}
+
+func since(us int64) string { return (time.Duration(us-beginning) * time.Microsecond).String() }
+
+func value(option string) string {
+	_, v, _ := strings.Cut(option, "=")
+	return v
+}
+
+func (sc *scenario) session(name string) uint64 {
+	i, err := strconv.Atoi(strings.TrimPrefix(name, "#"))
+	if err != nil || i > len(sc.sessions) {
+		return 12345 // nobody's
+	}
+	return sc.sessions[i-1]
+}
+
+func (sc *scenario) number(text string) float64 {
+	x, err := strconv.ParseFloat(text, 64)
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	return x
+}
+
+func (sc *scenario) duration(text string) sketch.Tick {
+	x, err := time.ParseDuration(text)
+	if err != nil {
+		sc.t.Fatal(err)
+	}
+	return sketch.Tick(x.Microseconds())
+}

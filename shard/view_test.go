@@ -1,0 +1,77 @@
+package shard
+
+import (
+	"bytes"
+	"sync"
+	"testing"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Views are asked and written out by other goroutines while Apply goes on, and
+// none of them ever sees a change. (The race detector is the other half of
+// this test.)
+func TestViewsBesideApply(t *testing.T) {
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second})
+	seed := uint64(3)
+	now := int64(1_700_000_000 * second)
+	session := s.Apply(2, encode(t, now, &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}), nil)[0].Session
+	s.Apply(3, encode(t, now, &ebbv1.Command{Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "f", Token: 1}}}), nil)
+	var readers sync.WaitGroup
+	rounds := 120
+	if testing.Short() {
+		rounds = 30
+	}
+	for round := range uint64(rounds) {
+		now += 700_000 // summaries die, keys and bins are reused
+		c := increments("k", "a", "b")
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: round + 1}}
+		row := increments("rows", "a", string(make([]byte, 300)))
+		for i, in := range row.GetIncrements().Increments {
+			in.Offset = 2*round + uint64(i) + 1
+		}
+		row.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: "f", Epoch: 1}}
+		key := increments("k", "c")
+		key.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: now, Lo: round}}
+		define := &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
+			Name: []string{"default", "x", "y", "z"}[round%4], Version: round, HalfLifeUs: int64(1+round%2) * second,
+		}}}
+		s.Apply(s.applied+1, encode(t, now, c, row, key, define), nil)
+		s.Apply(s.applied+1, entryOf(now, batchOf(200, 3000, 400, &seed)), nil)
+
+		view, want := s.Freeze(), snapshot(t, s)
+		readers.Add(1)
+		go func() {
+			defer readers.Done()
+			defer view.Release()
+			view.Ask(question("", &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k"), []byte("rows")}}), 0)
+			var got bytes.Buffer
+			if _, err := view.WriteTo(&got); err != nil || !bytes.Equal(got.Bytes(), want) {
+				t.Errorf("round %d: a view has changed (%v)", round, err)
+			}
+		}()
+	}
+	readers.Wait()
+	audit(t, s)
+	if s.Keys() > 2900 || s.bins.names.slots > 401+3 {
+		t.Errorf("%d keys, %d slots of bins: nothing was reused", s.Keys(), s.bins.names.slots)
+	}
+}
+
+// What is pruned leaves the dictionary, and what grows is pruned on the way.
+func TestPruneOnTouch(t *testing.T) {
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second, BinsMax: 300})
+	now := int64(1_700_000_000 * second)
+	seed := uint64(5)
+	for range 300 {
+		now += second
+		r := s.Apply(s.applied+1, entryOf(now, batchOf(20, 1, 100_000, &seed)), nil)[0]
+		if r.Applied != 20 {
+			t.Fatal(r)
+		}
+		audit(t, s)
+		if n := s.bins.names.live; n > 501 {
+			t.Fatalf("%d bins are kept, of which some 200 have not faded", n)
+		}
+	}
+}
