@@ -165,7 +165,7 @@ func (c *Client) unreachableAll(start time.Time, causes []error) error {
 		}
 		e.Err = fmt.Errorf("none of %d addresses answers:\n%w", len(causes), errors.Join(causes...))
 	}
-	e.Hint = "is the cluster running? `ebb serve` starts a node, `ebb doctor` looks at addresses"
+	e.Hint = "is the cluster running? `ebb serve` starts a node, `--addr` says where it is"
 	return e
 }
 

@@ -116,7 +116,7 @@ func (d *datadir) snapshots(group uint32) string {
 
 // diskError is what a user can do something about.
 func diskError(path, what string, err error) *proto.Error {
-	hint := "ebb doctor shows what is wrong with the disk"
+	hint := "look at the disk: is it full, read-only or failing?"
 	switch {
 	case errors.Is(err, syscall.EROFS), errors.Is(err, iofs.ErrPermission):
 		return proto.ErrDisk.Errorf("data directory %s is read-only for this user: %s: %v", path, what, err).

@@ -374,7 +374,7 @@ func (n *Node) diskFailed(err error) {
 	n.broken.Store(true)
 	n.mux.Mute(true)
 	n.fatal(proto.ErrDisk.Errorf("data directory %s: %v", n.cfg.DataDir, err).
-		WithHint("ebb doctor shows what is wrong with the disk; what was acknowledged is on the other nodes"))
+		WithHint("look at the disk; what was acknowledged is on the other nodes"))
 }
 
 // fatal reports, once, that the node cannot go on.

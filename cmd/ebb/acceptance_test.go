@@ -340,11 +340,11 @@ func importUnderKills(t *testing.T, rows []click, seed uint64) {
 		writeTSV(t, path, window)
 		exact.add(window)
 		if i == 0 { // the importer, killed and resumed
-			dying, cancel := context.WithTimeout(ctx, 2*time.Second)
-			_, err := ebb(dying, t, f, importArgs("history", path, "--rate", "3000")...)
+			dying, cancel := context.WithTimeout(ctx, time.Second)
+			_, err := ebb(dying, t, f, importArgs("history", path, "--rate", "1000")...)
 			cancel()
 			if err == nil {
-				t.Log("the first import finished before it was killed")
+				t.Fatal("the first import finished before it was killed")
 			}
 		}
 		mustEbb(ctx, t, f, importArgs("history", path, "--rate", "3000")...)
