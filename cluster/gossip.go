@@ -71,7 +71,7 @@ const (
 	rejoinFirst   = time.Second      // while alone, then doubling
 	rejoinAtOnce  = 3                // addresses a round
 	streamTimeout = 2 * time.Second
-	leaveTimeout  = time.Second
+	leaveTimeout  = 300 * time.Millisecond // one round of gossip and a half
 	pingTries     = 3
 	// memberlist's own 4 leaves news unheard by one node of five in a few joins
 	// of a hundred, until they happen to exchange all they know.
