@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 
 	protobuf "google.golang.org/protobuf/proto"
 
@@ -85,7 +84,7 @@ func (d *datadir) update(change func(*identity)) error {
 
 // openDatadir locks a directory, made if missing, and checks that it is this node's.
 func openDatadir(fsys fs.FS, path, node string) (_ *datadir, err error) {
-	if err := fsys.MkdirAll(path); err != nil {
+	if err := fs.MakeDir(fsys, path); err != nil {
 		return nil, diskError(path, "make", err)
 	}
 	d := &datadir{fs: fsys, path: path}
@@ -114,17 +113,14 @@ func (d *datadir) snapshots(group uint32) string {
 	return filepath.Join(d.path, snapName, strconv.FormatUint(uint64(group), 10))
 }
 
-// diskError is what a user can do something about.
+// diskError says what could not be done, and what a user can do about it.
 func diskError(path, what string, err error) *proto.Error {
-	hint := "look at the disk: is it full, read-only or failing?"
-	switch {
-	case errors.Is(err, syscall.EROFS), errors.Is(err, iofs.ErrPermission):
-		return proto.ErrDisk.Errorf("data directory %s is read-only for this user: %s: %v", path, what, err).
-			WithHint("use a --data-dir that you may write to")
-	case errors.Is(err, syscall.ENOSPC):
-		hint = "free some space, or use another --data-dir"
+	var e *proto.Error
+	if errors.As(fs.Explain(path, err), &e) {
+		return e
 	}
-	return proto.ErrDisk.Errorf("data directory %s: %s: %v", path, what, err).WithHint(hint)
+	return proto.ErrDisk.Errorf("data directory %s: %s: %v", path, what, err).
+		WithHint("look at the disk: is it full, read-only or failing?")
 }
 
 // identify reads whose directory it is, or writes it down for a new one.

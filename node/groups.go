@@ -109,7 +109,9 @@ func (g *groups) start(birth *cluster.Table, founded bool, each func(started int
 	})
 }
 
-// intact reports a member that has lost everything it had.
+// intact reports a member that has lost what it had, or a part of it: an empty
+// replica would break promises that this one has made, and one whose log does not
+// reach down to its snapshot would miss entries without knowing.
 func (m *member) intact() error {
 	has, err := raft.HasExistingState(m.wal, m.wal, m.snaps)
 	if err != nil {
@@ -117,7 +119,23 @@ func (m *member) intact() error {
 	}
 	if !has {
 		return proto.ErrCorrupt.Errorf("group %d has neither log nor snapshot: part of the data directory was deleted", m.group).
-			WithHint("restore the data directory; an empty replica would break promises that this one has made")
+			WithHint("restore the data directory")
+	}
+	first, err := m.wal.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("group %d: %w", m.group, err)
+	}
+	snapshots, err := m.snaps.List()
+	if err != nil {
+		return fmt.Errorf("group %d: %w", m.group, err)
+	}
+	have := uint64(0)
+	if len(snapshots) > 0 {
+		have = snapshots[0].Index
+	}
+	if first > have+1 {
+		return proto.ErrCorrupt.Errorf("group %d: the newest sound snapshot ends at entry %d and the log begins at %d: a snapshot is damaged or was deleted", m.group, have, first).
+			WithHint("restore the data directory")
 	}
 	return nil
 }
@@ -133,8 +151,8 @@ func parallel[T any](workers int, items []T, each func(done int), f func(T) erro
 	for _, item := range items {
 		slots <- struct{}{}
 		wg.Go(func() {
+			defer func() { <-slots }() // also if f ends the goroutine, as a log does that has failed
 			err := f(item)
-			<-slots
 			mu.Lock()
 			defer mu.Unlock()
 			done++

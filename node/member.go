@@ -55,7 +55,8 @@ type member struct {
 	now     atomic.Pointer[incarnation]
 	refused refusals
 
-	mu      sync.Mutex // held while an incarnation starts or stops
+	mu      sync.Mutex // held while an incarnation starts or stops; guards stopped
+	stopped bool       // for good
 	ledTerm uint64     // the term last told to led; guarded by events' single actor
 }
 
@@ -98,7 +99,11 @@ func (m *member) start() error {
 	return m.run()
 }
 
+// run starts an incarnation. m.mu is held.
 func (m *member) run() error {
+	if m.stopped {
+		return raft.ErrRaftShutdown
+	}
 	conf := raftConfig(m.replica, m.shards, m.logger)
 	snapshots, err := m.snaps.List()
 	if err != nil {
@@ -116,13 +121,15 @@ func (m *member) run() error {
 	return nil
 }
 
-// stop shuts Raft down and waits for its goroutines.
+// stop shuts Raft down for good and waits for its goroutines.
 func (m *member) stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.stopped = true
 	m.halt()
 }
 
+// halt ends the incarnation. m.mu is held.
 func (m *member) halt() {
 	i := m.now.Load()
 	if i == nil {

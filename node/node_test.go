@@ -155,3 +155,35 @@ func TestOneNode(t *testing.T) {
 		t.Fatalf("after a restart z = %v, want 3", z)
 	}
 }
+
+func (w *world) z(i int, key string) float64 {
+	w.t.Helper()
+	resp, err := w.ebb(i).Ask(context.Background(), question(key))
+	if err != nil {
+		w.t.Fatalf("ask node %d: %v", i, err)
+	}
+	if e := resp.Answers[0].GetError(); e != nil {
+		w.t.Fatalf("ask node %d: %v", i, e)
+	}
+	return resp.Answers[0].GetDistribution().GetZ()
+}
+
+func TestThreeNodes(t *testing.T) {
+	ctx := context.Background()
+	start := time.Now()
+	w := newWorld(t, 3, 16)
+	t.Logf("ready after %v", time.Since(start))
+	for i := range 60 {
+		key := fmt.Sprintf("k%d", i%20)
+		if _, err := w.ebb(i%3).Increment(ctx, increments(key, "a", "b")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 3 {
+		for k := range 20 {
+			if z := w.z(i, fmt.Sprintf("k%d", k)); z < 5.9 || z > 6 {
+				t.Fatalf("node %d: z of k%d = %v, want 6", i, k, z)
+			}
+		}
+	}
+}

@@ -63,10 +63,15 @@ func (r *replica) stop() {
 	r.wg.Wait()
 }
 
-// lead begins a term of leadership with a tick. Raft's own first entry does
-// not reach the state machine, so that only the tick shows how far it is.
+// lead begins a term of leadership with a tick: Raft's own first entry does not
+// reach the state machine, so that only the tick shows how far it is. A second
+// one tells the followers that the first is committed.
 func (r *replica) lead(uint64) {
-	r.wg.Go(func() { _ = r.proposer.tick().Error() }) // if it fails, so does the term
+	r.wg.Go(func() {
+		if r.proposer.tick().Error() == nil {
+			_ = r.proposer.tick().Error() // if it fails, so does the term
+		}
+	})
 }
 
 // notLeader implements proposals and ledGroup.

@@ -1,0 +1,178 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/pprof"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func profile(t *testing.T) func() {
+	path := os.Getenv("EBB_PROFILE")
+	if path == "" {
+		return func() {}
+	}
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pprof.StartCPUProfile(f); err != nil {
+		t.Fatal(err)
+	}
+	return func() { pprof.StopCPUProfile(); _ = f.Close() }
+}
+
+// cpuTime is what this process has used so far.
+func cpuTime() time.Duration {
+	var r syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &r) != nil {
+		return 0
+	}
+	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
+}
+
+// TestWriteThroughput prints what three nodes and their client reach together
+// on this machine. It asserts nothing about speed.
+func TestWriteThroughput(t *testing.T) {
+	if os.Getenv("EBB_BENCH") == "" {
+		t.Skip("a measurement: set EBB_BENCH=1")
+	}
+	ctx := context.Background()
+	w := newWorld(t, 3, 64)
+	c, err := ebb.Dial(ctx, w.nodes[0].Addresses().GRPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	writer := c.Writer(ebb.WriterOptions{NoAggregate: true, MaxBuffered: 400_000, Linger: 20 * time.Millisecond})
+	keys := make([]string, 100_000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("link/%05d", i)
+	}
+	bins := make([]string, 64)
+	for i := range bins {
+		bins[i] = fmt.Sprintf("c%02d", i)
+	}
+	stop := profile(t)
+	start, cpu := time.Now(), cpuTime()
+	var n atomic.Int64
+	var wg sync.WaitGroup
+	for g := range 2 {
+		wg.Go(func() {
+			i := uint64(g) * 7919
+			for time.Since(start) < 10*time.Second {
+				for range 1000 {
+					i = i*6364136223846793005 + 1442695040888963407
+					if err := writer.Add(ctx, keys[(i>>33)%uint64(len(keys))], bins[(i>>20)%uint64(len(bins))], 1); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				n.Add(1000)
+			}
+		})
+	}
+	wg.Wait()
+	if err := writer.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(start)
+	stop()
+	t.Logf("%d increments in %v: %.0f/s, %.0f a CPU second, client included; %+v", n.Load(), took, float64(n.Load())/took.Seconds(), float64(n.Load())/(cpuTime()-cpu).Seconds(), writer.Stats())
+}
+
+func TestReadThroughput(t *testing.T) {
+	if os.Getenv("EBB_BENCH") == "" {
+		t.Skip("a measurement: set EBB_BENCH=1")
+	}
+	ctx := context.Background()
+	w := newWorld(t, 3, 64)
+	c, err := ebb.Dial(ctx, w.nodes[0].Addresses().GRPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	writer := c.Writer(ebb.WriterOptions{})
+	for k := range 1000 {
+		for b := range 260 {
+			if err := writer.Add(ctx, fmt.Sprintf("k%d", k), fmt.Sprintf("bin%d", b), float64(1+b%7)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := writer.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	stopSDK := profile(t)
+	for _, workers := range []int{4, 64} {
+		start, cpu := time.Now(), cpuTime()
+		var n atomic.Int64
+		var wg sync.WaitGroup
+		for g := range workers {
+			wg.Go(func() {
+				for i := g * 101; time.Since(start) < 4*time.Second; i++ {
+					if _, err := c.Top(ctx, "", fmt.Sprintf("k%d", i%1000), 10); err != nil {
+						t.Error(err)
+						return
+					}
+					n.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		t.Logf("SDK, %d workers: %.0f requests/s; %.0f a CPU second, client included", workers, float64(n.Load())/time.Since(start).Seconds(), float64(n.Load())/(cpuTime()-cpu).Seconds())
+	}
+	stopSDK()
+	if os.Getenv("EBB_PROFILE") != "" {
+		return
+	}
+	for _, batch := range []int{1, 32} {
+		for _, workers := range []int{1, 16, 64} {
+			stop := profile(t)
+			start, cpu := time.Now(), cpuTime()
+			var n atomic.Int64
+			var wg sync.WaitGroup
+			for g := range workers {
+				conn := w.ebb(g % 3)
+				wg.Go(func() {
+					i := g * 101
+					for time.Since(start) < 4*time.Second {
+						req := &ebbv1.AskRequest{}
+						for range batch {
+							i = (i*31 + 7) % 1000
+							req.Questions = append(req.Questions, &ebbv1.Question{Ask: &ebbv1.Question_Distribution{
+								Distribution: &ebbv1.DistributionQuestion{Keys: [][]byte{fmt.Appendf(nil, "k%d", i)}, Select: &ebbv1.DistributionQuestion_Top{Top: 10}},
+							}})
+						}
+						resp, err := conn.Ask(ctx, req)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						for _, a := range resp.Answers {
+							if a.GetError() != nil || len(a.GetDistribution().GetBins()) != 10 {
+								t.Errorf("answer %v", a)
+								return
+							}
+						}
+						n.Add(1)
+					}
+				})
+			}
+			wg.Wait()
+			took := time.Since(start)
+			stop()
+			rate := float64(n.Load()) / took.Seconds()
+			t.Logf("batch %d, %d workers: %.0f requests/s, %.0f answers/s, mean latency %v; %.0f answers a CPU second, client included", batch, workers, rate, rate*float64(batch),
+				took*time.Duration(workers)/time.Duration(max(n.Load(), 1)), float64(n.Load())*float64(batch)/(cpuTime()-cpu).Seconds())
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package node_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/sim"
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/node/fail"
+	"github.com/ebbdb/ebb/node/fs"
+)
+
+// skewed is a node's clock: the bubble's, set wrong.
+type skewed struct{ by *time.Duration }
+
+func (s skewed) Now() time.Time { return time.Now().Add(*s.by) }
+
+// bubble is a cluster in virtual time: its network, disks and clocks are simulated.
+type bubble struct {
+	*testing.T
+	net    *sim.Net
+	config []node.Config
+	nodes  []*node.Node
+	disks  []*fs.Mem
+	skews  []time.Duration
+	fatal  []error
+}
+
+func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]time.Duration, nodes), fatal: make([]error, nodes)}
+		for i := range nodes {
+			disk := fs.NewMem()
+			b.disks = append(b.disks, disk)
+			b.config = append(b.config, node.Config{
+				Name: fmt.Sprintf("ebb-%d", i), DataDir: "/data", FS: disk, Network: b.net.Host(host(i)), Clock: skewed{&b.skews[i]},
+				GRPC: host(i) + ":7070", HTTP: node.Off, Admin: node.Off, Gossip: host(i) + ":7071",
+				Join: []string{host(0) + ":7071", host(1) + ":7071"}, BootstrapExpect: nodes, Shards: shards,
+				Logger: testLogger(t), Fail: new(fail.Points),
+				Fatal: func(err error) { b.fatal[i] = err },
+			})
+		}
+		for i := range nodes {
+			b.open(i)
+		}
+		for i := range nodes {
+			b.ready(i)
+		}
+		f(b)
+		for i, n := range b.nodes {
+			if n != nil {
+				if err := n.Close(); err != nil {
+					t.Errorf("close node %d: %v", i, err)
+				}
+			}
+		}
+	})
+}
+
+func host(i int) string { return fmt.Sprintf("10.0.0.%d", i+1) }
+
+func (b *bubble) open(i int) {
+	b.Helper()
+	n, err := node.Open(context.Background(), b.config[i])
+	if err != nil {
+		b.Fatalf("open node %d: %v", i, err)
+	}
+	b.nodes[i] = n
+}
+
+func (b *bubble) ready(i int) {
+	b.Helper()
+	select {
+	case <-b.nodes[i].Ready():
+	case <-time.After(time.Minute):
+		b.Fatalf("node %d is not ready: %v", i, b.nodes[i].Status())
+	}
+}
+
+// crash is a loss of power: what was not synced is gone.
+func (b *bubble) crash(i int) {
+	b.net.Crash(host(i))
+	image := b.disks[i].Crash(uint64(i + 1))
+	b.nodes[i].Kill()
+	b.nodes[i], b.disks[i], b.config[i].FS, b.fatal[i] = nil, image, image, nil
+}
+
+func (b *bubble) client() *ebb.Client {
+	b.Helper()
+	var addrs []string
+	for i := range b.nodes {
+		addrs = append(addrs, host(i)+":7070")
+	}
+	me := b.net.Host("10.0.1.1")
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	c, err := ebb.DialOptions(ctx, addrs, ebb.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) { return me.Dial(ctx, addr) }))
+	if err != nil {
+		b.Fatalf("dial: %v", err)
+	}
+	return c
+}
+
+func (b *bubble) count(c *ebb.Client, key, bin string) float64 {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	d, err := c.Distribution(ctx, "plain", key)
+	if err != nil {
+		b.Fatalf("ask %s: %v", key, err)
+	}
+	for _, x := range d.Bins {
+		if x.Name == bin {
+			return x.Count
+		}
+	}
+	return 0
+}
+
+// plain creates a namespace that forgets nothing.
+func (b *bubble) plain(c *ebb.Client) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "plain", Decay: ebb.DecayNone}); err != nil {
+		b.Fatalf("create namespace: %v", err)
+	}
+}
+
+// writing adds 1 to a bin of several keys, again and again, until stopped, and
+// then returns how often each was acknowledged.
+func (b *bubble) writing(c *ebb.Client, keys int) (stop func() int) {
+	w := c.Writer(ebb.WriterOptions{Namespace: "plain", NoAggregate: true, Timeout: 2 * time.Minute, OnError: func(err error) { b.Errorf("write: %v", err) }})
+	ctx, cancel := context.WithCancel(context.Background())
+	rounds := make(chan int)
+	go func() {
+		n := 0
+		for ; ctx.Err() == nil; n++ {
+			for k := range keys {
+				if err := w.Add(context.Background(), fmt.Sprintf("k%d", k), "x", 1); err != nil {
+					b.Errorf("add: %v", err)
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		rounds <- n
+	}()
+	return func() int {
+		cancel()
+		n := <-rounds
+		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+		defer cancel()
+		if err := w.Close(ctx); err != nil {
+			b.Errorf("close writer: %v", err)
+		}
+		return n
+	}
+}
+
+func (b *bubble) verify(c *ebb.Client, keys, want int) {
+	b.Helper()
+	for k := range keys {
+		if got := b.count(c, fmt.Sprintf("k%d", k), "x"); got != float64(want) {
+			b.Errorf("k%d: %v counted, %d acknowledged", k, got, want)
+		}
+	}
+}
+
+// TestCrashes cuts the power of each node in turn, and of all at once, while
+// writes go on. Each acknowledged increment counts, and once.
+func TestCrashes(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		stop := b.writing(c, 8)
+		time.Sleep(2 * time.Second)
+		for i := range 3 {
+			b.crash(i)
+			time.Sleep(5 * time.Second)
+			b.open(i)
+			b.ready(i)
+			time.Sleep(time.Second)
+		}
+		for i := range 3 {
+			b.crash(i)
+		}
+		for i := range 3 {
+			b.open(i)
+		}
+		for i := range 3 {
+			b.ready(i)
+		}
+		time.Sleep(time.Second)
+		b.verify(c, 8, stop())
+	})
+}
