@@ -137,7 +137,16 @@ func MakeDir(fsys FS, name string) error {
 			return err
 		}
 	}
-	return nil
+	if len(parents) > 0 {
+		return nil
+	}
+	// It exists, but a process may have died before its name was durable. Who may
+	// not read the directory above did not make it either.
+	err := fsys.SyncDir(filepath.Dir(filepath.Clean(name)))
+	if errors.Is(err, iofs.ErrPermission) {
+		return nil
+	}
+	return err
 }
 
 // Exists reports whether name exists.

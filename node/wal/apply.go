@@ -156,8 +156,9 @@ func (l *Log) adopt(h batchHeader, body []byte) error {
 	})
 }
 
-// heldMax bounds what a state may claim, lest a forged one takes all memory.
-const heldMax = 1 << 28
+// heldMax bounds how many entries a group's state may claim, lest a damaged one
+// take all memory. A variable for the fuzz test.
+var heldMax uint64 = 1 << 24
 
 // owe notes entries as held whose places are not known: those in segments
 // already removed, which later records must delete.
@@ -165,13 +166,17 @@ func (e *entries) owe(b []byte) error {
 	if len(b)%holdLen != 0 {
 		return fmt.Errorf("a state of %d bytes", len(b))
 	}
-	for ; len(b) > 0; b = b[holdLen:] {
+	for total := uint64(0); len(b) > 0; b = b[holdLen:] {
 		first, count, term := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
-		if count > heldMax || first+count < first {
+		if count == 0 || count > heldMax-total || first <= e.last() || first+count < first {
 			return fmt.Errorf("a state that claims %d entries from %d on", count, first)
 		}
-		for i := range count {
-			e.put(first+i, place{term: term})
+		total += count
+		places := slices.Repeat([]place{{term: term}}, int(count))
+		if n := len(e.runs); n > 0 && e.runs[n-1].last()+1 == first {
+			e.runs[n-1].places = append(e.runs[n-1].places, places...)
+		} else {
+			e.runs = append(e.runs, run{first, places})
 		}
 	}
 	return nil

@@ -75,3 +75,75 @@ func cpuTime() time.Duration {
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
+
+// BenchmarkOpen reads a log of 256 MiB back.
+func BenchmarkOpen(b *testing.B) {
+	for _, size := range []int{1 << 10, 64 << 10} {
+		b.Run(fmt.Sprintf("entry=%d", size), func(b *testing.B) { benchOpen(b, size) })
+	}
+}
+
+func benchOpen(b *testing.B, size int) {
+	const total, groups = 256 << 20, 64
+	cfg := wal.Config{FS: fs.OS{}, Dir: b.TempDir()}
+	l, err := wal.Open(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
+	es := make([]*raft.Log, (1<<20)/size)
+	for i := range total / size / len(es) {
+		for k := range es {
+			es[k] = entry(uint64(i/groups*len(es)+k+1), 1, size)
+		}
+		if err := l.Group(uint32(i % groups)).StoreLogs(es); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(total)
+	for b.Loop() {
+		l, err := wal.Open(cfg)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.StopTimer()
+		if err := l.Close(); err != nil {
+			b.Fatal(err)
+		}
+		b.StartTimer()
+	}
+}
+
+// BenchmarkGetLog reads entries of 4 KiB from memory and from the segment.
+func BenchmarkGetLog(b *testing.B) {
+	for name, tail := range map[string]int64{"tail": 64 << 20, "segment": 1} {
+		b.Run(name, func(b *testing.B) {
+			l, err := wal.Open(wal.Config{FS: fs.OS{}, Dir: b.TempDir(), TailBytes: tail})
+			if err != nil {
+				b.Fatal(err)
+			}
+			g := l.Group(1)
+			es := make([]*raft.Log, 1000)
+			for i := range es {
+				es[i] = entry(uint64(i+1), 1, 4<<10)
+			}
+			if err := g.StoreLogs(es); err != nil {
+				b.Fatal(err)
+			}
+			b.ReportAllocs()
+			var e raft.Log
+			i := uint64(0)
+			for b.Loop() {
+				if err := g.GetLog(i%1000+1, &e); err != nil {
+					b.Fatal(err)
+				}
+				i++
+			}
+			if err := l.Close(); err != nil {
+				b.Fatal(err)
+			}
+		})
+	}
+}

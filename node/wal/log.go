@@ -144,6 +144,9 @@ func (l *Log) OldestWaitingSync() time.Duration {
 	return l.now() - l.pending.since
 }
 
+// Failed is closed when the log has failed or was closed: nothing more is stored.
+func (l *Log) Failed() <-chan struct{} { return l.written }
+
 // Close waits until what is being stored is durable, then closes the files;
 // calls that come later return ErrClosed. After a failure it lets the blocked
 // calls return that failure instead. It does not wait for raft groups: stop

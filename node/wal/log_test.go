@@ -14,6 +14,8 @@ import (
 
 const dir = "/data/wal"
 
+type raftLog = raft.Log
+
 // open opens a log with small segments on a disk in memory.
 func open(t testing.TB, disk fs.FS, change ...func(*wal.Config)) *wal.Log {
 	t.Helper()
@@ -94,9 +96,4 @@ func TestStoreGetReopen(t *testing.T) {
 		t.Fatalf("nothing was freed: %+v", s)
 	}
 	must(t, l.Close())
-}
-
-func same(a, b *raft.Log) bool {
-	return a.Index == b.Index && a.Term == b.Term && a.Type == b.Type && a.AppendedAt.Equal(b.AppendedAt) &&
-		bytes.Equal(a.Data, b.Data) && bytes.Equal(a.Extensions, b.Extensions)
 }

@@ -269,24 +269,45 @@ func (r *recovery) finish(i int, end int64, why error) error {
 	if at := l.later(r.buf[end:]); at >= 0 {
 		return corrupt(s, end, fmt.Sprintf("%v, but batches follow at offset %d", why, end+int64(at)))
 	}
-	if err := r.clean(s, end); err != nil {
-		return err
-	}
+	rest := []remains{{s, end, !r.ended(end)}}
 	for _, next := range r.found[i+1:] {
 		if err := r.load(next); err != nil {
 			return err
 		}
 		if at := l.later(r.buf[segmentHeaderLen:]); at >= 0 {
-			return corrupt(s, end, fmt.Sprintf("%v, but batches follow in %s", why, next.name))
+			if !rest[0].dirty { // then it is the start of the next one that is damaged
+				s, end = r.found[i+1], segmentHeaderLen
+			}
+			return corrupt(s, end, fmt.Sprintf("%v, but batches follow at offset %d of %s", why, segmentHeaderLen+at, next.name))
 		}
-		if err := r.clean(next, segmentHeaderLen); err != nil {
+		rest = append(rest, remains{next, segmentHeaderLen, !r.ended(segmentHeaderLen)})
+	}
+	if err := r.paid(); err != nil {
+		return err
+	}
+	// Only now, when the log is known to be sound, is anything changed.
+	for _, m := range rest {
+		if err := r.clean(m); err != nil {
 			return err
 		}
 	}
-	if err := r.settle(i, end); err != nil {
-		return err
+	return r.settle(i, end)
+}
+
+// remains is what is behind the last batch of a segment.
+type remains struct {
+	segment *segment
+	end     int64
+	dirty   bool // torn bytes follow
+}
+
+// ended reports whether nothing but a mark is behind end in the loaded segment.
+func (r *recovery) ended(end int64) bool {
+	rest := r.buf[end:]
+	if h, ok := parseBatchHeader(rest, r.log.salt); ok && h.mark() {
+		rest = rest[batchHeaderLen:]
 	}
-	return r.paid()
+	return zero(rest)
 }
 
 // settle decides which segments are written to: the last one with a batch, and
@@ -325,15 +346,12 @@ func (l *Log) later(b []byte) int {
 // clean makes sure that only zeros follow, so that no torn bytes are ever taken
 // for something, and that all before is durable: it may have been read from the
 // memory of a machine whose process was killed before its sync.
-func (r *recovery) clean(s *segment, end int64) error {
-	rest := r.buf[end:]
-	if h, ok := parseBatchHeader(rest, r.log.salt); ok && h.mark() {
-		rest = rest[batchHeaderLen:]
-	}
-	if !zero(rest) {
-		r.log.cfg.Logger.Warn("cut off a write that was not finished", "segment", s.name, "offset", end,
+func (r *recovery) clean(m remains) error {
+	s := m.segment
+	if m.dirty {
+		r.log.cfg.Logger.Warn("cut off a write that was not finished", "segment", s.name, "offset", m.end,
 			"sequence", r.log.sequence)
-		if err := s.file.Truncate(end); err != nil {
+		if err := s.file.Truncate(m.end); err != nil {
 			return err
 		}
 	}
