@@ -94,6 +94,52 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
+// BenchmarkAddTouched is BenchmarkAdd in batches that are touched first, as the commands of a log entry can be.
+func BenchmarkAddTouched(b *testing.B) {
+	for _, c := range []struct {
+		name                string
+		p                   *Params
+		bins, distributions int
+	}{
+		{"wide/bins=10/distributions=1000000", wideParams(), 10, 1_000_000},
+		{"wide/bins=50/distributions=100000", wideParams(), 50, 100_000},
+		{"wide/bins=260/distributions=30000", wideParams(), 260, 30_000},
+		{"compact/bins=50/distributions=100000", compactParams(), 50, 100_000},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			all := make([]Distribution, c.distributions)
+			for i := range all {
+				all[i] = filled(c.p, c.bins).Clone()
+			}
+			r, now, touched := rng(1), epoch, uint64(0)
+			var batch [32]struct {
+				d   *Distribution
+				bin uint32
+			}
+			b.ResetTimer()
+			for i := 0; i < b.N; i += len(batch) {
+				for j := range batch {
+					x := r.next()
+					batch[j].d, batch[j].bin = &all[x>>32%uint64(len(all))], uint32(x)%uint32(c.bins)*7
+					touched += uint64(batch[j].d.room)
+				}
+				for j := range batch {
+					touched += batch[j].d.Touch(batch[j].bin)
+				}
+				for j := range batch {
+					now++
+					if err := batch[j].d.Add(c.p, now, now, batch[j].bin, 1); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			if touched == 0 {
+				b.Fatal("nothing was touched")
+			}
+		})
+	}
+}
+
 // BenchmarkNewBin grows distributions from nothing.
 func BenchmarkNewBin(b *testing.B) {
 	for _, bins := range []int{10, 260, 100_000} {

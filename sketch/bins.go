@@ -2,6 +2,7 @@ package sketch
 
 import (
 	"math"
+	"math/bits"
 	"slices"
 )
 
@@ -20,7 +21,7 @@ const (
 //	words  | ids, two a word | values, one a word (compact: two) | slots, four a word (two when room >= 65,535) |
 //	         <--  room/2  -->  <--     room (compact: room/2) --> <--  only when room > scanMax, 5/4 room slots  -->
 //
-// The slots are derived: nothing of them is serialised. They hold position + 1, 0 when empty, probed linearly.
+// The slots are derived, and nothing of them is serialised: an open-addressing table, probed linearly.
 
 // scanMax is the most bins that are searched one after the other.
 const scanMax = 64
@@ -122,28 +123,74 @@ func (d *Distribution) slots() slots {
 		words: d.words[idWords(room)+valueWords(d.form(), room):],
 		n:     uint32(slotCount(room)),
 		small: room < math.MaxUint16,
+		bits:  uint32(bits.Len32(d.room)),
 	}
 }
 
 func (d *Distribution) probe(bin uint32) int {
 	s := d.slots()
-	for i := s.home(bin); ; i = s.next(i) {
-		at := int(s.get(i)) - 1
-		if at < 0 || d.id(at) == bin {
+	h := bin * hashFactor
+	tag := s.tag(h)
+	for i := s.home(h); ; i = s.next(i) {
+		entry := s.get(i)
+		if entry == 0 {
+			return -1
+		}
+		if entry>>s.bits != tag {
+			continue
+		}
+		if at := int(entry&(1<<s.bits-1)) - 1; d.id(at) == bin {
 			return at
 		}
 	}
 }
 
-// slots is the index part of the words.
+// Touch reads, for nothing, what Add of this bin is going to read. The cache misses of one Add follow each other; those of many
+// Touches overlap: touch a batch, then add it. What it answers means nothing, and must be used for the compiler to keep
+// the reads.
+func (d *Distribution) Touch(bin uint32) uint64 {
+	if d.room > scanMax {
+		s := d.slots()
+		at := s.likely(bin)
+		return d.words[at>>1] + d.raw(at)
+	}
+	n, at := d.Len(), 0
+	if n == 0 {
+		return 0
+	}
+	pair := uint64(bin)<<32 | uint64(bin)
+	for i, w := range d.words[:(n+1)/2] { // no branch depends on what is read, so that nothing waits for it
+		x := w ^ pair
+		if uint32(x) == 0 {
+			at = 2 * i
+		}
+		if x>>32 == 0 {
+			at = 2*i + 1
+		}
+	}
+	return d.raw(min(at, n-1))
+}
+
+// hashFactor spreads ids: 2^32 / golden ratio.
+const hashFactor = 0x9e3779b1
+
+// slots is the index part of the words. An entry is position + 1 and, above it in what bits there are left, a tag of the id's
+// hash, so that the id of another bin is seldom looked at.
 type slots struct {
 	words []uint64
 	n     uint32
-	small bool
+	bits  uint32 // of a position
+	small bool   // entries of 16 bits, else of 32
 }
 
-func (s *slots) home(bin uint32) uint32 {
-	return uint32(uint64(bin*0x9e3779b1) * uint64(s.n) >> 32)
+func (s *slots) home(h uint32) uint32 { return uint32(uint64(h) * uint64(s.n) >> 32) }
+
+// tag takes bits from the middle of a hash, whose upper ones decide the home.
+func (s *slots) tag(h uint32) uint32 {
+	if s.small {
+		return uint32(uint16(h>>6)) >> s.bits
+	}
+	return h << 6 >> s.bits
 }
 
 func (s *slots) next(i uint32) uint32 {
@@ -155,22 +202,38 @@ func (s *slots) next(i uint32) uint32 {
 
 func (s *slots) get(i uint32) uint32 {
 	if s.small {
-		return uint32(s.words[i>>2]>>(i&3*16)) & math.MaxUint16
+		return uint32(uint16(s.words[i>>2] >> (i & 3 * 16)))
 	}
 	return uint32(s.words[i>>1] >> (i & 1 * 32))
 }
 
+// likely is where a bin probably is: four slots, without a branch that depends on them.
+func (s *slots) likely(bin uint32) int {
+	h := bin * hashFactor
+	i, tag, found := s.home(h), s.tag(h), uint32(1)
+	for range 4 {
+		entry := s.get(i)
+		if entry>>s.bits == tag {
+			found = entry
+		}
+		i = s.next(i)
+	}
+	return max(int(found&(1<<s.bits-1)), 1) - 1
+}
+
 // put enters a position for a bin that is not there.
 func (s *slots) put(bin uint32, position int) {
-	i := s.home(bin)
+	h := bin * hashFactor
+	i := s.home(h)
 	for s.get(i) != 0 {
 		i = s.next(i)
 	}
+	entry := uint64(s.tag(h)<<s.bits | uint32(position+1))
 	if s.small {
-		s.words[i>>2] |= uint64(position+1) << (i & 3 * 16)
+		s.words[i>>2] |= entry << (i & 3 * 16)
 		return
 	}
-	s.words[i>>1] |= uint64(position+1) << (i & 1 * 32)
+	s.words[i>>1] |= entry << (i & 1 * 32)
 }
 
 // push appends a bin that is not there, with a raw value.

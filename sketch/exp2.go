@@ -82,6 +82,29 @@ func Log2(x float64) float64 {
 	return float64(e) + float64(float64(entry.log+f)*0x1p-62)
 }
 
+// roughLog2 is the base-2 logarithm of a positive, finite, normal x with an absolute error below 2^-46, in two thirds of the time.
+func roughLog2(x float64) float64 {
+	b := math.Float64bits(x)
+	e := int64(b>>52) - 1023
+	m := b&(1<<52-1) | 1<<52
+	i := m >> 45 & 127
+	entry := &log2Table[i]
+	if i >= log2Upper {
+		e++
+	}
+	r := int64(m*entry.inv) - 1<<62
+	if r < 0 { // only next to 1
+		return Log2(x)
+	}
+	a := uint64(r) << 2
+	q := log2Poly[4] - mulHigh(log2Poly[5], a)
+	q = log2Poly[3] - mulHigh(q, a)
+	q = log2Poly[2] - mulHigh(q, a)
+	q = log2Poly[1] - mulHigh(q, a)
+	q = log2Poly[0] - mulHigh(q, a)
+	return float64(e) + float64(float64(entry.log+int64(mulHigh(q, a)))*0x1p-62)
+}
+
 // log2Upper is the first entry of log2Table that counts down from the next power of two.
 const log2Upper = 53
 

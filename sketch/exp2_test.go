@@ -221,3 +221,13 @@ func TestLog2Accuracy(t *testing.T) {
 		}
 	}
 }
+
+func TestRoughLog2(t *testing.T) {
+	r := rng(3)
+	for range 100_000 {
+		x := math.Ldexp(1+r.float(), r.below(60)-50)
+		if got, want := roughLog2(x), Log2(x); math.Abs(got-want) > 0x1p-46 {
+			t.Fatalf("log2 of %v is %v, want %v", x, got, want)
+		}
+	}
+}

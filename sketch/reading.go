@@ -99,9 +99,7 @@ func (r *Reading) counts(i int, buf *[block]float64) []float64 {
 	case wide:
 		r.wideCounts(r.d.values()[i:i+n], out)
 	case compact:
-		for j := range out {
-			out[j] = r.decay(r.d.value(i + j))
-		}
+		r.compactCounts(r.d.values()[i/2:], out)
 	case micro:
 		for j, level := range r.d.values()[i : i+n] {
 			out[j] = r.drain(int64(level))
@@ -125,11 +123,17 @@ func (r *Reading) wideCounts(values []uint64, out []float64) {
 	}
 }
 
-func (r *Reading) decay(v float64) float64 {
-	if math.Abs(v) < r.cut {
-		return math.NaN()
+// compactCounts reads two values a word.
+func (r *Reading) compactCounts(words []uint64, out []float64) {
+	scale, cut := r.scale, r.cut
+	for j := range out {
+		v := expand(uint32(words[j/2] >> (j & 1 * 32)))
+		c := float64(v * scale)
+		if v < cut {
+			c = math.NaN()
+		}
+		out[j] = c
 	}
-	return float64(v * r.scale)
 }
 
 func (r *Reading) drain(level int64) float64 {
@@ -162,7 +166,7 @@ func (r *Reading) summarise() {
 	}
 	z := float64(d.z * r.scale)
 	r.Z2 = float64(d.z2 * float64(r.scale*r.scale))
-	r.sum()
+	r.sum(r.bound(z))
 	if micro {
 		z = r.visible
 		if !r.plain {
@@ -174,35 +178,55 @@ func (r *Reading) summarise() {
 	r.entropy()
 }
 
-// sum counts and adds the visible bins.
-func (r *Reading) sum() {
-	var buf [block]float64
-	top := 0.0
-	for i := 0; i < r.d.Len(); i += block {
-		for _, c := range r.counts(i, &buf) {
-			if c == c {
-				r.Bins++
-				top = max(top, math.Abs(c))
-			}
-		}
+// bound is what no count exceeds, unless there are negative ones.
+func (r *Reading) bound(z float64) float64 {
+	if r.d.form() == micro {
+		z = float64(r.d.mark-r.leaked) / microPerCount
 	}
+	switch r.p.Floor {
+	case Clamp:
+		z = max(z, 1)
+	case Prior:
+		z += r.p.Prior
+	}
+	return float64(z * 2)
+}
+
+// sum counts and adds the visible bins. top is a guess of the largest.
+func (r *Reading) sum(top float64) {
+	largest := r.sumScaled(top)
+	if largest > top {
+		r.sumScaled(largest)
+	}
+}
+
+// sumScaled sums in the units that fit counts up to top, and answers the largest there is.
+func (r *Reading) sumScaled(top float64) (largest float64) {
+	var buf [block]float64
 	var t tally
 	t.scaleFor(top)
+	bins := 0
 	for i := 0; i < r.d.Len(); i += block {
 		for _, c := range r.counts(i, &buf) {
-			if c == c {
-				t.add(c)
+			if c != c {
+				continue
 			}
+			bins++
+			if math.Abs(c) > largest {
+				largest = math.Abs(c)
+			}
+			t.add(c)
 		}
 	}
-	r.visible = t.sum()
+	r.Bins, r.visible = bins, t.sum()
+	return largest
 }
 
 // sumUnlifted is the sum of the counts before clamp and prior.
 func (r *Reading) sumUnlifted() float64 {
 	u := *r
-	u.plain, u.Bins = true, 0
-	u.sum()
+	u.plain = true
+	u.sum(r.bound(0))
 	return u.visible
 }
 
@@ -248,7 +272,7 @@ func (r *Reading) entropy() {
 	for i := 0; i < r.d.Len(); i += block {
 		for _, c := range r.counts(i, &buf) {
 			if p := float64(c * inverse); p > 0x1p-1000 && p < 1 {
-				h -= int64(float64(float64(p*Log2(p)) * unit))
+				h -= int64(float64(float64(p*roughLog2(p)) * unit))
 			}
 		}
 	}

@@ -278,6 +278,33 @@ func TestReadsNeverWrite(t *testing.T) {
 	}
 }
 
+// TestTouch: it can be called with anything, and finds what is there.
+func TestTouch(t *testing.T) {
+	var none Distribution
+	none.Touch(7)
+	for _, bins := range []int{1, 2, 63, 64, 65, 300, 70_000} {
+		for _, p := range []*Params{wideParams(), compactParams()} {
+			d := filled(p, bins)
+			before := d.AppendBinary(nil)
+			for bin := range uint32(1000) {
+				d.Touch(bin)
+			}
+			if string(before) != string(d.AppendBinary(nil)) {
+				t.Fatal("touching wrote")
+			}
+			likely := 0
+			for i := range min(bins, 1000) {
+				if s := d.slots(); s.n > 0 && s.likely(uint32(i*7)) == d.find(uint32(i*7)) {
+					likely++
+				}
+			}
+			if d.room > scanMax && likely < min(bins, 1000)/2 {
+				t.Errorf("%d bins: only %d of %d are found in four slots", bins, likely, min(bins, 1000))
+			}
+		}
+	}
+}
+
 func TestAddAllocatesNothing(t *testing.T) {
 	for _, p := range everyParams() {
 		d := filled(p, 200)
