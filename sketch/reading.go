@@ -304,26 +304,31 @@ func (r Reading) P(bin uint32, confidence float64) (p, low, high float64) {
 
 // Top appends the n most probable bins to dst: by count, largest first, then by id.
 func (r Reading) Top(n int, dst []Bin) []Bin {
+	dst, _ = r.top(n, dst)
+	return dst
+}
+
+// top answers also the largest count that was left out, as far as it may tie.
+func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	n = min(n, r.Bins)
 	if n <= 0 {
-		return dst
+		return dst, math.Inf(-1)
 	}
 	base := len(dst)
 	dst = slices.Grow(dst, n)
-	heap := r.selectTop(dst[base:base:base+n], n)
+	heap, left := r.selectTop(dst[base:base:base+n], n)
 	sortHeap(heap)
-	return dst[:base+n]
+	return dst[:base+n], left
 }
 
 // TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any number.
 func (r Reading) TopTied(n int, dst []Bin) []Bin {
 	base := len(dst)
-	dst = r.Top(n, dst)
-	if len(dst) == base || len(dst)-base == r.Bins {
+	dst, left := r.top(n, dst)
+	if len(dst) == base || dst[len(dst)-1].Count != left {
 		return dst
 	}
-	last := dst[len(dst)-1]
-	tied := len(dst)
+	last, tied := dst[len(dst)-1], len(dst)
 	r.each(func(b Bin) {
 		if b.Count == last.Count && b.ID > last.ID {
 			dst = append(dst, b)
@@ -357,10 +362,12 @@ func (r *Reading) each(f func(Bin)) {
 	}
 }
 
-// selectTop fills a heap, whose root is the least, with the n largest bins.
-func (r *Reading) selectTop(heap []Bin, n int) []Bin {
+// selectTop fills a heap, whose root is the least, with the n largest bins. left is the largest count that was left out, or
+// less when that does not tie with the least.
+func (r *Reading) selectTop(heap []Bin, n int) (top []Bin, left float64) {
 	var buf [block]float64
 	least := math.Inf(-1)
+	left = least
 	for i := 0; i < r.d.Len(); i += block {
 		for j, c := range r.counts(i, &buf) {
 			if !(c >= least) {
@@ -373,13 +380,16 @@ func (r *Reading) selectTop(heap []Bin, n int) []Bin {
 					least = heap[0].Count
 				}
 			} else if before(b, heap[0]) {
+				left = max(left, heap[0].Count)
 				heap[0] = b
 				sink(heap, 0)
 				least = heap[0].Count
+			} else {
+				left = max(left, c)
 			}
 		}
 	}
-	return heap
+	return heap, left
 }
 
 // before is the order of answers.
