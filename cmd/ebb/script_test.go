@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"ebb": func() {
+			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			os.Exit(run(ctx, os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+		},
+	})
+}
+
+// The scripts are stories at a terminal: each has four free addresses, $GRPC,
+// $HTTP, $GOSSIP and $ADMIN, and `await` waits for a node to be ready.
+func TestScripts(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Setup:               setupScript,
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"await": await,
+			"fetch": fetchPage,
+		},
+	})
+}
+
+func setupScript(env *testscript.Env) error {
+	for _, name := range []string{"GRPC", "HTTP", "GOSSIP", "ADMIN", "NOBODY"} {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		defer l.Close()
+		env.Setenv(name, l.Addr().String())
+	}
+	env.Setenv("EBB_ADDR", env.Getenv("GRPC"))
+	env.Setenv("HOME", env.WorkDir)
+	env.Setenv("NO_COLOR", "1")
+	return nil
+}
+
+// await [seconds]: wait until the node at $ADMIN says that it is ready.
+func await(ts *testscript.TestScript, neg bool, _ []string) {
+	url := "http://" + ts.Getenv("ADMIN") + "/readyz"
+	until := time.Now().Add(20 * time.Second)
+	for time.Now().Before(until) {
+		if resp, err := http.Get(url); err == nil {
+			resp.Body.Close()
+			if (resp.StatusCode == http.StatusOK) != neg {
+				return
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ts.Fatalf("%s: no", url)
+}
+
+// fetch PATH: GET from $HTTP, to standard output.
+func fetchPage(ts *testscript.TestScript, _ bool, args []string) {
+	resp, err := http.Get("http://" + ts.Getenv("HTTP") + args[0])
+	ts.Check(err)
+	defer resp.Body.Close()
+	body := make([]byte, 1<<20)
+	n, _ := resp.Body.Read(body)
+	ts.Check(os.WriteFile(ts.MkAbs("page"), []byte(fmt.Sprintf("%d\n%s\n", resp.StatusCode, body[:n])), 0o644))
+}
