@@ -301,6 +301,43 @@ func TestContinues(t *testing.T) {
 	must(t, l.Close())
 }
 
+// TestCompact: a quiet group that pins old segments is found and freed, and no
+// entry after its snapshot is lost by it.
+func TestCompact(t *testing.T) {
+	l := open(t, fs.NewMem())
+	quietOne, busy := l.Group(1), l.Group(2)
+	for i := uint64(1); i <= 3; i++ {
+		must(t, quietOne.StoreLog(entry(i, 1, 100)))
+	}
+	for i := uint64(1); i <= 100; i++ {
+		must(t, busy.StoreLog(entry(i, 1, 500)))
+	}
+	must(t, busy.SetBoundary(100, 1))
+	if first := busy.Trailing(1100); first != 99 {
+		t.Fatal(first)
+	}
+	must(t, busy.Compact(busy.Trailing(1100)-1))
+	s := l.Stats()
+	if len(s.Pins) != 1 || s.Pins[0].Group != 1 || s.Pins[0].Entries != 3 || s.Pins[0].Last != 3 || s.Segments < 5 {
+		t.Fatalf("%+v", s)
+	}
+	must(t, quietOne.Compact(s.Pins[0].Last)) // without a snapshot: nothing
+	if first, _ := quietOne.FirstIndex(); first != 1 {
+		t.Fatal(first)
+	}
+	must(t, quietOne.SetBoundary(2, 1))
+	must(t, quietOne.Compact(s.Pins[0].Last))
+	if first, _ := quietOne.FirstIndex(); first != 3 {
+		t.Fatal(first)
+	}
+	must(t, quietOne.SetBoundary(3, 1))
+	must(t, quietOne.Compact(3))
+	if s := l.Stats(); s.Segments > 2 || quietOne.Trailing(1000) != 0 || !quietOne.Continues(3) {
+		t.Fatalf("%+v", s)
+	}
+	must(t, l.Close())
+}
+
 // TestReadsDuringRemoval reads old entries from segments that are being freed.
 func TestReadsDuringRemoval(t *testing.T) {
 	root := t.TempDir()

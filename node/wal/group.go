@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -90,7 +91,7 @@ func (g *Group) Bytes() int64 {
 func (g *Group) IsMonotonic() bool { return false }
 
 // GetLog reads an entry, from memory if it is recent. Its bytes must not be
-// changed. At the boundary, when the entry itself is gone, it answers a
+// changed, and share a buffer of up to 1 MiB: copy what is to be kept for long. At the boundary, when the entry itself is gone, it answers a
 // synthetic one with the snapshot's term, which is all that raft asks there. It
 // returns raft.ErrLogNotFound itself, which raft compares with ==.
 func (g *Group) GetLog(index uint64, to *raft.Log) error {
@@ -171,6 +172,35 @@ func (g *Group) DeleteRange(first, last uint64) error {
 		return nil
 	}
 	return g.log.write(record{kind: kindDelete, group: g.id, index: first, term: last})
+}
+
+// Compact deletes the entries up to index, but none that a restart needs: those
+// after the end of the newest snapshot stay. It takes the place of raft's
+// TrailingLogs, which counts entries and never touches a short log, when a group
+// pins old segments. A follower that still needs them gets the snapshot.
+func (g *Group) Compact(index uint64) error {
+	end, _ := g.Boundary()
+	return g.DeleteRange(0, min(index, end))
+}
+
+// Trailing returns the first index of the longest end of the log that takes at
+// most that many bytes; last+1 if not even the last entry does, 0 if there is none.
+func (g *Group) Trailing(bytes int64) uint64 {
+	g.log.index.RLock()
+	defer g.log.index.RUnlock()
+	first := uint64(0)
+	for _, r := range slices.Backward(g.entries.runs) {
+		if first == 0 {
+			first = r.last() + 1
+		}
+		for i, p := range slices.Backward(r.places) {
+			if bytes -= int64(p.size); bytes < 0 {
+				return first
+			}
+			first = r.first + uint64(i)
+		}
+	}
+	return first
 }
 
 // SetBoundary says that the newest snapshot ends at index, an entry of term. From

@@ -1,7 +1,9 @@
 package wal
 
 import (
+	"errors"
 	"fmt"
+	iofs "io/fs"
 	"sync"
 )
 
@@ -138,7 +140,13 @@ func (k *keeper) discardOne(s *segment) error {
 	if err := k.log.hit("wal.remove"); err != nil {
 		return err
 	}
-	if err := k.log.cfg.FS.Remove(s.name); err != nil {
+	if !s.abandoned { // before the removal: not every system removes open files
+		s.abandoned = true
+		if err := s.release(); err != nil {
+			return err
+		}
+	}
+	if err := k.log.cfg.FS.Remove(s.name); err != nil && !errors.Is(err, iofs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", s.name, err)
 	}
 	if err := k.log.hit("wal.remove.syncdir"); err != nil {
@@ -148,12 +156,15 @@ func (k *keeper) discardOne(s *segment) error {
 		return fmt.Errorf("remove %s: %w", s.name, err)
 	}
 	k.log.counters.removed.Add(1)
-	return s.release()
+	return nil
 }
 
 // letGo closes segments that stay on disk.
 func (k *keeper) letGo(segments []*segment) {
 	for _, s := range segments {
+		if s.abandoned {
+			continue
+		}
 		if err := s.release(); err != nil {
 			k.log.cfg.Logger.Warn("close a segment", "error", err)
 		}

@@ -38,7 +38,7 @@ type Config struct {
 	Fatal func(error)
 
 	SegmentBytes int64 // of a segment; default 32 MiB
-	TailBytes    int64 // of recent batches kept in memory; default 2 segments
+	TailBytes    int64 // of recent batches kept in memory; default one segment
 	BatchBytes   int   // of one sync, softly; default 4 MiB
 }
 
@@ -56,7 +56,7 @@ func (c *Config) validate() error {
 		return fmt.Errorf("open log: segments of %d bytes; %d to %d are possible", c.SegmentBytes, segmentBytesMin, segmentBytesMax)
 	}
 	if c.TailBytes == 0 {
-		c.TailBytes = 2 * c.SegmentBytes
+		c.TailBytes = c.SegmentBytes
 	}
 	if c.BatchBytes == 0 {
 		c.BatchBytes = batchBytesDefault

@@ -27,6 +27,8 @@ type segment struct {
 	live      int   // entries held by groups; guarded by Log.index
 	liveBytes int64 // guarded by Log.index
 
+	abandoned bool // the log has given its reference back; the keeper's
+
 	refs atomic.Int32 // readers, and one for the log; the last one closes the file
 }
 
@@ -77,40 +79,53 @@ func (s *segment) readAt(p []byte, off int64) error {
 func (l *Log) create(number uint32) (_ *segment, err error) {
 	s := &segment{number: number, name: segmentName(l.cfg.Dir, number), end: segmentHeaderLen}
 	tmp := s.name + ".tmp"
-	s.file, err = fs.Create(l.cfg.FS, tmp)
+	if err := l.fill(tmp, number); err != nil {
+		return nil, fmt.Errorf("create segment %s: %w", s.name, err)
+	}
+	if err := l.christen(tmp, s.name); err != nil {
+		return nil, fmt.Errorf("create segment %s: %w", s.name, err)
+	}
+	s.file, err = l.cfg.FS.OpenFile(s.name, os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
 	s.refs.Store(1)
-	if err := l.fill(s, tmp); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment %s: %w", s.name, err), s.file.Close())
+	if s.size, err = s.file.Size(); err != nil {
+		return nil, errors.Join(err, s.file.Close())
 	}
-	s.size, err = s.file.Size()
-	return s, err
+	return s, nil
 }
 
-func (l *Log) fill(s *segment, tmp string) error {
+// fill writes and syncs a segment without batches.
+func (l *Log) fill(name string, number uint32) (err error) {
+	f, err := fs.Create(l.cfg.FS, name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
 	if err := l.hit("wal.create"); err != nil {
 		return err
 	}
-	if err := s.file.Preallocate(l.cfg.SegmentBytes); err != nil {
+	if err := f.Preallocate(l.cfg.SegmentBytes); err != nil {
 		return err
 	}
 	var header [segmentHeaderLen]byte
-	putSegmentHeader(header[:], uint64(s.number), l.salt)
-	if _, err := s.file.WriteAt(header[:], 0); err != nil {
+	putSegmentHeader(header[:], uint64(number), l.salt)
+	if _, err := f.WriteAt(header[:], 0); err != nil {
 		return err
 	}
 	if err := l.hit("wal.create.sync"); err != nil {
 		return err
 	}
-	if err := s.file.Sync(); err != nil {
-		return err
-	}
+	return f.Sync()
+}
+
+// christen gives a segment its name, durably.
+func (l *Log) christen(tmp, name string) error {
 	if err := l.hit("wal.create.rename"); err != nil {
 		return err
 	}
-	if err := l.cfg.FS.Rename(tmp, s.name); err != nil {
+	if err := l.cfg.FS.Rename(tmp, name); err != nil {
 		return err
 	}
 	if err := l.hit("wal.create.syncdir"); err != nil {
