@@ -85,10 +85,11 @@ func (e *Error) Error() string {
 	if e.Shard != 0 {
 		fmt.Fprintf(&b, ": shard %d", e.Shard)
 	}
-	if e.Node != "" {
+	cause := causeText(e.Err)
+	if e.Node != "" && !strings.Contains(cause, e.Node) {
 		fmt.Fprintf(&b, " at %s", e.Node)
 	}
-	fmt.Fprintf(&b, ": %s (EBB-%d", causeText(e.Err), int32(e.Code))
+	fmt.Fprintf(&b, ": %s (EBB-%d", cause, int32(e.Code))
 	if e.Attempt > 1 {
 		fmt.Fprintf(&b, ", %d tries in %s", e.Attempt, e.Elapsed.Round(time.Millisecond))
 	}

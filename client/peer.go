@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,7 +159,14 @@ type unreachable struct {
 	err  error
 }
 
-func (u *unreachable) Error() string { return fmt.Sprintf("cannot reach %s: %v", u.addr, u.err) }
+func (u *unreachable) Error() string {
+	var call *os.SyscallError
+	cause := u.err
+	if errors.As(cause, &call) {
+		cause = call.Err // without "dial tcp ...: connect", which says nothing new
+	}
+	return fmt.Sprintf("cannot reach %s: %v", u.addr, cause)
+}
 
 func (u *unreachable) Unwrap() []error { return []error{u.err, ErrUnreachable} }
 

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"syscall"
-	"testing"
 	"time"
 
 	"google.golang.org/grpc"
@@ -31,7 +30,7 @@ import (
 // each node over real shard states, of which there is one each. Who leads is
 // what the test says.
 type world struct {
-	t     testing.TB
+	t     tester
 	nodes []*testNode
 	table atomic.Pointer[cluster.Table]
 	now   func() time.Time
@@ -45,6 +44,15 @@ type world struct {
 	fault func(node string, cmd *ebbv1.ShardCommand) (refuse *proto.Error, loseAnswer bool)
 }
 
+// tester is what a world needs of a test. An example has none of its own.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
+	Error(args ...any)
+	Cleanup(f func())
+}
+
 type testShard struct {
 	state  *shard.State
 	index  uint64
@@ -55,7 +63,7 @@ type testShard struct {
 type testNode struct {
 	world    *world
 	name     string
-	listener *bufconn.Listener
+	listener net.Listener
 	server   *grpc.Server
 	leaders  *cluster.Leaders
 
@@ -69,7 +77,13 @@ const testShards = 8
 
 // newWorld starts a world of n nodes named ebb-0 and so on, at addresses of the
 // same names.
-func newWorld(t testing.TB, n int) *world {
+func newWorld(t tester, n int) *world {
+	return newWorldOn(t, n, func(name string) (net.Listener, string) { return bufconn.Listen(1 << 20), name + ":7070" })
+}
+
+// newWorldOn is newWorld with listeners, and the addresses that the table gives
+// for them.
+func newWorldOn(t tester, n int, listen func(name string) (net.Listener, string)) *world {
 	w := &world{t: t, now: time.Now, shards: map[uint32]*testShard{}, namespaces: map[string]*ebbv1.Namespace{}}
 	var names []string
 	for i := range n {
@@ -81,8 +95,9 @@ func newWorld(t testing.TB, n int) *world {
 	}
 	wire := protobuf.CloneOf(table.Wire())
 	wire.ClusterId, wire.Epoch = "world", 1
+	listeners := map[string]net.Listener{}
 	for _, node := range wire.Nodes {
-		node.GrpcAddress = node.Name + ":7070"
+		listeners[node.Name], node.GrpcAddress = listen(node.Name)
 	}
 	w.adopt(wire)
 	for id := uint32(1); id <= testShards; id++ {
@@ -90,7 +105,7 @@ func newWorld(t testing.TB, n int) *world {
 	}
 	w.setNamespace(&ebbv1.Namespace{Name: proto.DefaultNamespace})
 	for _, name := range names {
-		w.start(name)
+		w.start(name, listeners[name])
 	}
 	t.Cleanup(w.close)
 	return w
@@ -120,9 +135,9 @@ func (w *world) adopt(wire *ebbv1.Table) {
 	w.table.Store(table)
 }
 
-func (w *world) start(name string) {
+func (w *world) start(name string, listener net.Listener) {
 	n := &testNode{
-		world: w, name: name, listener: bufconn.Listen(1 << 20), leaders: cluster.NewLeaders(testShards),
+		world: w, name: name, listener: listener, leaders: cluster.NewLeaders(testShards),
 	}
 	table := w.table.Load
 	local := testBackend{n}
@@ -182,7 +197,7 @@ func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
 	if n.dead {
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
 	}
-	conn, err := n.listener.DialContext(ctx)
+	conn, err := n.listener.(*bufconn.Listener).DialContext(ctx)
 	if err == nil {
 		n.conn = append(n.conn, conn)
 	}

@@ -1,0 +1,362 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// exampleTester ends an example that goes wrong.
+type exampleTester struct{ cleanup []func() }
+
+func (*exampleTester) Helper()                           {}
+func (*exampleTester) Fatal(args ...any)                 { log.Fatal(args...) }
+func (*exampleTester) Fatalf(format string, args ...any) { log.Fatalf(format, args...) }
+func (*exampleTester) Error(args ...any)                 { log.Fatal(args...) }
+func (t *exampleTester) Cleanup(f func())                { t.cleanup = append(t.cleanup, f) }
+
+// serve starts a node on loopback, with a namespace "plain" that does not forget.
+func serve() (addr string, stop func()) {
+	t := &exampleTester{}
+	w := newWorldOn(t, 1, func(string) (net.Listener, string) {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			log.Fatal(err)
+		}
+		addr = l.Addr().String()
+		return l, addr
+	})
+	w.plain()
+	return addr, func() {
+		for _, f := range t.cleanup {
+			f()
+		}
+	}
+}
+
+func connected() (c *ebb.Client, stop func()) {
+	addr, stopServer := serve()
+	c, err := ebb.Dial(context.Background(), addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c, func() {
+		_ = c.Close() // an example that closes it itself has looked at the error
+		stopServer()
+	}
+}
+
+func Example() {
+	addr, stop := serve()
+	defer stop()
+	ctx := context.Background()
+
+	c, err := ebb.Dial(ctx, addr) // a few nodes of the cluster; one that answers is enough
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	w := c.Writer(ebb.WriterOptions{Namespace: "plain"})
+	for _, country := range []string{"US", "US", "GB", "US"} {
+		if err := w.Add(ctx, "clicks/abc", country, 1); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := w.Close(ctx); err != nil {
+		log.Fatal(err)
+	}
+
+	top, err := c.Top(ctx, "plain", "clicks/abc", 10)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, bin := range top.Bins {
+		fmt.Printf("%s %.0f p=%.2f (%.2f to %.2f)\n", bin.Name, bin.Count, bin.P.Value, bin.P.Low, bin.P.High)
+	}
+	// Output:
+	// US 3 p=0.75 (0.30 to 0.95)
+	// GB 1 p=0.25 (0.05 to 0.70)
+}
+
+func ExampleDial() {
+	addr, stop := serve()
+	defer stop()
+	c, err := ebb.Dial(context.Background(), addr)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(c.Close())
+	// Output: <nil>
+}
+
+func ExampleDial_unreachable() {
+	_, err := ebb.Dial(context.Background(), "127.0.0.1:1")
+	fmt.Println(err)
+	fmt.Println(errors.Is(err, ebb.ErrUnreachable))
+	// Output:
+	// dial: cannot reach 127.0.0.1:1: connection refused (EBB-1001)
+	// true
+}
+
+func ExampleDialOptions() {
+	addr, stop := serve()
+	defer stop()
+	c, err := ebb.DialOptions(context.Background(), []string{addr},
+		ebb.WithLogger(slog.New(slog.NewTextHandler(os.Stderr, nil))),
+		ebb.WithRegisterer(prometheus.NewRegistry()),
+		ebb.WithTimeout(5*time.Second),
+		ebb.WithBackoff(ebb.Backoff{Min: 5 * time.Millisecond, Max: time.Second}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(c.Close())
+	// Output: <nil>
+}
+
+func ExampleClient_Increment() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	err := c.Increment(ctx, "plain",
+		ebb.One("clicks/abc", "US"),
+		ebb.Increment{Key: "clicks/abc", Bin: "GB", Amount: 2, Time: time.Now().Add(-time.Hour)})
+	switch {
+	case errors.Is(err, ebb.ErrUnknownOutcome):
+		fmt.Println("it may have been counted, once")
+	case err != nil:
+		fmt.Println("it has not been counted:", err)
+	default:
+		fmt.Println("it has been counted, once")
+	}
+	// Output: it has been counted, once
+}
+
+func ExampleClient_Writer() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	w := c.Writer(ebb.WriterOptions{
+		Namespace: "plain",
+		Linger:    10 * time.Millisecond,
+		OnFull:    ebb.Drop,
+		OnError:   func(err error) { log.Print(err) },
+		OnRefused: func(in ebb.Increment, err error) {
+			fmt.Println("refused:", in.Bin, errors.Is(err, ebb.ErrNegativeAmount))
+		},
+	})
+	for range 1000 {
+		if err := w.Add(ctx, "clicks/abc", "US", 1); err != nil {
+			log.Fatal(err)
+		}
+	}
+	if err := w.AddAt(ctx, "clicks/abc", "GB", -1, time.Now()); err != nil {
+		log.Fatal(err)
+	}
+	if err := w.Flush(ctx); err != nil {
+		log.Fatal(err)
+	}
+	s := w.Stats()
+	fmt.Println(s.Added, "added,", s.Refused, "refused,", s.Lost, "lost,", s.Dropped, "dropped")
+	fmt.Println(w.Close(ctx))
+	// Output:
+	// refused: GB true
+	// 1001 added, 1 refused, 0 lost, 0 dropped
+	// <nil>
+}
+
+func ExampleClient_Source() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	rows := []string{"US", "GB", "US", "FR"} // row i has offset i+1
+	for range 2 {                            // the second import counts nothing twice
+		s, err := c.Source(ctx, "clicks.tsv", ebb.SourceOptions{Namespace: "plain"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		for i := s.Resume().Offset; i < uint64(len(rows)); i++ {
+			if err := s.Add(ctx, i+1, ebb.One("clicks/abc", rows[i])); err != nil {
+				log.Fatal(err)
+			}
+		}
+		if err := s.Close(ctx); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("written:", s.Stats().Applied)
+	}
+	if err := c.DropSource(ctx, "clicks.tsv"); err != nil { // when it will never be resumed
+		log.Fatal(err)
+	}
+	// Output:
+	// written: 4
+	// written: 0
+}
+
+// counted is a client of a cluster in which clicks/abc has 3 US and 1 GB.
+func counted() (c *ebb.Client, stop func()) {
+	c, stop = connected()
+	err := c.Increment(context.Background(), "plain",
+		ebb.Increment{Key: "clicks/abc", Bin: "US", Amount: 3}, ebb.One("clicks/abc", "GB"), ebb.One("clicks/def", "FR"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	return c, stop
+}
+
+func ExampleClient_Top() {
+	c, stop := counted()
+	defer stop()
+	top, err := c.Top(context.Background(), "plain", "clicks/abc", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(top.Bins[0].Name, top.Bins[0].Count, "of", top.Z, "in", top.BinsTotal, "bins")
+	// Output: US 3 of 4 in 2 bins
+}
+
+func ExampleClient_Distribution() {
+	c, stop := counted()
+	defer stop()
+	later := time.Now().Add(24 * time.Hour)
+	d, err := c.Distribution(context.Background(), "plain", "clicks/abc", ebb.AsOf(later), ebb.Bounded(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	gb, ok := d.Bin("GB")
+	fmt.Println(len(d.Bins), gb.Count, ok, d.Coverage.Complete())
+	// Output: 2 1 true true
+}
+
+func ExampleClient_Merged() {
+	c, stop := counted()
+	defer stop()
+	d, err := c.Merged(context.Background(), "plain", []string{"clicks/abc", "clicks/def"}, 0)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Z, len(d.Bins))
+	// Output: 5 3
+}
+
+func ExampleClient_Bins() {
+	c, stop := counted()
+	defer stop()
+	d, err := c.Bins(context.Background(), "plain", "clicks/abc", []string{"GB", "JP"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(d.Bins[0].Count, d.Bins[1].Count)
+	// Output: 1 0
+}
+
+func ExampleClient_Probability() {
+	c, stop := counted()
+	defer stop()
+	p, err := c.Probability(context.Background(), "plain", "clicks/abc", "US", ebb.Confidence(0.9))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%.2f, with confidence %.1f from %.2f to %.2f\n", p.Value, p.Confidence, p.Low, p.High)
+	// Output: 0.75, with confidence 0.9 from 0.36 to 0.94
+}
+
+func ExampleClient_Count() {
+	c, stop := counted()
+	defer stop()
+	n, err := c.Count(context.Background(), "plain", "clicks/abc")
+	fmt.Println(n.Value, n.Found, err)
+	// Output: 4 true <nil>
+}
+
+func ExampleClient_Entropy() {
+	c, stop := counted()
+	defer stop()
+	h, err := c.Entropy(context.Background(), "plain", "clicks/abc")
+	fmt.Printf("%.2f bits (%.2f to %.2f) %v\n", h.Value, h.Low, h.High, err)
+	// Output: 0.81 bits (0.14 to 1.00) <nil>
+}
+
+func ExampleClient_CountKeys() {
+	c, stop := counted()
+	defer stop()
+	n, err := c.CountKeys(context.Background(), "plain", ebb.AllowPartial())
+	fmt.Println(n.Value, "keys;", n.Coverage.ShardsAnswered, "of", n.Coverage.ShardsTotal, "shards", err)
+	// Output: 2 keys; 8 of 8 shards <nil>
+}
+
+func ExampleClient_Ask() {
+	c, stop := counted()
+	defer stop()
+	var questions []*ebbv1.Question
+	for _, key := range []string{"clicks/abc", "clicks/def"} {
+		questions = append(questions, &ebbv1.Question{Namespace: "plain", Ask: &ebbv1.Question_Distribution{
+			Distribution: &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: 1}},
+		}})
+	}
+	answers, err := c.Ask(context.Background(), questions, ebb.Any())
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, a := range answers {
+		fmt.Println(a.GetDistribution().GetZ(), a.GetError())
+	}
+	// Output:
+	// 4 <nil>
+	// 1 <nil>
+}
+
+func ExampleClient_CreateNamespace() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	ns, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "trending", HalfLife: 10 * time.Minute})
+	fmt.Println(ns.HalfLife, ns.BinsMax, err)
+	_, err = c.CreateNamespace(ctx, ebb.Namespace{Name: "trending"})
+	fmt.Println(errors.Is(err, ebb.ErrNamespaceExists))
+	// Output:
+	// 10m0s 100000 <nil>
+	// true
+}
+
+func ExampleClient_SetNamespace() {
+	c, stop := connected()
+	defer stop()
+	ns, err := c.SetNamespace(context.Background(), ebb.Namespace{Name: "default", HalfLife: 30 * time.Minute})
+	fmt.Println(ns.HalfLife, err)
+	// Output: 30m0s <nil>
+}
+
+func ExampleClient_Namespaces() {
+	c, stop := connected()
+	defer stop()
+	all, err := c.Namespaces(context.Background())
+	fmt.Println(len(all), err)
+	// Output: 2 <nil>
+}
+
+func ExampleClient_Table() {
+	c, stop := connected()
+	defer stop()
+	table, err := c.Table(context.Background())
+	fmt.Println(table.GetShards(), "shards on", len(table.GetNodes()), "node", err)
+	// Output: 8 shards on 1 node <nil>
+}
+
+func ExampleClient_Status() {
+	c, stop := connected()
+	defer stop()
+	status, err := c.Status(context.Background())
+	fmt.Println(status.GetNodes()[0].GetNode().GetName(), status.GetNodes()[0].GetPhase(), err)
+	// Output: ebb-0 serving <nil>
+}

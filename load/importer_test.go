@@ -1,0 +1,293 @@
+package load_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos"
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/load"
+)
+
+// start starts a real cluster, and a client that knows all its nodes.
+func start(t *testing.T, nodes int) (*chaos.Cluster, *client.Client) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cluster, err := chaos.StartCluster(ctx, chaos.ClusterOptions{
+		Nodes: nodes, Shards: 8, Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := cluster.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	c, err := client.Dial(ctx, cluster.Addrs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
+	if _, err := c.CreateNamespace(ctx, client.Namespace{Name: "plain", Decay: client.DecayNone}); err != nil {
+		t.Fatal(err)
+	}
+	return cluster, c
+}
+
+// file makes a file of n rows for keys key-0 to key-9, and counts them.
+func file(n int) (text string, want map[string]float64) {
+	var b strings.Builder
+	want = map[string]float64{}
+	b.WriteString("k\tb\n")
+	for i := range n {
+		fmt.Fprintf(&b, "key-%d\tbin-%d\n", i%10, i%3)
+		want[fmt.Sprint("key-", i%10)]++
+	}
+	return b.String(), want
+}
+
+func reader(t *testing.T, text string) *load.Reader {
+	t.Helper()
+	r, err := load.NewReader(strings.NewReader(text), "rows.tsv", load.Options{Key: "k", Bin: "b"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func compare(t *testing.T, c *client.Client, want map[string]float64) {
+	t.Helper()
+	for key, n := range want {
+		got, err := c.Count(context.Background(), "plain", key)
+		if err != nil || got.Value != n {
+			t.Errorf("%s: %g, not %g (%v)", key, got.Value, n, err)
+		}
+	}
+}
+
+func TestImporter(t *testing.T) {
+	_, c := start(t, 1)
+	ctx := context.Background()
+	text, want := file(5000)
+	text += "only one column\n" // refused, at the end
+	var mu sync.Mutex
+	var refused []load.Refused
+	im := load.Importer{Client: c, Namespace: "plain", Source: "rows", MaxBatch: 100, OnRefused: func(r load.Refused) {
+		mu.Lock()
+		defer mu.Unlock()
+		refused = append(refused, r)
+	}}
+
+	// Interrupted in the middle: what was read is written, the rest is not.
+	interrupted, stop := context.WithCancel(ctx)
+	first := im
+	first.ProgressEvery = time.Nanosecond
+	first.Progress = func(p load.Progress) {
+		if p.Rows > 2000 {
+			stop()
+		}
+	}
+	p, err := first.Run(interrupted, reader(t, text))
+	if !errors.Is(err, context.Canceled) || p.Applied != p.Rows || p.Rows >= 5000 || !p.Done {
+		t.Fatalf("%+v, %v", p, err)
+	}
+
+	// Again from the beginning: what was written is skipped.
+	p2, err := im.Run(ctx, reader(t, text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p2.Rows != 5001 || p2.Resumed != p.Applied || p2.Applied != 5000-p.Applied || p2.Refused != 1 {
+		t.Errorf("%+v", p2)
+	}
+	if len(refused) != 1 || refused[0].Line != 5002 || !strings.Contains(refused[0].Error(), "not enough columns") {
+		t.Errorf("%v", refused)
+	}
+	p3, err := im.Run(ctx, reader(t, text))
+	if err != nil || p3.Applied != 0 || p3.Resumed != 5000 {
+		t.Errorf("%+v, %v", p3, err)
+	}
+	compare(t, c, want)
+
+	other := im
+	other.Namespace = "nowhere"
+	if _, err := other.Run(ctx, reader(t, text)); !errors.Is(err, client.ErrNamespaceNotFound) {
+		t.Errorf("%v", err)
+	}
+	unnamed := im
+	unnamed.Source = ""
+	if _, err := unnamed.Run(ctx, reader(t, text)); err == nil {
+		t.Error("an import without a name")
+	}
+}
+
+func TestRefusalsOfShards(t *testing.T) {
+	_, c := start(t, 1)
+	text := "k\tb\tn\tt\nx\ty\t1\t\nx\ty\t-1\t1\nx\ty\t1\t4102444800\nx\ty\t1\t1331923247\n"
+	r, err := load.NewReader(strings.NewReader(text), "rows.tsv", load.Options{Key: "k", Bin: "b", Amount: "n", Time: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var lines []string
+	im := load.Importer{Client: c, Namespace: "plain", Source: "rows", OnRefused: func(r load.Refused) {
+		mu.Lock()
+		defer mu.Unlock()
+		lines = append(lines, r.Error())
+	}}
+	p, err := im.Run(context.Background(), r)
+	if err != nil || p.Refused != 3 || p.Applied != 1 {
+		t.Fatalf("%+v, %v: %q", p, err, lines)
+	}
+	all := strings.Join(lines, "\n")
+	for _, want := range []string{"line 2: bad time", "line 3: ", "EBB-2017", "line 4: ", "EBB-2005"} {
+		if !strings.Contains(all, want) {
+			t.Errorf("%q does not say %q", all, want)
+		}
+	}
+}
+
+func TestRate(t *testing.T) {
+	_, c := start(t, 1)
+	text, want := file(400)
+	im := load.Importer{Client: c, Namespace: "plain", Source: "rows", Rate: 1000}
+	began := time.Now()
+	p, err := im.Run(context.Background(), reader(t, text))
+	if err != nil || p.Applied != 400 {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	if took := time.Since(began); took < 390*time.Millisecond {
+		t.Errorf("400 rows at 1000 a second took %s", took)
+	}
+	compare(t, c, want)
+}
+
+// clicksPath is where the real clicks are, from this folder.
+func clicksPath(t *testing.T) string {
+	path := filepath.Join("..", "..", "shared", "data", "usagov-clicks", "clicks.tsv.gz")
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("the click data is not here: %v", err)
+	}
+	return path
+}
+
+var clickOptions = load.Options{Key: "clicks/{g}", Bin: "country", Time: "t"}
+
+// countClicks counts the file by itself.
+func countClicks(t *testing.T) map[string]map[string]float64 {
+	t.Helper()
+	r, err := load.Open(clicksPath(t), clickOptions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	counts := map[string]map[string]float64{}
+	for {
+		row, err := r.Next()
+		if err == io.EOF {
+			return counts
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if counts[row.Key] == nil {
+			counts[row.Key] = map[string]float64{}
+		}
+		counts[row.Key][row.Bin]++
+	}
+}
+
+func TestReadsTheRealClicks(t *testing.T) {
+	counts := countClicks(t)
+	countries := map[string]float64{}
+	var rows float64
+	for _, bins := range counts {
+		for country, n := range bins {
+			countries[country] += n
+			rows += n
+		}
+	}
+	if rows != 194_118 || len(counts) != 24_005 || len(countries) != 172 || countries["US"] != 118_243 || countries["-"] != 27_042 {
+		t.Errorf("%g rows, %d links, %d countries, %g from the US, %g from nowhere",
+			rows, len(counts), len(countries), countries["US"], countries["-"])
+	}
+}
+
+// TestImportsTheRealClicks imports the file while nodes are killed and come back,
+// interrupting it on the way, and compares every count.
+func TestImportsTheRealClicks(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long test: 194,118 rows")
+	}
+	path := clicksPath(t)
+	want := countClicks(t)
+	cluster, c := start(t, 3)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	done := make(chan struct{})
+	var killing sync.WaitGroup
+	killing.Go(func() {
+		for i := 0; ; i = (i + 1) % 3 {
+			select {
+			case <-done:
+				return
+			case <-time.After(3 * time.Second):
+			}
+			cluster.Kill(i)
+			time.Sleep(500 * time.Millisecond)
+			if err := cluster.Start(ctx, i); err != nil {
+				t.Error(err)
+				return
+			}
+			if err := cluster.WaitReady(ctx, i); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for run := 0; ; run++ {
+		r, err := load.Open(path, clickOptions)
+		if err != nil {
+			t.Fatal(err)
+		}
+		im := load.Importer{Client: c, Namespace: "plain", Source: r.SourceName("plain"), Rate: 20_000}
+		limited, stop := context.WithTimeout(ctx, 4*time.Second)
+		p, err := im.Run(limited, r)
+		stop()
+		_ = r.Close() // opened for reading
+		t.Logf("run %d: %+v, %v", run, p, err)
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, context.DeadlineExceeded) || run > 20 {
+			t.Fatal(err)
+		}
+	}
+	close(done)
+	killing.Wait()
+	for key, bins := range want {
+		d, err := c.Distribution(ctx, "plain", key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(d.Bins) != len(bins) {
+			t.Errorf("%s: %d countries, not %d", key, len(d.Bins), len(bins))
+		}
+		for _, b := range d.Bins {
+			if bins[b.Name] != b.Count {
+				t.Errorf("%s, %s: %g, not %g", key, b.Name, b.Count, bins[b.Name])
+			}
+		}
+	}
+}
