@@ -29,6 +29,7 @@ type bubble struct {
 	disks  []*fs.Mem
 	skews  []time.Duration
 	fatal  []error
+	moved  int // added to the last number of every node's address
 }
 
 func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
@@ -38,18 +39,12 @@ func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 			disk := fs.NewMem()
 			b.disks = append(b.disks, disk)
 			b.config = append(b.config, node.Config{
-				Name: fmt.Sprintf("ebb-%d", i), DataDir: "/data", FS: disk, Network: b.net.Host(host(i)), Clock: skewed{&b.skews[i]},
-				GRPC: host(i) + ":7070", HTTP: node.Off, Admin: node.Off, Gossip: host(i) + ":7071",
-				Join: []string{host(0) + ":7071", host(1) + ":7071"}, BootstrapExpect: nodes, Shards: shards,
+				Name: fmt.Sprintf("ebb-%d", i), DataDir: "/data", FS: disk, Network: b.net.Host(b.host(i)), Clock: skewed{&b.skews[i]},
+				GRPC: b.host(i) + ":7070", HTTP: node.Off, Admin: node.Off, Gossip: b.host(i) + ":7071",
+				Join: []string{b.host(0) + ":7071", b.host(1) + ":7071"}, BootstrapExpect: nodes, Shards: shards,
 				Logger: testLogger(t), Fail: new(fail.Points),
 				Fatal: func(err error) { b.fatal[i] = err },
 			})
-		}
-		for i := range nodes {
-			b.open(i)
-		}
-		for i := range nodes {
-			b.ready(i)
 		}
 		f(b)
 		for i, n := range b.nodes {
@@ -59,18 +54,35 @@ func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 				}
 			}
 		}
+		time.Sleep(time.Minute) // memberlist does not wait for its probes
 	})
 }
 
-func host(i int) string { return fmt.Sprintf("10.0.0.%d", i+1) }
+func (b *bubble) host(i int) string { return fmt.Sprintf("10.0.0.%d", i+1+b.moved) }
 
 func (b *bubble) open(i int) {
 	b.Helper()
-	n, err := node.Open(context.Background(), b.config[i])
+	b.nodes[i] = b.openConfig(b.config[i])
+}
+
+func (b *bubble) openConfig(c node.Config) *node.Node {
+	b.Helper()
+	n, err := node.Open(context.Background(), c)
 	if err != nil {
-		b.Fatalf("open node %d: %v", i, err)
+		b.Fatalf("open node %s: %v", c.Name, err)
 	}
-	b.nodes[i] = n
+	return n
+}
+
+// openAll opens all nodes and waits until they serve.
+func (b *bubble) openAll() {
+	b.Helper()
+	for i := range b.nodes {
+		b.open(i)
+	}
+	for i := range b.nodes {
+		b.ready(i)
+	}
 }
 
 func (b *bubble) ready(i int) {
@@ -84,7 +96,7 @@ func (b *bubble) ready(i int) {
 
 // crash is a loss of power: what was not synced is gone.
 func (b *bubble) crash(i int) {
-	b.net.Crash(host(i))
+	b.net.Crash(b.host(i))
 	image := b.disks[i].Crash(uint64(i + 1))
 	b.nodes[i].Kill()
 	b.nodes[i], b.disks[i], b.config[i].FS, b.fatal[i] = nil, image, image, nil
@@ -94,7 +106,7 @@ func (b *bubble) client() *ebb.Client {
 	b.Helper()
 	var addrs []string
 	for i := range b.nodes {
-		addrs = append(addrs, host(i)+":7070")
+		addrs = append(addrs, b.host(i)+":7070")
 	}
 	me := b.net.Host("10.0.1.1")
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
@@ -104,6 +116,16 @@ func (b *bubble) client() *ebb.Client {
 		b.Fatalf("dial: %v", err)
 	}
 	return c
+}
+
+// write adds an amount and waits for the acknowledgement.
+func (b *bubble) write(c *ebb.Client, key, bin string, amount float64) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.Increment(ctx, "plain", ebb.Increment{Key: key, Bin: bin, Amount: amount}); err != nil {
+		b.Errorf("increment %s: %v", key, err)
+	}
 }
 
 func (b *bubble) count(c *ebb.Client, key, bin string) float64 {
@@ -175,6 +197,7 @@ func (b *bubble) verify(c *ebb.Client, keys, want int) {
 // writes go on. Each acknowledged increment counts, and once.
 func TestCrashes(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
 		c := b.client()
 		defer c.Close()
 		b.plain(c)
@@ -190,12 +213,7 @@ func TestCrashes(t *testing.T) {
 		for i := range 3 {
 			b.crash(i)
 		}
-		for i := range 3 {
-			b.open(i)
-		}
-		for i := range 3 {
-			b.ready(i)
-		}
+		b.openAll()
 		time.Sleep(time.Second)
 		b.verify(c, 8, stop())
 	})

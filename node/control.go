@@ -198,5 +198,5 @@ func (c *control) put(ctx context.Context, record *ebbv1.NodeRecord) {
 
 func sameRecord(a, b *ebbv1.NodeRecord) bool {
 	return a.GetGrpcAddress() == b.GetGrpcAddress() && a.GetHttpAddress() == b.GetHttpAddress() &&
-		a.GetGossipAddress() == b.GetGossipAddress() && a.GetVersion() == b.GetVersion()
+		a.GetGossipAddress() == b.GetGossipAddress() && a.GetVersion() == b.GetVersion() && a.GetEnrolled() == b.GetEnrolled()
 }

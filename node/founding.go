@@ -117,7 +117,7 @@ func (n *Node) lostDisk(ctx context.Context, reports []report) error {
 		case record < 0:
 			return proto.ErrWrongCluster.Errorf("cluster %s, which node %s belongs to, has no node %s", table.GetClusterId(), r.node, n.cfg.Name).
 				WithHint("use the name of one of its nodes, or join another cluster")
-		case table.Nodes[record].GetGrpcAddress() != "":
+		case table.Nodes[record].GetEnrolled():
 			return proto.ErrWrongCluster.Errorf("node %s is known to cluster %s, but its data directory %s is empty: its data is lost, or this is not its directory",
 				n.cfg.Name, table.GetClusterId(), n.cfg.DataDir).
 				WithHint("start it with the --data-dir it had; a lost disk cannot be replaced in this version")

@@ -272,7 +272,7 @@ func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {
 		if m.Node == n.cfg.Name || !m.Alive || have == nil {
 			continue
 		}
-		if have.GetGrpcAddress() == m.GRPC && have.GetHttpAddress() == m.HTTP && have.GetGossipAddress() == m.Gossip && have.GetVersion() == m.Version {
+		if have.GetGrpcAddress() == m.GRPC && have.GetHttpAddress() == m.HTTP && have.GetGossipAddress() == m.Gossip && have.GetVersion() == m.Version && have.GetEnrolled() {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, surveyMax)

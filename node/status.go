@@ -20,6 +20,7 @@ func (n *Node) record() *ebbv1.NodeRecord {
 		GossipAddress: cmp.Or(n.cfg.AdvertiseGossip, a.Gossip),
 		Alive:         true,
 		Version:       n.cfg.Version,
+		Enrolled:      n.dir.identity().Founded,
 	}
 }
 

@@ -62,6 +62,7 @@ func (n *Node) lively(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	out := &ebbv1.NodeRecord{
 		Name: record.Name, GrpcAddress: record.GrpcAddress, HttpAddress: record.HttpAddress,
 		GossipAddress: record.GossipAddress, Version: record.Version, Alive: n.directory.alive(record.Name),
+		Enrolled: record.Enrolled,
 	}
 	if record.Name == n.cfg.Name {
 		own := n.record()

@@ -2912,8 +2912,10 @@ type NodeRecord struct {
 	HttpAddress   string `protobuf:"bytes,3,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
 	GossipAddress string `protobuf:"bytes,4,opt,name=gossip_address,json=gossipAddress,proto3" json:"gossip_address,omitempty"`
 	// what gossip believes of it
-	Alive         bool   `protobuf:"varint,5,opt,name=alive,proto3" json:"alive,omitempty"`
-	Version       string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	Alive   bool   `protobuf:"varint,5,opt,name=alive,proto3" json:"alive,omitempty"`
+	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
+	// its replicas have run, so it has made promises: it must not come back with an empty disk
+	Enrolled      bool `protobuf:"varint,7,opt,name=enrolled,proto3" json:"enrolled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2988,6 +2990,13 @@ func (x *NodeRecord) GetVersion() string {
 		return x.Version
 	}
 	return ""
+}
+
+func (x *NodeRecord) GetEnrolled() bool {
+	if x != nil {
+		return x.Enrolled
+	}
+	return false
 }
 
 type ReplicaRecord struct {
@@ -4006,7 +4015,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04part\x18\x03 \x01(\fH\x00R\x04part\x12\x14\n" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x18\n" +
 	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUsB\a\n" +
-	"\x05value\"\xbd\x01\n" +
+	"\x05value\"\xd9\x01\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
@@ -4014,7 +4023,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\fhttp_address\x18\x03 \x01(\tR\vhttpAddress\x12%\n" +
 	"\x0egossip_address\x18\x04 \x01(\tR\rgossipAddress\x12\x14\n" +
 	"\x05alive\x18\x05 \x01(\bR\x05alive\x12\x18\n" +
-	"\aversion\x18\x06 \x01(\tR\aversion\"O\n" +
+	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1a\n" +
+	"\benrolled\x18\a \x01(\bR\benrolled\"O\n" +
 	"\rReplicaRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
