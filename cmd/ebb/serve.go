@@ -94,10 +94,10 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	rows := [][2]string{
 		{"node", fmt.Sprintf("%s of %d, ebb %s", cfg.Name, max(cfg.BootstrapExpect, 1), version)},
-		{"gRPC", a.GRPC + "   not encrypted"},
-		{"HTTP", addressOr(a.HTTP) + "   not encrypted"},
-		{"gossip", addressOr(a.Gossip) + "   not encrypted"},
-		{"admin", addressOr(a.Admin)},
+		{"gRPC", plain(a.GRPC)},
+		{"HTTP", plain(a.HTTP)},
+		{"gossip", plain(a.Gossip)},
+		{"admin", plain(a.Admin)},
 		{"data", cfg.DataDir},
 		{"try", "ebb --addr " + a.GRPC + " status"},
 	}
@@ -116,9 +116,10 @@ func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	return err
 }
 
-func addressOr(addr string) string {
+// plain is an address that nothing encrypts.
+func plain(addr string) string {
 	if addr == "" {
 		return "off"
 	}
-	return addr
+	return addr + "   not encrypted"
 }
