@@ -20,7 +20,7 @@ import (
 
 const codecVersion = 1
 
-// ErrCorrupt: bytes that no distribution encodes to.
+// ErrCorrupt refuses bytes that no distribution encodes to.
 var ErrCorrupt = errors.New("corrupt distribution")
 
 // AppendBinary appends the encoding to b.

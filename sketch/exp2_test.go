@@ -166,7 +166,7 @@ func TestExp2Edges(t *testing.T) {
 func TestWeightIsMonotonic(t *testing.T) {
 	const h = Tick(1_000_003)
 	before := 0.0
-	for at := Tick(-10 * h); at < 10*h; at += 997 {
+	for at := -10 * h; at < 10*h; at += 997 {
 		w := Weight(at, 0, h)
 		if w < before {
 			t.Fatalf("weight at %d is %v, less than %v before", at, w, before)

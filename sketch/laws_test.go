@@ -51,7 +51,7 @@ func TestLaws(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			p := c.p
 			p.HalfLife = hour
-			start := Tick(epoch/hour) * hour
+			start := epoch / hour * hour
 			var d Distribution
 			now := start
 			for _, e := range c.events {

@@ -236,17 +236,16 @@ func (r *Reading) normalise(z float64) {
 	if r.Z2 > 0 && z > 0 {
 		r.EffectiveN = float64(z*z) / r.Z2
 	}
-	visible := r.visible
-	switch {
-	case r.p.Floor == Clamp:
+	switch r.p.Floor {
+	case Clamp:
 		r.Z = r.visible
 		return
-	case r.p.Floor == Prior:
+	case Prior:
 		pseudo := float64(r.p.Prior * float64(r.Bins))
 		r.Z += pseudo
 		r.EffectiveN += pseudo
 	}
-	r.Other = r.rest(r.Z - visible)
+	r.Other = r.rest(r.Z - r.visible)
 }
 
 // rest is what is left of Z, less what is only rounding.
