@@ -1,0 +1,27 @@
+package node
+
+import (
+	"context"
+
+	"github.com/hashicorp/raft"
+)
+
+// mutantVerifyLeader is a failpoint that plants a bug on purpose: while it
+// returns an error, reads trust raft's VerifyLeader, which counts answers that
+// were sent before the read began. The tests of linearizability arm it to show
+// that they would find such a bug.
+const mutantVerifyLeader = "mutant.verify-leader"
+
+// confirm asks a majority of voters whether this node still leads in term.
+func (n *Node) confirm(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
+	if n.cfg.Fail.Hit(mutantVerifyLeader) != nil {
+		return n.groups.Load().byShard[group].verifyLeader()
+	}
+	return n.mux.ReadIndex(ctx, group, term, voters)
+}
+
+// verifyLeader is what the mutant trusts.
+func (m *member) verifyLeader() error {
+	i := m.now.Load()
+	return mortal(i.raft.VerifyLeader(), i.life).Error()
+}
