@@ -146,6 +146,8 @@ func (c *Config) check() error {
 			WithHint("raise bootstrap-expect, or use another name")
 	case c.Shards > proto.ShardsMax:
 		return proto.ErrBadRequest.Errorf("%d shards: the limit is %d", c.Shards, proto.ShardsMax)
+	case int(c.Shards) < c.BootstrapExpect:
+		return proto.ErrBadRequest.Errorf("%d shards for %d nodes: there must be at least one a node", c.Shards, c.BootstrapExpect)
 	case int(c.Replication) > c.BootstrapExpect:
 		return proto.ErrBadRequest.Errorf("replication %d on %d nodes: there must be a node for each replica", c.Replication, c.BootstrapExpect)
 	case c.Gossip == Off && c.BootstrapExpect > 1:
