@@ -42,6 +42,8 @@ type Cluster struct {
 
 	mu    sync.Mutex // guards what follows; never held across a wait
 	seats []*seat
+	// collapses are why nodes could not go on, one for each that died of itself.
+	collapses []error
 }
 
 // seat is a node's place, over its lives.
@@ -162,7 +164,17 @@ func (c *Cluster) collapsed(i int, l *life, err error) {
 		return // it was killed, and noticed
 	}
 	c.opts.Logger.Error("node collapsed", "node", c.names[i], "err", err)
+	c.mu.Lock()
+	c.collapses = append(c.collapses, fmt.Errorf("%s: %w", c.names[i], err))
+	c.mu.Unlock()
 	c.dying.Go(func() { c.end(i, l, (*fs.Mem).Kill) })
+}
+
+// Collapses returns why nodes could not go on, one error for each that died of itself.
+func (c *Cluster) Collapses() []error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.collapses)
 }
 
 // Ready returns when every node that lives serves.
@@ -324,6 +336,18 @@ func (c *Cluster) Leader(shard uint32) int {
 		}
 	}
 	return leader
+}
+
+// Linger is how long memberlist's last probes outlive it. A bubble's time stands
+// still once its main goroutine ends, so that must wait for them.
+const Linger = 10 * time.Second
+
+// Stop kills every node, and returns when nothing of any of them runs.
+func (c *Cluster) Stop() {
+	for i := range c.seats {
+		c.Kill(i)
+	}
+	c.dying.Wait()
 }
 
 // Close stops every node in order, and returns when nothing of any of them runs.

@@ -32,6 +32,7 @@ func inBubble(t *testing.T, opts Options, f func(t *testing.T, c *Cluster)) {
 			t.Error(err)
 		}
 		virtual = time.Since(start)
+		time.Sleep(Linger)
 	})
 	t.Logf("%v of virtual time in %v", virtual.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
 }

@@ -1,0 +1,88 @@
+package sim
+
+import (
+	"context"
+	"net"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Door is a bare connection to one node, for what the SDK would never do: ask
+// a node for what it should not answer, or send the same command twice.
+type Door struct {
+	node   string
+	conn   *grpc.ClientConn
+	shards ebbv1grpc.ShardsClient
+	total  uint32
+}
+
+// Door opens a connection from a client at this address to node i, wherever
+// that is at each attempt.
+func (c *Cluster) Door(ip string, i int) (*Door, error) {
+	host := c.Net.Host(ip)
+	conn, err := grpc.NewClient("passthrough:///"+c.names[i],
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: 500 * time.Millisecond},
+			MinConnectTimeout: time.Second,
+		}),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return host.Dial(ctx, net.JoinHostPort(c.IP(i), portGRPC))
+		}))
+	if err != nil {
+		return nil, err
+	}
+	return &Door{node: c.names[i], conn: conn, shards: ebbv1grpc.NewShardsClient(conn), total: c.opts.Shards}, nil
+}
+
+// Create makes a namespace.
+func (d *Door) Create(ctx context.Context, ns *ebbv1.Namespace) error {
+	_, err := ebbv1grpc.NewEbbClient(d.conn).SetNamespace(ctx, &ebbv1.SetNamespaceRequest{Namespace: ns})
+	if err != nil {
+		return ebbv1grpc.FromStatus(err)
+	}
+	return nil
+}
+
+// Close ends the connection.
+func (d *Door) Close() error { return d.conn.Close() }
+
+// Sum asks this node, and no other, how much was ever added to a key.
+func (d *Door) Sum(ctx context.Context, ns, key string, consistency ebbv1.Consistency) (float64, error) {
+	resp, err := d.shards.Ask(ctx, &ebbv1.ShardAskRequest{Consistency: consistency, Questions: []*ebbv1.ShardQuestion{{
+		Shard: proto.ShardOf(ns, []byte(key), d.total),
+		Question: &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+			Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: 1},
+		}}},
+	}}})
+	if err != nil {
+		return 0, ebbv1grpc.FromStatus(err)
+	}
+	a := resp.GetAnswers()[0]
+	for _, wire := range []*ebbv1.Error{a.GetError(), a.GetAnswer().GetError()} {
+		if e := proto.FromWire(wire); e != nil {
+			return 0, e
+		}
+	}
+	return a.GetAnswer().GetDistribution().GetZ(), nil
+}
+
+// Apply sends one command to this node, which must lead the shard: it is not forwarded.
+func (d *Door) Apply(ctx context.Context, shard uint32, command []byte) (*ebbv1.CommandResult, error) {
+	resp, err := d.shards.Apply(ctx, &ebbv1.ApplyRequest{Forwarded: true, Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: command}}})
+	if err != nil {
+		return nil, ebbv1grpc.FromStatus(err)
+	}
+	r := resp.GetResults()[0]
+	if e := proto.FromWire(r.GetError()); e != nil {
+		return r, e
+	}
+	return r, nil
+}
