@@ -16,6 +16,7 @@ import (
 	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // Options say what Start starts.
@@ -348,6 +349,11 @@ func (c *Cluster) Stop() {
 		c.Kill(i)
 	}
 	c.dying.Wait()
+}
+
+// LeaderOf returns the node that leads the shard of a key; -1 if none says that it does.
+func (c *Cluster) LeaderOf(ns, key string) int {
+	return c.Leader(proto.ShardOf(ns, []byte(key), c.opts.Shards))
 }
 
 // Close stops every node in order, and returns when nothing of any of them runs.
