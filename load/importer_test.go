@@ -24,7 +24,7 @@ func start(t *testing.T, nodes int) (*chaos.Cluster, *client.Client) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cluster, err := chaos.StartCluster(ctx, chaos.ClusterOptions{
-		Nodes: nodes, Shards: 8, Dir: t.TempDir(), Logger: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
+		Nodes: nodes, Shards: 8, Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
