@@ -174,6 +174,15 @@ func TestKillKeepsWhatWasWritten(t *testing.T) {
 	if data, err := fs.ReadFile(after, "f"); err != nil || string(data) != "x" {
 		t.Fatal(string(data), err)
 	}
+	lost := false
+	for seed := range uint64(20) {
+		ok, err := fs.Exists(after.Kill().Crash(seed), "f")
+		must(t, err)
+		lost = lost || !ok
+	}
+	if !lost {
+		t.Fatal("a kill made the file durable")
+	}
 }
 
 // TestFailedSyncLosesWrites: after a failed sync the next one succeeds, and the

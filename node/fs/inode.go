@@ -205,12 +205,6 @@ func (f *image) inode() *inode {
 	return &inode{data: f.data, size: f.size, durable: slices.Clone(f.data), durableSize: f.size}
 }
 
-// visible returns the file as other processes saw it: what a killed process leaves.
-func (n *inode) visible() *inode {
-	f := image{data: slices.Clone(n.data), size: n.size}
-	return f.inode()
-}
-
 // Crash cuts the power: it returns the disk as it may be found afterwards, and
 // makes every call on the old one fail with ErrCrashed. Of what was not synced,
 // the seed decides: nothing, everything, a prefix with a torn write, or any
@@ -218,27 +212,22 @@ func (n *inode) visible() *inode {
 // Hanging calls return.
 func (m *Mem) Crash(seed uint64) *Mem {
 	r := rand.New(rand.NewPCG(seed, 0x65626221))
-	return m.die(func(n *inode) *inode { return n.crash(r) }, func(n *inode) map[string]*inode {
-		left := maps.Clone(n.durableEntries)
-		for _, cs := range n.pendingChanges[:r.IntN(len(n.pendingChanges)+1)] {
-			set(left, cs)
-		}
-		return left
-	})
+	return m.die(func() *inode { return survivor(m.root, r, map[*inode]*inode{}) })
 }
 
 // Kill ends the process, not the machine: it returns the disk with everything
-// that was written, and makes every call on the old one fail with ErrCrashed.
+// that was written, durable or not yet, and makes every call on the old one fail
+// with ErrCrashed.
 func (m *Mem) Kill() *Mem {
-	return m.die((*inode).visible, func(n *inode) map[string]*inode { return n.entries })
+	return m.die(func() *inode { return m.root.clone(map[*inode]*inode{}) })
 }
 
-func (m *Mem) die(file func(*inode) *inode, entries func(*inode) map[string]*inode) *Mem {
+func (m *Mem) die(root func() *inode) *Mem {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	left := NewMem()
 	left.capacity, left.readOnly = m.capacity, m.readOnly
-	left.root = survivor(m.root, file, entries, map[*inode]*inode{})
+	left.root = root()
 	left.used = left.root.bytes()
 	if !m.dead {
 		m.dead = true
@@ -247,20 +236,56 @@ func (m *Mem) die(file func(*inode) *inode, entries func(*inode) map[string]*ino
 	return left
 }
 
-// survivor copies a tree, in the order of names so that a seed says it all.
-func survivor(n *inode, file func(*inode) *inode, entries func(*inode) map[string]*inode, seen map[*inode]*inode) *inode {
+// clone copies a tree with what is durable of it and what is not.
+func (n *inode) clone(seen map[*inode]*inode) *inode {
+	if n == nil || seen[n] != nil {
+		return seen[n]
+	}
+	c := &inode{
+		dir: n.dir, data: slices.Clone(n.data), size: n.size,
+		durable: slices.Clone(n.durable), durableSize: n.durableSize, pending: slices.Clone(n.pending),
+	}
+	seen[n] = c
+	if !n.dir {
+		return c
+	}
+	c.entries, c.durableEntries = cloneEntries(n.entries, seen), cloneEntries(n.durableEntries, seen)
+	for _, cs := range n.pendingChanges {
+		copied := make([]change, len(cs))
+		for i, one := range cs {
+			copied[i] = change{one.name, one.node.clone(seen)}
+		}
+		c.pendingChanges = append(c.pendingChanges, copied)
+	}
+	return c
+}
+
+func cloneEntries(entries map[string]*inode, seen map[*inode]*inode) map[string]*inode {
+	c := make(map[string]*inode, len(entries))
+	for name, n := range entries {
+		c[name] = n.clone(seen)
+	}
+	return c
+}
+
+// survivor copies what a power cut leaves of a tree, in the order of names so
+// that a seed says it all.
+func survivor(n *inode, r *rand.Rand, seen map[*inode]*inode) *inode {
 	if c := seen[n]; c != nil {
 		return c
 	}
 	if !n.dir {
-		seen[n] = file(n)
+		seen[n] = n.crash(r)
 		return seen[n]
 	}
 	c := newDir()
 	seen[n] = c
-	from := entries(n)
-	for _, name := range slices.Sorted(maps.Keys(from)) {
-		c.entries[name] = survivor(from[name], file, entries, seen)
+	left := maps.Clone(n.durableEntries)
+	for _, cs := range n.pendingChanges[:r.IntN(len(n.pendingChanges)+1)] {
+		set(left, cs)
+	}
+	for _, name := range slices.Sorted(maps.Keys(left)) {
+		c.entries[name] = survivor(left[name], r, seen)
 	}
 	c.durableEntries = maps.Clone(c.entries)
 	return c

@@ -14,11 +14,8 @@ func SplitVote(l *Log) { l.splitVote = true }
 // DeafToBoundary brings back raft #697: boundaries are not stored.
 func DeafToBoundary(l *Log) { l.deafToBoundary = true }
 
-// SegmentHeaderLen and BatchHeaderLen are where a log's first records start.
-const (
-	SegmentHeaderLen = segmentHeaderLen
-	BatchHeaderLen   = batchHeaderLen
-)
+// BatchHeaderLen is also the length of a mark.
+const BatchHeaderLen = batchHeaderLen
 
 // Batches returns the offsets at which the batches of a segment start, marks
 // excluded, and where the last one ends.
