@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/node/fail"
 )
 
 // Version is the protocol that this build speaks, and VersionOldest the oldest
@@ -34,6 +36,10 @@ type Config struct {
 	// Now is this node's wall clock, for the clock samples. Deadlines and
 	// round trips use Go's monotonic clock.
 	Now func() time.Time
+	// Fail has the failpoints transport.open (a session), transport.ask (a
+	// request is about to leave) and transport.answer (Raft has processed a
+	// request; its answer is lost if the point fails).
+	Fail *fail.Points
 	// Logger gets lines about sessions that come and go.
 	Logger *slog.Logger
 	// DialOptions are for every connection to a peer: credentials, above all.

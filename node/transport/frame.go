@@ -17,16 +17,40 @@ const bodyTag = 1<<3 | 2
 
 func init() { encoding.RegisterCodecV2(codec{}) }
 
-// buffers is where frames are built. Sizes follow what is sent: a beat of
-// heartbeats, a batch of entries, a full frame.
-var buffers = newBuffers()
+// buffers is where frames live on their way out, and in when they came in
+// parts. Unlike gRPC's own pools it does not clear what is about to be filled.
+var buffers mem.BufferPool = &bufferPool{}
 
-func newBuffers() mem.BufferPool {
-	pool, err := mem.NewBinaryTieredBufferPool(11, 12, 14, 16, 18, 20)
-	if err != nil {
-		panic(err)
+// bufferSizes follow what is sent: a beat of heartbeats, batches of entries, a
+// chunk of a snapshot, a full frame with its head.
+var bufferSizes = [...]int{2 << 10, 8 << 10, 32 << 10, 128 << 10, chunkBytes + 64, FrameBytesMax + 64}
+
+type bufferPool struct{ pools [len(bufferSizes)]sync.Pool }
+
+// Get returns a buffer of n bytes with anything in them.
+func (p *bufferPool) Get(n int) *[]byte {
+	for i, size := range bufferSizes {
+		if n <= size {
+			if b, ok := p.pools[i].Get().(*[]byte); ok {
+				*b = (*b)[:n]
+				return b
+			}
+			b := make([]byte, n, size)
+			return &b
+		}
 	}
-	return pool
+	b := make([]byte, n)
+	return &b
+}
+
+// Put takes a buffer back.
+func (p *bufferPool) Put(b *[]byte) {
+	for i, size := range bufferSizes {
+		if cap(*b) == size {
+			p.pools[i].Put(b)
+			return // it is another's now
+		}
+	}
 }
 
 // frame is a Frame message without the copy: gRPC hands its own buffer in, and

@@ -97,7 +97,9 @@ func (g *Group) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *
 		l := args.Entries[0]
 		return proto.ErrMessageTooLarge.Errorf("entry %d of group %d has %d bytes, the limit of a frame is %d", l.Index, g.id, len(l.Data)+len(l.Extensions), FrameBytesMax)
 	}
-	args.Entries = args.Entries[:n]
+	if n < len(args.Entries) {
+		args.Entries = args.Entries[:n]
+	}
 	return g.ask(target, args, resp, manner{timeout: g.mux.cfg.AppendTimeout, bulk: true})
 }
 
@@ -138,6 +140,9 @@ type manner struct {
 func (g *Group) ask(target raft.ServerAddress, command, response any, how manner) error {
 	if g.mux.faults.noDeadlines {
 		how.timeout = 1000 * time.Hour
+	}
+	if err := g.mux.cfg.Fail.Hit("transport.ask"); err != nil {
+		return fmt.Errorf("group %d to %s: %w", g.id, target, err)
 	}
 	c := g.mux.newCall(how.timeout)
 	free, err := g.roundTrip(c, target, command, response, how)

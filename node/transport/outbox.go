@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"runtime"
 	"sync"
 	"time"
 )
@@ -90,6 +91,7 @@ func (o *outbox) run(done <-chan struct{}, send func(*frame) error) error {
 		if !o.await(done, timer) {
 			return nil
 		}
+		runtime.Gosched() // whoever is about to put something rides along
 		for more := true; more; {
 			var f *frame
 			if f, more = o.take(); f == nil {

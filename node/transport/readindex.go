@@ -31,6 +31,12 @@ type barrier struct {
 	ok      bool
 }
 
+// newBarrier makes the barrier of a group with so many voters.
+func newBarrier(voters int) *barrier {
+	need := voters/2 + 1
+	return &barrier{done: make(chan struct{}), need: need, spare: voters - need}
+}
+
 // vote counts one voter.
 func (b *barrier) vote(v verdict) {
 	b.mu.Lock()
@@ -76,7 +82,7 @@ func (b *barrier) err(group uint32, term uint64, voters int) error {
 // ErrNoLeader if too few were reached, or the context's.
 func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
 	n := len(voters)
-	b := &barrier{done: make(chan struct{}), need: n/2 + 1, spare: n - n/2 - 1}
+	b := newBarrier(n)
 	if n == 0 {
 		return proto.ErrNoLeader.Errorf("shard %d: no voters", group).WithShard(group)
 	}

@@ -338,6 +338,9 @@ func (r *request) respond(response any, err error) {
 	if response == nil && err == nil {
 		err = proto.ErrInternal.Errorf("raft did not answer")
 	}
+	if r.in.mux.cfg.Fail.Hit("transport.answer") != nil {
+		return
+	}
 	r.in.post(func(b []byte) []byte {
 		return appendAnswer(b, r.in.mux.cfg.Node, r.id, r.of, response, err)
 	}, r.isHeartbeat())

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
@@ -55,7 +56,10 @@ func (p *peer) open() (*session, error) {
 	late := time.AfterFunc(m.cfg.DialTimeout, func() {
 		s.fail(proto.ErrUnreachable.Errorf("node %s did not answer within %s", p.node, m.cfg.DialTimeout))
 	})
-	err := s.connect()
+	err := m.cfg.Fail.Hit("transport.open")
+	if err == nil {
+		err = s.connect()
+	}
 	late.Stop()
 	if err != nil {
 		s.fail(err)
@@ -301,8 +305,12 @@ func (s *session) post(write func([]byte) []byte) bool {
 	return s.control.out.put(&parcel{data: d}, false)
 }
 
-// fail breaks the session; the first reason stands.
+// fail breaks the session; the first reason stands, except that a Mux which
+// closes is the reason for whatever happens then.
 func (s *session) fail(err error) {
+	if s.peer.mux.ctx.Err() != nil {
+		err = raft.ErrTransportShutdown
+	}
 	s.fault.Do(func() {
 		s.err = err
 		close(s.broken)

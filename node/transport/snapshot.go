@@ -155,14 +155,13 @@ func (o *outgoing) outcome(resp *raft.InstallSnapshotResponse) error {
 	}
 }
 
-// reason returns why the session broke; it is called after its context ended.
+// reason returns why the session's context has ended.
 func (s *session) reason() error {
-	select {
-	case <-s.broken:
-		return s.err
-	default:
-		return raft.ErrTransportShutdown // the Mux was closed
+	if s.peer.mux.ctx.Err() != nil {
+		return raft.ErrTransportShutdown
 	}
+	<-s.broken // closed before the context ends
+	return s.err
 }
 
 // arriving is a snapshot on its way to a replica of ours.

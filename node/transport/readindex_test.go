@@ -1,0 +1,451 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// gate is a Group some of whose calls do not get through, or whose appends are
+// answered late: the answer is there, but its reader is not scheduled.
+type gate struct {
+	*Group
+	mu     sync.Mutex // guards what follows
+	closed map[raft.ServerID]bool
+	held   map[raft.ServerID]chan struct{}
+	caught chan raft.ServerID // gets the first append that is held
+}
+
+func newGate(g *Group) *gate {
+	return &gate{Group: g, closed: map[raft.ServerID]bool{}, held: map[raft.ServerID]chan struct{}{}, caught: make(chan raft.ServerID, 1)}
+}
+
+func (g *gate) shut(ids ...raft.ServerID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, id := range ids {
+		g.closed[id] = true
+	}
+}
+
+func (g *gate) hold(id raft.ServerID) (release func()) {
+	c := make(chan struct{})
+	g.mu.Lock()
+	g.held[id] = c
+	g.mu.Unlock()
+	return sync.OnceFunc(func() { close(c) })
+}
+
+func (g *gate) look(id raft.ServerID) (shut bool, held chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.closed[id], g.held[id]
+}
+
+var errShut = errors.New("the gate is shut")
+
+func (g *gate) AppendEntries(id raft.ServerID, to raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if shut, _ := g.look(id); shut {
+		time.Sleep(50 * time.Millisecond)
+		return errShut
+	}
+	err := g.Group.AppendEntries(id, to, args, resp)
+	if _, held := g.look(id); held != nil && err == nil {
+		select {
+		case g.caught <- id:
+		default:
+		}
+		<-held
+	}
+	return err
+}
+
+func (g *gate) RequestVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	if shut, _ := g.look(id); shut {
+		time.Sleep(50 * time.Millisecond)
+		return errShut
+	}
+	return g.Group.RequestVote(id, to, args, resp)
+}
+
+// gated starts group 1 on all nodes of a world behind gates. Node a is elected
+// and has "old" applied everywhere.
+func gated(t *testing.T, conf raft.Configuration, tune func(name string, c *raft.Config)) (*world, map[string]*gate) {
+	names, gates := []string{}, map[string]*gate{}
+	for _, s := range conf.Servers {
+		node, _, _ := ParseAddress(s.Address)
+		names = append(names, node)
+	}
+	w := newWorld(t, nil, names...)
+	for _, name := range names {
+		w.nodes[name].raft(1, conf, func(c *raft.Config) {
+			c.CommitTimeout = time.Hour // the stories below have one append each
+			tune(name, c)
+		}, func(g *Group) raft.Transport { gates[name] = newGate(g); return gates[name] })
+	}
+	a := w.nodes["a"].rafts[1]
+	within(t, 20*time.Second, "a leads", func() bool { return a.State() == raft.Leader })
+	if err := a.Apply([]byte("old"), time.Second).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.Apply([]byte("old"), time.Second).Error(); err != nil { // tells that the first is committed
+		t.Fatal(err)
+	}
+	within(t, 5*time.Second, "all have it", func() bool {
+		for _, name := range names {
+			if w.nodes[name].rafts[1].fsm.last() != "old" {
+				return false
+			}
+		}
+		return true
+	})
+	return w, gates
+}
+
+// confirmation asks node a whether it still leads.
+type confirmation func(w *world, conf raft.Configuration) error
+
+func byVerifyLeader(w *world, _ raft.Configuration) error {
+	return w.nodes["a"].rafts[1].VerifyLeader().Error()
+}
+
+func byReadIndex(w *world, conf raft.Configuration) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return w.nodes["a"].ReadIndex(ctx, 1, w.nodes["a"].rafts[1].CurrentTerm(), addresses(conf))
+}
+
+// stale is what both stories end with: b has committed "new", and node a, which
+// does not know, asks for confirmation and reads.
+func stale(t *testing.T, w *world, err error) bool {
+	a, b := w.nodes["a"].rafts[1], w.nodes["b"].rafts[1]
+	if b.fsm.last() != "new" {
+		t.Fatal("b has not committed")
+	}
+	return err == nil && a.fsm.last() == "old"
+}
+
+func confirmations(t *testing.T, story func(t *testing.T, confirm confirmation) bool) {
+	bothWays(t, func(t *testing.T, contained bool) bool {
+		if contained {
+			return story(t, byReadIndex)
+		}
+		return story(t, byVerifyLeader)
+	})
+}
+
+// VerifyLeader counts an answer to a heartbeat that was sent before the call.
+func TestStaleReadByALateAck(t *testing.T) {
+	confirmations(t, func(t *testing.T, confirm confirmation) bool {
+		conf := servers(1, "a", "b", "c")
+		w, gates := gated(t, conf, func(name string, c *raft.Config) {
+			d := 5 * time.Second
+			if name == "a" {
+				d = time.Second
+			}
+			c.HeartbeatTimeout, c.ElectionTimeout, c.LeaderLeaseTimeout = d, d, d
+		})
+		release := gates["a"].hold("13") // from now on c's answers are late
+		defer release()
+		<-gates["a"].caught
+		gates["b"].shut("11")
+		w.transferToB(t)
+		gates["a"].shut("12")
+		if err := w.nodes["b"].rafts[1].Apply([]byte("new"), time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+		w.net.isolate("a", true, "b")
+		w.awaitNew(t)
+		done := make(chan error, 1)
+		go func() { done <- confirm(w, conf) }()
+		time.Sleep(5 * time.Millisecond)
+		release()
+		return stale(t, w, <-done)
+	})
+}
+
+// VerifyLeader counts the answers of learners.
+func TestStaleReadByALearnersAck(t *testing.T) {
+	confirmations(t, func(t *testing.T, confirm confirmation) bool {
+		conf := servers(1, "a", "b", "c", "d")
+		conf.Servers[3].Suffrage = raft.Nonvoter
+		w, gates := gated(t, conf, func(name string, c *raft.Config) {
+			if name != "a" {
+				c.HeartbeatTimeout, c.ElectionTimeout = 5*time.Second, 5*time.Second
+			}
+		})
+		gates["b"].shut("11", "14")
+		w.transferToB(t)
+		gates["a"].shut("12", "13")
+		w.net.isolate("a", true, "b", "c")
+		if err := w.nodes["b"].rafts[1].Apply([]byte("new"), time.Second).Error(); err != nil {
+			t.Fatal(err)
+		}
+		w.awaitNew(t)
+		time.Sleep(150 * time.Millisecond) // any answer of b or c is long gone
+		return stale(t, w, confirm(w, conf))
+	})
+}
+
+func (w *world) transferToB(t *testing.T) {
+	b := w.nodes["b"].rafts[1]
+	w.nodes["a"].rafts[1].LeadershipTransferToServer("12", b.group.local)
+	within(t, 2*time.Second, "b leads", func() bool { return b.State() == raft.Leader })
+}
+
+func (w *world) awaitNew(t *testing.T) {
+	within(t, time.Second, "b has applied", func() bool { return w.nodes["b"].rafts[1].fsm.last() == "new" })
+	if a := w.nodes["a"].rafts[1]; a.State() != raft.Leader {
+		t.Fatalf("a knows already: it is %s", a.State())
+	}
+}
+
+// terms is a voter side for tests without rafts.
+type terms struct {
+	mu    sync.Mutex // guards what follows
+	of    map[uint32]uint64
+	asked int
+}
+
+func (s *terms) handler(group uint32, _ uint64, term uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked++
+	return s.of[group] == term
+}
+
+func (s *terms) set(group uint32, term uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.of[group] = term
+}
+
+func (s *terms) questions() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+// voters is a world of nodes a, b, c where each has a replica of the groups, all in term 7.
+func voters(t *testing.T, groups uint32) (*world, map[string]*terms) {
+	w, of := newWorld(t, nil, "a", "b", "c"), map[string]*terms{}
+	for _, name := range w.names {
+		of[name] = &terms{of: map[uint32]uint64{}}
+		w.nodes[name].SetReadIndexHandler(of[name].handler)
+		for g := uint32(1); g <= groups; g++ {
+			of[name].set(g, 7)
+			for _, s := range servers(g, w.names...).Servers {
+				if node, _, _ := ParseAddress(s.Address); node == name {
+					w.nodes[name].Group(g, s.Address)
+				}
+			}
+		}
+	}
+	return w, of
+}
+
+func TestReadIndexNeedsAMajorityInExactlyTheTerm(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		a, b, c uint64 // the nodes' terms; 0: cut off
+		want    error
+	}{
+		{"all", 7, 7, 7, nil},
+		{"one behind", 7, 6, 7, nil},
+		{"one ahead", 7, 7, 8, nil},
+		{"both ahead", 7, 8, 8, proto.ErrNotLeader},
+		{"both behind", 7, 6, 6, proto.ErrNotLeader},
+		{"self ahead, others not", 8, 7, 7, nil},
+		{"self and one ahead", 8, 8, 7, proto.ErrNotLeader},
+		{"one cut off", 7, 7, 0, nil},
+		{"both cut off", 7, 0, 0, proto.ErrNoLeader},
+		{"one ahead, one cut off", 7, 8, 0, proto.ErrNotLeader},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, of := voters(t, 1)
+				for name, term := range map[string]uint64{"a": c.a, "b": c.b, "c": c.c} {
+					of[name].set(1, term)
+					if term == 0 {
+						w.net.isolate(name, true, w.others(name)...)
+					}
+				}
+				err := w.nodes["a"].ReadIndex(t.Context(), 1, 7, addresses(servers(1, w.names...)))
+				if !errors.Is(err, c.want) {
+					t.Fatalf("got %v, want %v", err, c.want)
+				}
+			})
+		})
+	}
+}
+
+func TestReadIndexOddities(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, of := voters(t, 1)
+		a := w.nodes["a"]
+		read := func(vs ...raft.ServerAddress) error { return a.ReadIndex(t.Context(), 1, 7, vs) }
+		isCode(t, read(), proto.ErrNoLeader)
+		isCode(t, read("a/11", "b/12", "b/12"), proto.ErrInternal) // would count twice
+		isCode(t, read("a/11", "b", "c/13"), proto.ErrInternal)
+		isCode(t, read("a/11", "b/92", "c/93"), proto.ErrNotLeader) // other incarnations
+		isCode(t, read("b/12", "c/93"), proto.ErrNotLeader)
+		if err := errors.Join(read("a/11"), read("b/12"), read("b/12", "c/13"), read("a/11", "b/12", "c/93")); err != nil {
+			t.Fatal(err)
+		}
+		asked := of["a"].questions()
+		if err := read("b/12", "c/13"); err != nil || of["a"].questions() != asked {
+			t.Fatalf("a leader that is no voter was asked: %v", err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		w.net.isolate("a", true, "b", "c")
+		if err := a.ReadIndex(ctx, 1, 7, []raft.ServerAddress{"a/11", "b/12", "c/13"}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("got %v", err)
+		}
+	})
+}
+
+// What waits for a peer goes there in one message, whatever its groups, and what
+// comes while that is on its way goes in the next.
+func TestReadIndexBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const groups, each = 50, 20
+		w, of := voters(t, groups)
+		a := w.nodes["a"]
+		if err := a.ReadIndex(t.Context(), 1, 7, addresses(servers(1, w.names...))); err != nil {
+			t.Fatal(err) // the sessions stand now
+		}
+		rounds, asked := a.peers["b"].reads.ids, of["b"].questions()
+		var wg sync.WaitGroup
+		for g := uint32(1); g <= groups; g++ {
+			for range each {
+				wg.Go(func() {
+					if err := a.ReadIndex(t.Context(), g, 7, addresses(servers(g, w.names...))); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		synctest.Wait()
+		if got := a.peers["b"].reads.ids - rounds; got > 3 {
+			t.Errorf("%d reads took %d messages to b", groups*each, got)
+		}
+		if got := of["b"].questions() - asked; got > 3*groups {
+			t.Errorf("b was asked %d questions about %d groups", got, groups)
+		}
+	})
+}
+
+// A read must not join a round that has left: the voter may have answered it
+// before the read began.
+func TestReadIndexDoesNotJoinARoundThatHasLeft(t *testing.T) {
+	q := newReadQueue()
+	one, two := newBarrier(2), newBarrier(2)
+	question := ask{group: 1, replica: 2, term: 7}
+	q.add(question, one)
+	left := q.take()
+	q.add(question, two)
+	yes := &told{round: left.id, n: 1, bits: []byte{1}}
+	q.told(yes)
+	left.end(<-left.told)
+	if one.need != 1 || two.need != 2 {
+		t.Fatalf("the read that came later was confirmed by the earlier round: %d %d", one.need, two.need)
+	}
+}
+
+// An answer that comes after its round was given up must not confirm the next.
+func TestReadIndexIgnoresLateAnswers(t *testing.T) {
+	q := newReadQueue()
+	question := ask{group: 1, replica: 2, term: 7}
+	q.add(question, newBarrier(2))
+	late := q.take()
+	q.giveUp()
+	q.add(question, newBarrier(2))
+	next := q.take()
+	q.told(&told{round: late.id, n: 1, bits: []byte{1}})
+	q.told(&told{round: next.id, n: 2, bits: []byte{3}}) // answers another number of asks
+	select {
+	case <-next.told:
+		t.Fatal("a late answer was taken for the round's own")
+	default:
+	}
+	q.told(&told{round: next.id, n: 1, bits: []byte{0}})
+	if got := <-next.told; got[0] != denied {
+		t.Fatalf("got %v", got)
+	}
+}
+
+// A peer that hangs does not hold reads up when the others are a majority, and
+// costs at most a timeout when they are not.
+func TestReadIndexWithASilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := voters(t, 1)
+		a, vs := w.nodes["a"], addresses(servers(1, w.names...))
+		for range 2 {
+			if err := a.ReadIndex(t.Context(), 1, 7, vs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Second) // both sessions stand
+		w.net.cut("a", "b", true)
+		start := time.Now()
+		for range 10 {
+			if err := a.ReadIndex(t.Context(), 1, 7, vs); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if d := time.Since(start); d > 50*time.Millisecond {
+			t.Errorf("ten reads took %s", d)
+		}
+		w.net.cut("a", "c", true)
+		start = time.Now()
+		isCode(t, a.ReadIndex(t.Context(), 1, 7, vs), proto.ErrNoLeader)
+		if d := time.Since(start); d > 2500*time.Millisecond { // the round before, and its own
+			t.Errorf("the refusal took %s", d)
+		}
+	})
+}
+
+func BenchmarkReadIndex(b *testing.B) {
+	for _, readers := range []int{1, 64, 1024} {
+		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
+			nodes := loopback(b, "a", "b", "c")
+			const groups = 64
+			for name, m := range nodes {
+				m.SetReadIndexHandler(func(uint32, uint64, uint64) bool { return true })
+				for g := uint32(1); g <= groups; g++ {
+					m.Group(g, Address(name, uint64(g)*10+uint64(name[0]-'a')+1))
+				}
+			}
+			read := func(g uint32) {
+				if err := nodes["a"].ReadIndex(context.Background(), g, 7, addresses(servers(g, "a", "b", "c"))); err != nil {
+					b.Error(err)
+				}
+			}
+			read(1)
+			cpu := cpuTime()
+			b.ReportAllocs()
+			b.ResetTimer()
+			var wg sync.WaitGroup
+			for i := range readers {
+				wg.Go(func() {
+					for n := i; n < b.N; n += readers {
+						read(uint32(n%groups) + 1)
+					}
+				})
+			}
+			wg.Wait()
+			b.StopTimer()
+			b.ReportMetric(float64((cpuTime()-cpu).Nanoseconds())/1e3/float64(b.N), "cpu-us/op")
+		})
+	}
+}

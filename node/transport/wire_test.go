@@ -1,0 +1,307 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/hashicorp/raft"
+	"google.golang.org/grpc/mem"
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/peerv1"
+)
+
+var sameBytes = cmpopts.EquateEmpty() // nil and empty are the same on the wire
+
+func commands() []any {
+	at := time.Unix(1_700_000_000, 123)
+	return []any{
+		&raft.AppendEntriesRequest{RPCHeader: header("a", 1), Leader: []byte("a/1"), Term: 3},
+		&raft.AppendEntriesRequest{
+			RPCHeader: header("a", 1), Leader: []byte("elsewhere"), Term: math.MaxUint64, PrevLogEntry: 9, PrevLogTerm: 2, LeaderCommitIndex: 8,
+			Entries: []*raft.Log{
+				{Index: 10, Term: 3, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("ext"), AppendedAt: at},
+				{Index: 11, Term: 3, Type: raft.LogNoop},
+				{Index: 12, Term: 3, Type: raft.LogConfiguration, Data: bytes.Repeat([]byte{7}, 70_000), AppendedAt: at},
+			},
+		},
+		&raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 2, ID: []byte("id"), Addr: []byte("b/7")}},
+		&raft.RequestVoteRequest{RPCHeader: header("a", 1), Candidate: []byte("a/1"), Term: 4, LastLogIndex: 5, LastLogTerm: 3, LeadershipTransfer: true},
+		&raft.RequestPreVoteRequest{RPCHeader: header("a", 1), Term: 4, LastLogIndex: 5, LastLogTerm: 3},
+		&raft.TimeoutNowRequest{RPCHeader: header("a", 1)},
+		&raft.InstallSnapshotRequest{
+			RPCHeader: header("a", 1), Leader: []byte("a/1"), SnapshotVersion: 1, Term: 2, LastLogIndex: 3, LastLogTerm: 1,
+			Peers: []byte("peers"), Configuration: []byte("conf"), ConfigurationIndex: 1, Size: 1 << 40,
+		},
+	}
+}
+
+func responses() map[kind][]any {
+	h := header("b", 2)
+	return map[kind][]any{
+		kindAppend:     {&raft.AppendEntriesResponse{RPCHeader: h, Term: 5, LastLog: 77, Success: true}, &raft.AppendEntriesResponse{Term: 5, NoRetryBackoff: true}},
+		kindVote:       {&raft.RequestVoteResponse{RPCHeader: h, Term: 5, Peers: []byte("p"), Granted: true}},
+		kindPreVote:    {&raft.RequestPreVoteResponse{RPCHeader: h, Term: 5, Granted: true}},
+		kindTimeoutNow: {&raft.TimeoutNowResponse{RPCHeader: h}},
+		kindInstall:    {&raft.InstallSnapshotResponse{Term: 5, Success: true}},
+	}
+}
+
+// blank returns an empty response of a kind.
+func blank(k kind) any {
+	switch k {
+	case kindAppend:
+		return &raft.AppendEntriesResponse{}
+	case kindVote:
+		return &raft.RequestVoteResponse{}
+	case kindPreVote:
+		return &raft.RequestPreVoteResponse{}
+	case kindTimeoutNow:
+		return &raft.TimeoutNowResponse{}
+	}
+	return &raft.InstallSnapshotResponse{}
+}
+
+// only takes the one message that b must hold.
+func only(t *testing.T, b []byte, want kind) []byte {
+	t.Helper()
+	k, payload, rest, err := nextMessage(b)
+	if err != nil || k != want || len(rest) != 0 {
+		t.Fatalf("kind %d, %d bytes after it, error %v", k, len(rest), err)
+	}
+	return payload
+}
+
+func TestRequestsSurviveTheWire(t *testing.T) {
+	for _, c := range commands() {
+		e := envelope{id: 9, group: 1024, replica: math.MaxUint64, ttl: 1500 * time.Millisecond}
+		b := appendRequest([]byte("before"), "a", e, c)[len("before"):]
+		got, command, err := decodeRequest(commandOf(c), only(t, b, commandOf(c)), "a")
+		if err != nil {
+			t.Fatalf("%T: %v", c, err)
+		}
+		if got != e {
+			t.Errorf("%T: envelope %+v, want %+v", c, got, e)
+		}
+		if d := cmp.Diff(c, command, sameBytes); d != "" {
+			t.Errorf("%T: %s", c, d)
+		}
+	}
+}
+
+func TestDecodedEntriesOutliveTheFrame(t *testing.T) {
+	c := commands()[1].(*raft.AppendEntriesRequest)
+	b := appendRequest(nil, "a", envelope{}, c)
+	_, got, err := decodeRequest(kindAppend, only(t, b, kindAppend), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(b)
+	if d := cmp.Diff(c, got, sameBytes); d != "" {
+		t.Error(d)
+	}
+	l := got.(*raft.AppendEntriesRequest).Entries[0]
+	_ = append(l.Data, 'x') // must not run into the next
+	if got.(*raft.AppendEntriesRequest).Entries[2].Data[0] != 7 {
+		t.Error("entries share spare capacity")
+	}
+}
+
+func TestAnswersSurviveTheWire(t *testing.T) {
+	for k, list := range responses() {
+		for _, r := range list {
+			b := appendAnswer(nil, "b", 42, k, r, nil)
+			got := blank(k)
+			if err := decodeAnswer(only(t, b, kindAnswer), "b", k, got); err != nil {
+				t.Fatalf("%T: %v", r, err)
+			}
+			if d := cmp.Diff(r, got, sameBytes); d != "" {
+				t.Errorf("%T: %s", r, d)
+			}
+		}
+		for _, e := range []error{proto.ErrOverloaded.Errorf("no room"), errors.New("plain")} {
+			b := appendAnswer(nil, "b", 42, k, nil, e)
+			err := decodeAnswer(only(t, b, kindAnswer), "b", k, blank(k))
+			if want := proto.AsError(e); !errors.Is(err, want) || err.Error() != want.Error() {
+				t.Errorf("got %v, want %v", err, want)
+			}
+		}
+		if err := decodeAnswer(only(t, appendAnswer(nil, "b", 42, k, list[0], nil), kindAnswer), "b", kindChunk, blank(k)); err == nil {
+			t.Errorf("an answer to a request of kind %d was taken for another's", k)
+		}
+	}
+}
+
+func TestAHeartbeatIsSmall(t *testing.T) {
+	c := &raft.AppendEntriesRequest{RPCHeader: header("ebb-0", 123), Leader: []byte("ebb-0/123"), Term: 7}
+	if n := len(appendRequest(nil, "ebb-0", envelope{id: 1 << 20, group: 1000, replica: 123, ttl: time.Second}, c)); n > 30 {
+		t.Errorf("a heartbeat takes %d bytes", n)
+	}
+}
+
+func TestFrameIsProtobuf(t *testing.T) {
+	for _, n := range []int{1, 100, 127, 128, 5000, FrameBytesMax} {
+		f := newFrame(n)
+		for i := range f.body {
+			f.body[i] = byte(i)
+		}
+		want := bytes.Clone(f.body)
+		out, err := codec{}.Marshal(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p peerv1.Frame
+		if err := pb.Unmarshal(out.Materialize(), &p); err != nil || !bytes.Equal(p.Body, want) {
+			t.Fatalf("%d bytes: protobuf reads something else: %v", n, err)
+		}
+		b, err := pb.Marshal(&p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		half := len(b) / 2
+		var got frame
+		if err := (codec{}).Unmarshal(mem.BufferSlice{mem.SliceBuffer(b[:half]), mem.SliceBuffer(b[half:])}, &got); err != nil || !bytes.Equal(got.body, want) {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		got.free()
+	}
+}
+
+func TestFrameOverTheLimitIsRefused(t *testing.T) {
+	out, err := codec{}.Marshal(newFrame(FrameBytesMax + 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var f frame
+	if err := (codec{}).Unmarshal(out, &f); err == nil {
+		t.Fatal("a frame over the limit was taken")
+	}
+}
+
+// FuzzFrame feeds a stream's decoders with anything. What they accept must
+// encode to what decodes the same.
+func FuzzFrame(f *testing.F) {
+	var all []byte
+	add := func(b []byte) {
+		all = append(all, b...)
+		f.Add(b)
+	}
+	for _, c := range commands()[:1] {
+		add(appendRequest(nil, "a", envelope{id: 1, group: 2, replica: 3, ttl: time.Second}, c))
+	}
+	for _, c := range commands()[2:] {
+		add(appendRequest(nil, "a", envelope{id: 1, group: 2, replica: 3, ttl: time.Second}, c))
+	}
+	for k, list := range responses() {
+		add(appendAnswer(nil, "a", 42, k, list[0], nil))
+		add(appendAnswer(nil, "a", 42, k, nil, proto.ErrOverloaded))
+	}
+	h := hello{version: 1, oldest: 1, session: 77, stream: kindPing, from: "a", to: "b", cluster: "c"}
+	w := welcome{version: 1, oldest: 1, cluster: "c"}
+	pi, po := ping{sent: 5, cluster: "c"}, pong{sent: 5, held: 1, wall: 1e15, cluster: "c"}
+	for _, write := range []func([]byte) []byte{h.append, w.append, pi.append, po.append} {
+		add(write(nil))
+	}
+	add(appendAsks(nil, 4, []ask{{1, 2, 3}, {4, 5, 6}}))
+	add(appendTold(nil, 4, 9, func(i int) bool { return i%2 == 0 }))
+	add(appendEnd(nil, 12))
+	f.Add(all)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for len(b) > 0 {
+			k, payload, rest, err := nextMessage(b)
+			if err != nil {
+				return
+			}
+			b = rest
+			checkMessage(t, k, payload)
+		}
+	})
+}
+
+func checkMessage(t *testing.T, k kind, p []byte) {
+	switch k {
+	case kindAppend, kindVote, kindPreVote, kindTimeoutNow, kindInstall:
+		e, c, err := decodeRequest(k, p, "a")
+		if err != nil {
+			return
+		}
+		e2, c2, err := decodeRequest(k, only(t, appendRequest(nil, "a", e, c), k), "a")
+		if err != nil || e2 != e || fmt.Sprintf("%+v", c2) != fmt.Sprintf("%+v", c) && !cmp.Equal(c, c2, sameBytes) {
+			t.Fatalf("%+v %+v became %+v %+v: %v", e, c, e2, c2, err)
+		}
+	case kindAnswer:
+		f := fields{b: p}
+		id, of := f.uint(), kind(f.byte())
+		if !of.isRequest() {
+			return
+		}
+		r := blank(of)
+		err := decodeAnswer(p, "a", of, r)
+		var coded *proto.Error
+		if err != nil && !errors.As(err, &coded) {
+			return
+		}
+		r2 := blank(of)
+		err2 := decodeAnswer(only(t, appendAnswer(nil, "a", id, of, r, err), kindAnswer), "a", of, r2)
+		if (err == nil) != (err2 == nil) || err == nil && !cmp.Equal(r, r2, sameBytes) {
+			t.Fatalf("%+v %v became %+v %v", r, err, r2, err2)
+		}
+	default:
+		checkSmall(t, k, p)
+	}
+}
+
+func (k kind) isRequest() bool {
+	return k == kindAppend || k == kindVote || k == kindPreVote || k == kindTimeoutNow || k == kindInstall
+}
+
+// checkSmall does the same for messages that are no requests or answers.
+func checkSmall(t *testing.T, k kind, p []byte) {
+	same := func(a, b any, err error) {
+		if err != nil || !cmp.Equal(a, b, cmp.AllowUnexported(hello{}, welcome{}, ping{}, pong{}, ask{}), sameBytes) {
+			t.Fatalf("%+v became %+v: %v", a, b, err)
+		}
+	}
+	switch k {
+	case kindHello:
+		var a, b hello
+		if a.decode(p) == nil {
+			same(&a, &b, b.decode(only(t, a.append(nil), k)))
+		}
+	case kindWelcome:
+		var a, b welcome
+		if a.decode(p) == nil {
+			same(&a, &b, b.decode(only(t, a.append(nil), k)))
+		}
+	case kindPing:
+		var a, b ping
+		if a.decode(p) == nil {
+			same(&a, &b, b.decode(only(t, a.append(nil), k)))
+		}
+	case kindPong:
+		var a, b pong
+		if a.decode(p) == nil {
+			same(&a, &b, b.decode(only(t, a.append(nil), k)))
+		}
+	case kindAsk:
+		if id, asks, err := decodeAsks(p, nil); err == nil {
+			id2, asks2, err := decodeAsks(only(t, appendAsks(nil, id, asks), k), nil)
+			same(asks, asks2, err)
+			same(id, id2, nil)
+		}
+	case kindTold:
+		var a told
+		if a.decode(p) == nil {
+			for i := range a.n {
+				a.ok(i)
+			}
+		}
+	}
+}
