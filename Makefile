@@ -5,10 +5,12 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden fuzz ci bench vuln clean
+.PHONY: build test race lint generate generate-check golden fuzz acceptance ci bench vuln clean
 
+# one static binary of less than 30 MB
 build:
-	$(GO) build -o ebb ./cmd/ebb
+	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o ebb ./cmd/ebb
+	@size=$$(wc -c <ebb); echo "ebb: $$((size / 1000000)) MB"; test $$size -lt 30000000
 
 test:
 	$(GO) test ./...
@@ -28,9 +30,10 @@ generate:
 	PATH=$(BIN):$$PATH $(BIN)/buf lint
 	PATH=$(BIN):$$PATH $(BIN)/buf generate
 	$(GO) test ./rpc -run TestOpenAPIIsCommitted -update
+	$(GO) test ./cmd/ebb -run TestManualIsCommitted -update
 
 generate-check: generate
-	git diff --exit-code -- proto docs/openapi.json
+	git diff --exit-code -- proto docs/openapi.json docs/cli.md
 
 # replicated arithmetic gives the same bytes on every machine
 golden:
@@ -39,6 +42,11 @@ golden:
 # every fuzz target for a few seconds beyond its seeds
 fuzz:
 	bash tools/fuzz.sh
+
+# the long runs with real processes and many seeds: hours
+acceptance:
+	EBB_KILL_RUNS=20 EBB_FAILOVER_RUNS=20 EBB_LONG=1 $(GO) test ./cmd/ebb -run 'Import|Door|Resume|Restart' -timeout 120m -v
+	EBB_SEEDS=1000 $(GO) test ./chaos/... -timeout 120m -v
 
 ci:
 	bash .ci/run

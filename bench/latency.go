@@ -21,9 +21,12 @@ func (l *Latencies) Add(d time.Duration) {
 
 // Quantiles are of a set of durations.
 type Quantiles struct {
-	N                   int
-	P50, P90, P99, P999 time.Duration
-	Max                 time.Duration
+	N    int           `json:"n"`
+	P50  time.Duration `json:"p50_ns"`
+	P90  time.Duration `json:"p90_ns"`
+	P99  time.Duration `json:"p99_ns"`
+	P999 time.Duration `json:"p999_ns"`
+	Max  time.Duration `json:"max_ns"`
 }
 
 // Quantiles summarises what was recorded so far.

@@ -50,6 +50,9 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	if opts.Nodes == 0 {
 		opts.Nodes = 3
 	}
+	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
+		return nil, err
+	}
 	ports, err := freePorts(4 * opts.Nodes)
 	if err != nil {
 		return nil, err

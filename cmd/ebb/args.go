@@ -42,9 +42,5 @@ func choice[E ~int32](flag, word string, values map[string]E) (E, error) {
 	if v, ok := values[word]; ok {
 		return v, nil
 	}
-	var words []string
-	for w := range values {
-		words = append(words, w)
-	}
-	return 0, usagef("--%s %q: one of %s", flag, word, strings.Join(sorted(words), ", "))
+	return 0, usagef("--%s %q: one of %s", flag, word, strings.Join(wordsOf(values), ", "))
 }

@@ -309,7 +309,7 @@ func (d *demo) living() int {
 // show draws frames in a terminal, or prints a line a second and reads keys as
 // lines where there is none.
 func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
-	if interactive(d.s.term.in) && interactive(d.s.term.out) {
+	if d.s.output != "json" && interactive(d.s.term.in) && interactive(d.s.term.out) {
 		p := tea.NewProgram(&screen{frames: frames, keys: keys}, tea.WithContext(ctx), tea.WithInput(d.s.term.in), tea.WithOutput(d.s.term.out))
 		if _, err := p.Run(); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(d.s.term.err, "terminal:", err)
@@ -321,15 +321,19 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 	}
 	go readKeys(ctx, d.s.term.in, keys)
 	var printed time.Time
+	out := d.s.term.out
+	if d.s.output == "json" {
+		out = d.s.term.err // the data is the ledger
+	}
 	for f := range frames {
 		if f.at.Sub(printed) < time.Second {
 			continue
 		}
 		if printed.IsZero() {
-			fmt.Fprintf(d.s.term.out, "try:  curl '%s/nmostprobable?distribution=%s&N=5'\n", f.http, demoKey)
+			fmt.Fprintf(out, "try:  curl '%s/nmostprobable?distribution=%s&N=5'\n", f.http, demoKey)
 		}
 		printed = f.at
-		fmt.Fprintln(d.s.term.out, f.line())
+		fmt.Fprintln(out, f.line())
 	}
 }
 
@@ -371,9 +375,20 @@ func (d *demo) settle() (err error) {
 
 func (d *demo) printLedger(counted float64) error {
 	acked := d.acked(d.ledger)
-	fmt.Fprintf(d.s.term.out, "\nledger: %d clicks sent, %d acknowledged, %.0f counted by the cluster\n", d.sent.Load(), acked, counted)
-	if diff := counted - float64(acked); diff != 0 {
+	diff := counted - float64(acked)
+	if d.s.output == "json" {
+		ledger := map[string]any{"sent": d.sent.Load(), "acknowledged": acked, "counted": counted, "balanced": diff == 0}
+		if err := printJSON(d.s.term.out, ledger); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(d.s.term.out, "\nledger: %d clicks sent, %d acknowledged, %.0f counted by the cluster\n", d.sent.Load(), acked, counted)
+	}
+	if diff != 0 {
 		return fmt.Errorf("the ledger does not balance: %.0f counted, %d acknowledged (%.0f %s)", counted, acked, math.Abs(diff), lostOrDoubled(diff))
+	}
+	if d.s.output == "json" {
+		return nil
 	}
 	_, err := fmt.Fprintln(d.s.term.out, "nothing lost, nothing counted twice")
 	return err

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
@@ -22,16 +25,41 @@ const (
 	exitInterrupted = 130
 )
 
-const exitCodesHelp = `Exit codes of ebb:
+// exitMeanings is what people are told.
+var exitMeanings = []struct {
+	Code    int    `json:"code"`
+	Meaning string `json:"meaning"`
+}{
+	{exitOK, "done"},
+	{exitFailed, "failed: see the message"},
+	{exitUsage, "usage: unknown command or flag, or a value that cannot be right"},
+	{exitRefused, "refused: the cluster refused the request, or rows of an import were refused; of serve: the node could not go on"},
+	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
+	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
+	{exitInterrupted, "interrupted"},
+}
 
-  0    done
-  1    failed: see the message
-  2    usage: unknown command or flag, or a value that cannot be right
-  3    refused: the cluster refused the request, or rows of an import were refused
-  4    unreachable: no node could be reached, or none could answer in time
-  5    unknown outcome: a write may or may not have been applied
-  130  interrupted
-`
+func exitCodesHelp() string {
+	var b strings.Builder
+	b.WriteString("Exit codes of ebb:\n\n")
+	for _, e := range exitMeanings {
+		fmt.Fprintf(&b, "  %-3d  %s\n", e.Code, e.Meaning)
+	}
+	return b.String()
+}
+
+func newExitCodes(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp(), Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if s.output == "json" {
+				return printJSON(s.term.out, exitMeanings)
+			}
+			_, err := io.WriteString(s.term.out, exitCodesHelp())
+			return err
+		},
+	}
+}
 
 // usageError is a mistake on the command line.
 type usageError struct{ err error }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,6 +23,9 @@ type session struct {
 	output    string
 	json      bool
 }
+
+// outputs are the formats of -o.
+var outputs = []string{"table", "json", "tsv"}
 
 func newRoot(t terminal) *cobra.Command {
 	s := &session{term: t}
@@ -57,12 +61,32 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 	f.BoolVar(&s.json, "json", false, "the same as -o json")
 	root.AddCommand(
 		newServe(s), newDemo(s), newNamespace(s), newIncr(s), newImport(s),
-		newGet(s), newTop(s), newDist(s), newStatus(s), newBench(s), newVersion(s),
-		&cobra.Command{Use: "exit-codes", Short: "What the exit codes mean", Long: exitCodesHelp, Run: func(cmd *cobra.Command, _ []string) {
-			_, _ = t.out.Write([]byte(exitCodesHelp))
-		}},
+		newGet(s), newTop(s), newDist(s), newStatus(s), newBench(s), newVersion(s), newExitCodes(s),
 	)
+	settleDefaults(root)
+	s.addCompletion(root)
 	return root
+}
+
+// settleDefaults makes cobra's own commands as strict as ours.
+func settleDefaults(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		switch cmd.Name() {
+		case "completion":
+			children(cmd)
+		case "help":
+			cmd.Run = nil
+			cmd.RunE = func(_ *cobra.Command, args []string) error {
+				topic, rest, err := root.Find(args)
+				if err != nil || len(rest) > 0 {
+					return unknownCommand(topic, rest[0])
+				}
+				return topic.Help()
+			}
+		}
+	}
 }
 
 // settle takes flags that were not given from the environment, and checks the
@@ -71,7 +95,7 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 	var err error
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "EBB_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-		if value, ok := os.LookupEnv(name); ok && !f.Changed && err == nil {
+		if value := os.Getenv(name); value != "" && !f.Changed && err == nil {
 			if e := flags.Set(f.Name, value); e != nil {
 				err = usagef("%s=%q: %w", name, value, e)
 			}
@@ -83,8 +107,7 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 	if s.json {
 		s.output = "json"
 	}
-	switch s.output {
-	case "table", "json", "tsv":
+	if slices.Contains(outputs, s.output) {
 		return nil
 	}
 	return usagef("unknown output format %q: table, json or tsv", s.output)

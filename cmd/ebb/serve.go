@@ -47,7 +47,7 @@ func newServe(s *session) *cobra.Command {
 	f.StringVar(&cfg.AdvertiseGossip, "advertise-gossip", "", "gossip `address` that others are told")
 	f.StringSliceVar(&cfg.Join, "join", nil, "gossip `addresses` of other nodes; one that answers is enough")
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "how many nodes the cluster is born with")
-	f.Uint32Var(&cfg.Shards, "shards", proto.ShardsDefault, "number of shards, fixed when the cluster is born")
+	f.Uint32Var(&cfg.Shards, "shards", 0, fmt.Sprintf("number of shards, fixed when the cluster is born (default %d)", proto.ShardsDefault))
 	f.Uint32Var(&cfg.Replication, "replication", 0, "replicas of each shard (default 3, or the number of nodes if smaller)")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ebbdb/ebb/client"
+)
+
+// completionPatience is how long a shell may wait for the cluster to name its
+// namespaces: a key stroke must not hang on a cluster that is not there.
+const completionPatience = 700 * time.Millisecond
+
+// flagWords are the flags that take one of a few words.
+func flagWords() map[string][]string {
+	return map[string][]string{
+		"output":      outputs,
+		"consistency": {"linearizable", "bounded", "any"},
+		"decay":       wordsOf(decays),
+		"floor":       wordsOf(floors),
+		"clock":       wordsOf(clocks),
+		"precision":   wordsOf(precisions),
+		"format":      {"auto", "tsv", "csv", "jsonl"},
+		"time-unit":   {"auto", "s", "ms", "us"},
+		"log-format":  {"text", "json"},
+		"log-level":   {"debug", "info", "warn", "error"},
+		"half-life":   {"30s", "10m", "1h", "1d", "7d", "none"},
+	}
+}
+
+// flagFiles are the flags whose value is a file or directory.
+var flagFiles = map[string]cobra.ShellCompDirective{
+	"data-dir": cobra.ShellCompDirectiveFilterDirs,
+	"dir":      cobra.ShellCompDirectiveFilterDirs,
+	"profile":  cobra.ShellCompDirectiveDefault,
+}
+
+func wordsOf[E any](values map[string]E) []string {
+	words := make([]string, 0, len(values))
+	for w := range values {
+		words = append(words, w)
+	}
+	return sorted(words)
+}
+
+// addCompletion tells the shell what can follow, in the whole tree below cmd.
+func (s *session) addCompletion(cmd *cobra.Command) {
+	words := flagWords()
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		complete := cobra.NoFileCompletions
+		if w, ok := words[f.Name]; ok {
+			complete = cobra.FixedCompletions(w, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)
+		} else if f.Name == "namespace" {
+			complete = s.completeNamespace
+		} else if d, ok := flagFiles[f.Name]; ok {
+			complete = cobra.FixedCompletions(nil, d)
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // it fails for a flag that is not there or is registered
+	})
+	switch {
+	case cmd.CommandPath() == "ebb namespace set":
+		cmd.ValidArgsFunction = func(c *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return s.completeNamespace(c, args, start)
+		}
+	case cmd.Name() != "import" && cmd.Runnable() && cmd.ValidArgsFunction == nil && !cmd.HasSubCommands():
+		cmd.ValidArgsFunction = cobra.NoFileCompletions
+	}
+	for _, sub := range cmd.Commands() {
+		s.addCompletion(sub)
+	}
+}
+
+// completeNamespace asks the cluster. One that does not answer has no words.
+func (s *session) completeNamespace(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+	if s.settle(cmd.Flags()) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	c, err := client.Dial(ctx, s.addrs...)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	all, err := c.Namespaces(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := make([]string, 0, len(all))
+	for _, ns := range all {
+		names = append(names, ns.Name)
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
