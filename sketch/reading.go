@@ -113,6 +113,7 @@ func (r *Reading) counts(i int, buf *[block]float64) []float64 {
 
 func (r *Reading) wideCounts(values []uint64, out []float64) {
 	scale, cut := r.scale, r.cut
+	out = out[:len(values)]
 	for j, b := range values {
 		v := math.Float64frombits(b)
 		c := float64(v * scale)
@@ -307,7 +308,7 @@ func (r Reading) Top(n int, dst []Bin) []Bin {
 	return dst
 }
 
-// top answers also the largest count that was left out, as far as it may tie.
+// top answers also the largest count that was left out, or less when that does not tie with the least of the answer.
 func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	n = min(n, r.Bins)
 	if n <= 0 {
@@ -315,9 +316,17 @@ func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	}
 	base := len(dst)
 	dst = slices.Grow(dst, n)
-	heap, left := r.selectTop(dst[base:base:base+n], n)
-	sortHeap(heap)
-	return dst[:base+n], left
+	s := newSelection(dst[base:base:base+n], n)
+	var buf [block]float64
+	for i := 0; i < r.d.Len(); i += block {
+		for j, c := range r.counts(i, &buf) {
+			if c >= s.least {
+				s.offer(Bin{ID: r.d.id(i + j), Count: c})
+			}
+		}
+	}
+	sortHeap(s.bins)
+	return dst[:base+n], s.left
 }
 
 // TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any number.
@@ -358,81 +367,5 @@ func (r *Reading) each(f func(Bin)) {
 				f(Bin{ID: r.d.id(i + j), Count: c})
 			}
 		}
-	}
-}
-
-// selectTop fills a heap, whose root is the least, with the n largest bins. left is the largest count that was left out, or
-// less when that does not tie with the least.
-func (r *Reading) selectTop(heap []Bin, n int) (top []Bin, left float64) {
-	var buf [block]float64
-	least := math.Inf(-1)
-	left = least
-	for i := 0; i < r.d.Len(); i += block {
-		for j, c := range r.counts(i, &buf) {
-			if !(c >= least) {
-				continue
-			}
-			b := Bin{ID: r.d.id(i + j), Count: c}
-			if len(heap) < n {
-				if heap = append(heap, b); len(heap) == n {
-					makeHeap(heap)
-					least = heap[0].Count
-				}
-			} else if before(b, heap[0]) {
-				left = max(left, heap[0].Count)
-				heap[0] = b
-				sink(heap, 0)
-				least = heap[0].Count
-			} else {
-				left = max(left, c)
-			}
-		}
-	}
-	return heap, left
-}
-
-// before is the order of answers.
-func before(a, b Bin) bool {
-	return a.Count > b.Count || a.Count == b.Count && a.ID < b.ID
-}
-
-func compareBins(a, b Bin) int {
-	if before(a, b) {
-		return -1
-	}
-	return 1
-}
-
-func makeHeap(h []Bin) {
-	for i := len(h)/2 - 1; i >= 0; i-- {
-		sink(h, i)
-	}
-}
-
-// sink restores the heap below i.
-func sink(h []Bin, i int) {
-	b := h[i]
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			break
-		}
-		if child+1 < len(h) && before(h[child], h[child+1]) {
-			child++
-		}
-		if !before(b, h[child]) {
-			break
-		}
-		h[i] = h[child]
-		i = child
-	}
-	h[i] = b
-}
-
-// sortHeap puts the largest first.
-func sortHeap(h []Bin) {
-	for n := len(h) - 1; n > 0; n-- {
-		h[0], h[n] = h[n], h[0]
-		sink(h[:n], 0)
 	}
 }

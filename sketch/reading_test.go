@@ -25,7 +25,7 @@ func TestTop(t *testing.T) {
 			if got := reading.All(nil); !slices.Equal(got, want) {
 				t.Fatalf("%s, %d bins: all %v, want %v", name(p), bins, got, want)
 			}
-			for _, n := range []int{-1, 0, 1, 2, 10, 64, 65, 499, 500, 1_000_000} {
+			for _, n := range []int{-1, 0, 1, 2, 10, 24, 25, 64, 65, 499, 500, 1_000_000} {
 				top := want[:max(0, min(n, len(want)))]
 				prefix := []Bin{{ID: 1 << 31, Count: -1}}
 				got := reading.Top(n, prefix)
