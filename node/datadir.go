@@ -62,8 +62,10 @@ type datadir struct {
 	path string
 	lock io.Closer
 
-	mu sync.Mutex // guards id; held while it is written
-	id identity
+	turn chan struct{} // holds a token while somebody changes the identity on disk
+
+	mu sync.Mutex // guards id; never held across a wait
+	id identity   // as it is on disk
 }
 
 // identity returns whose directory it is.
@@ -73,11 +75,12 @@ func (d *datadir) identity() identity {
 	return d.id
 }
 
-// update changes the identity.
+// update changes the identity. Others go on reading the old one until the new
+// one is on disk, however long that takes.
 func (d *datadir) update(change func(*identity)) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	id := d.id
+	d.turn <- struct{}{}
+	defer func() { <-d.turn }()
+	id := d.identity()
 	change(&id)
 	return d.write(id)
 }
@@ -87,7 +90,7 @@ func openDatadir(fsys fs.FS, path, node string) (_ *datadir, err error) {
 	if err := fs.MakeDir(fsys, path); err != nil {
 		return nil, diskError(path, "make", err)
 	}
-	d := &datadir{fs: fsys, path: path}
+	d := &datadir{fs: fsys, path: path, turn: make(chan struct{}, 1)}
 	if d.lock, err = fsys.Lock(d.file(lockName)); err != nil {
 		if errors.Is(err, proto.ErrLocked) {
 			return nil, err
@@ -167,7 +170,8 @@ func (d *datadir) claim(node string) error {
 	return d.write(identity{Layout: layoutVersion, Node: node})
 }
 
-// write replaces the identity. d.mu is held, or nobody else knows of d yet.
+// write replaces the identity, on disk and then here. The caller has the turn, or
+// nobody else knows of d yet.
 func (d *datadir) write(id identity) error {
 	raw, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
@@ -176,6 +180,8 @@ func (d *datadir) write(id identity) error {
 	if err := fs.WriteFile(d.fs, d.file(identityName), append(raw, '\n')); err != nil {
 		return diskError(d.path, "write "+identityName, err)
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
 	d.id = id
 	return nil
 }
