@@ -51,6 +51,21 @@ func (d *Door) Create(ctx context.Context, ns *ebbv1.Namespace) error {
 	return nil
 }
 
+// Alive asks this node whom it believes to be alive, by gossip.
+func (d *Door) Alive(ctx context.Context) ([]string, error) {
+	resp, err := ebbv1grpc.NewEbbClient(d.conn).Table(ctx, &ebbv1.TableRequest{})
+	if err != nil {
+		return nil, ebbv1grpc.FromStatus(err)
+	}
+	var names []string
+	for _, n := range resp.GetTable().GetNodes() {
+		if n.GetAlive() {
+			names = append(names, n.GetName())
+		}
+	}
+	return names, nil
+}
+
 // Close ends the connection.
 func (d *Door) Close() error { return d.conn.Close() }
 

@@ -1,0 +1,55 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Agree waits until all replicas of every shard are equal on the nodes that
+// live: the same entries applied, and the same bytes. It returns what differs
+// when ctx ends, and at once when replicas that have applied the same differ.
+func (c *Cluster) Agree(ctx context.Context) error {
+	for {
+		behind, err := c.compare()
+		if err != nil || behind == "" {
+			return err
+		}
+		t := time.NewTimer(100 * time.Millisecond)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("replicas do not catch up: %s", behind)
+		}
+	}
+}
+
+// compare says which shard's replicas have applied different numbers of
+// entries, and returns an error if replicas with the same entries differ.
+func (c *Cluster) compare() (behind string, err error) {
+	for shard := uint32(1); shard <= c.opts.Shards; shard++ {
+		sums := map[uint64]uint64{}
+		var report strings.Builder
+		for i := range c.seats {
+			n := c.Node(i)
+			if n == nil {
+				continue
+			}
+			index, sum, ok := n.Checksum(shard)
+			if !ok {
+				continue
+			}
+			fmt.Fprintf(&report, " %s has %d", c.names[i], index)
+			if other, ok := sums[index]; ok && other != sum {
+				return "", fmt.Errorf("shard %d has diverged: after entry %d, %s has %x and another replica %x", shard, index, c.names[i], sum, other)
+			}
+			sums[index] = sum
+		}
+		if len(sums) > 1 {
+			behind = fmt.Sprintf("shard %d:%s", shard, report.String())
+		}
+	}
+	return behind, nil
+}
