@@ -49,6 +49,12 @@ type GossipConfig struct {
 	// OnChange is told all members, by name, each time one has changed. Calls
 	// do not overlap.
 	OnChange func([]Member)
+	// Cluster returns the identity of this node's cluster, "" as long as it has
+	// none. Members of another cluster are neither heard nor told anything.
+	Cluster func() string
+	// OnStrangers is told when those of the Join addresses that answer are all of
+	// another cluster.
+	OnStrangers func(Strangers)
 	// OnDuplicate is told when two living processes go by one node's name.
 	OnDuplicate func(Duplicate)
 	Logger      *slog.Logger // slog.Default() when nil
@@ -66,10 +72,24 @@ func (d Duplicate) Err() *proto.Error {
 		WithHint("give every node a name of its own, or stop one of the two")
 }
 
+// Strangers are nodes of another cluster at addresses that were to be joined.
+type Strangers struct {
+	Addr   string // of one of them
+	Theirs string // the beginning of their cluster's identity
+	Ours   string // likewise
+}
+
+// Err returns WRONG_CLUSTER with both clusters.
+func (s Strangers) Err() *proto.Error {
+	return proto.ErrWrongCluster.Errorf("the node to join at %s is of cluster %s...: this node's data is of cluster %s...", s.Addr, s.Theirs, s.Ours).
+		WithHint("join nodes of its own cluster, or start with an empty --data-dir")
+}
+
 const (
 	rejoinEvery   = 10 * time.Second // and up to a fifth more or less
 	rejoinFirst   = time.Second      // while alone, then doubling
 	rejoinAtOnce  = 3                // addresses a round
+	joinAtFirst   = 16               // addresses in the first round
 	streamTimeout = 2 * time.Second
 	leaveTimeout  = 300 * time.Millisecond // one round of gossip and a half
 	pingTries     = 3
@@ -85,20 +105,22 @@ const (
 // those it has seen before.
 type Gossip struct {
 	cfg       GossipConfig
-	self      Member
-	meta      []byte
+	self      Member // but for its cluster, which may become known later
 	log       *slog.Logger
 	transport *gossipTransport
 	list      *memberlist.Memberlist
 
-	mu     sync.Mutex // guards roster; never held while calling memberlist, which calls us under its own locks
-	roster *roster
+	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
+	roster    *roster
+	strangers map[string]string // gossip address -> cluster, of those that are of another
+	announced string            // cluster that the others were told
 
 	changed  chan struct{} // holds one: there is news in the roster
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
 	closing  sync.Once
+	warned   map[string]bool    // addresses of other clusters; only rejoin uses it
 	reported map[[2]uint64]bool // pairs of boots of duplicates already told; only watch uses it
 }
 
@@ -113,7 +135,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	}
 	g := &Gossip{
 		cfg: cfg, transport: transport, roster: newRoster(),
-		changed: make(chan struct{}, 1), reported: make(map[[2]uint64]bool),
+		changed: make(chan struct{}, 1), reported: make(map[[2]uint64]bool), strangers: make(map[string]string), warned: make(map[string]bool),
 		log: cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip"),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -133,10 +155,10 @@ func (g *Gossip) start() error {
 		Node: g.cfg.Node, Boot: g.cfg.Boot, GRPC: g.cfg.GRPC, HTTP: g.cfg.HTTP,
 		Gossip: g.transport.addr.String(), Version: g.cfg.Version, Alive: true,
 	}
-	var err error
-	if g.meta, err = g.self.appendMeta(nil); err != nil {
+	if _, err := g.me(strings.Repeat("c", clusterMarkLen)).appendMeta(nil); err != nil {
 		return err
 	}
+	var err error
 	if g.list, err = memberlist.Create(g.config()); err != nil {
 		return fmt.Errorf("open gossip at %s: %w", g.self.Gossip, err)
 	}
@@ -156,8 +178,41 @@ func (g *Gossip) config() *memberlist.Config {
 	c.PushPullInterval = exchangeEvery
 	c.Delegate = gossipDelegate{g}
 	c.Events = gossipDelegate{g}
+	c.Alive = gossipDelegate{g}
+	c.Merge = gossipDelegate{g}
 	c.Logger = log.New(debugWriter{g.log}, "", 0)
 	return c
+}
+
+// me is this node with an identity of its cluster.
+func (g *Gossip) me(cluster string) Member {
+	m := g.self
+	m.Cluster = clusterMark(cluster)
+	return m
+}
+
+// now is this node as it is now.
+func (g *Gossip) now() Member {
+	if g.cfg.Cluster == nil {
+		return g.self
+	}
+	return g.me(g.cfg.Cluster())
+}
+
+// Announce tells the others which cluster this node belongs to, once it does;
+// otherwise that goes out within rejoinEvery.
+func (g *Gossip) Announce() {
+	mark := g.now().Cluster
+	g.mu.Lock()
+	news := mark != g.announced
+	g.announced = mark
+	g.mu.Unlock()
+	if !news || g.ctx.Err() != nil {
+		return
+	}
+	if err := g.list.UpdateNode(streamTimeout); err != nil {
+		g.log.Debug("announce", "err", err) // it goes out with the next exchange
+	}
 }
 
 // Addr returns where others reach this node's gossip, as ip:port.
@@ -296,8 +351,9 @@ func (g *Gossip) reportDuplicate(d Duplicate) {
 // whoever should be there and is not.
 func (g *Gossip) rejoin() {
 	next := rejoinFirst
-	for {
-		g.join()
+	for most := joinAtFirst; ; most = rejoinAtOnce {
+		g.Announce()
+		g.join(most)
 		wait := next
 		if next < rejoinEvery && g.list.NumMembers() <= 1 {
 			next *= 2
@@ -317,17 +373,52 @@ func (g *Gossip) rejoin() {
 }
 
 // join exchanges state with a few of the addresses at which nobody is known to live.
-func (g *Gossip) join() {
+func (g *Gossip) join(most int) {
 	missing := g.missing()
 	rand.Shuffle(len(missing), func(i, j int) { missing[i], missing[j] = missing[j], missing[i] })
-	for _, addr := range missing[:min(len(missing), rejoinAtOnce)] {
+	for _, addr := range missing[:min(len(missing), most)] {
 		if g.ctx.Err() != nil {
 			return
 		}
 		if _, err := g.list.Join([]string{addr}); err != nil {
 			g.log.Debug("join", "addr", addr, "err", err)
 		}
+		g.mu.Lock()
+		theirs, strange := g.strangers[addr]
+		g.mu.Unlock()
+		if strange && !g.warned[addr] {
+			g.warned[addr] = true
+			g.warn(Strangers{Addr: addr, Theirs: theirs, Ours: g.now().Cluster})
+		}
 	}
+}
+
+// warn says that an address has nodes of another cluster; and tells, if it was
+// to be joined and no node of this cluster is where others were to be.
+func (g *Gossip) warn(s Strangers) {
+	g.log.Error("a node of another cluster", "err", s.Err())
+	g.mu.Lock()
+	alive, _ := g.roster.addresses()
+	g.mu.Unlock()
+	meant := false
+	for _, name := range g.cfg.Join {
+		for _, at := range g.resolve(name) {
+			if at != g.self.Gossip && alive[at] {
+				return
+			}
+			meant = meant || at == s.Addr
+		}
+	}
+	if meant && g.cfg.OnStrangers != nil {
+		g.cfg.OnStrangers(s)
+	}
+}
+
+// strangerError refuses a member of another cluster.
+type strangerError struct{ member, theirs string }
+
+func (e strangerError) Error() string {
+	return fmt.Sprintf("%s is of cluster %s...", e.member, e.theirs)
 }
 
 // missing returns every address worth a try: configured, in the control group's
@@ -399,10 +490,46 @@ func (d gossipDelegate) note(n *memberlist.Node, alive bool) {
 }
 
 func (d gossipDelegate) NodeMeta(limit int) []byte {
-	if len(d.g.meta) > limit {
+	meta, err := d.g.now().appendMeta(nil)
+	if err != nil || len(meta) > limit {
 		return nil
 	}
-	return d.g.meta
+	return meta
+}
+
+// NotifyAlive refuses news of a member of another cluster.
+func (d gossipDelegate) NotifyAlive(n *memberlist.Node) error {
+	var m Member
+	m.parseMeta(n.Meta)
+	if d.g.now().strange(m) {
+		d.g.noteStranger(net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port))), m.Cluster)
+		return strangerError{n.Name, m.Cluster}
+	}
+	return nil
+}
+
+// NotifyMerge refuses to exchange members with another cluster.
+func (d gossipDelegate) NotifyMerge(peers []*memberlist.Node) error {
+	for _, n := range peers {
+		if n.State != memberlist.StateAlive {
+			continue
+		}
+		if err := d.NotifyAlive(n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strangersMax is how many addresses of other clusters are remembered.
+const strangersMax = 256
+
+func (g *Gossip) noteStranger(addr, cluster string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.strangers) < strangersMax {
+		g.strangers[addr] = cluster
+	}
 }
 
 func (gossipDelegate) NotifyMsg([]byte)                {}

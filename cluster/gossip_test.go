@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -279,4 +280,52 @@ func TestGossipRefusesWhatItCannotTell(t *testing.T) {
 			t.Errorf("%s: %v, %v", what, g, err)
 		}
 	}
+}
+
+// Two clusters with the same names of nodes, and one node of the first that is
+// sent to join the second: neither hears of the other's members, no name counts
+// as used twice, and the node that was sent astray is told.
+func TestAnotherClusterIsNotJoined(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		var mu sync.Mutex
+		var told []cluster.Strangers
+		open := func(key, node, id string, boot uint64, ip string, join ...string) {
+			g, err := cluster.OpenGossip(t.Context(), cluster.GossipConfig{
+				Node: node, Boot: boot, GRPC: ip + ":7070", HTTP: ip + ":7080", Version: "v1",
+				Network: v.net.Host(ip), Listen: ip + gossipPort, Join: join,
+				Cluster: func() string { return id },
+				OnStrangers: func(s cluster.Strangers) {
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, s)
+				},
+				OnDuplicate: v.report,
+				Logger:      slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			v.nodes[key] = g
+		}
+		first, second := strings.Repeat("a", 32), strings.Repeat("b", 32)
+		open("a0", "ebb-0", first, 1, "10.0.0.1")
+		open("a1", "ebb-1", first, 2, "10.0.0.2", "10.0.0.1"+gossipPort)
+		open("b0", "ebb-0", second, 3, "10.0.1.1")
+		open("b1", "ebb-1", second, 4, "10.0.1.2", "10.0.1.1"+gossipPort)
+		v.within(10*time.Second, "both clusters are whole", func() bool {
+			return len(alive(v.nodes["a0"])) == 2 && len(alive(v.nodes["b0"])) == 2
+		})
+		open("a2", "ebb-2", first, 5, "10.0.0.3", "10.0.1.1"+gossipPort, "10.0.1.2"+gossipPort)
+		time.Sleep(time.Minute)
+		if a, b := alive(v.nodes["a0"]), alive(v.nodes["b0"]); len(a) != 2 || len(b) != 2 {
+			t.Errorf("the clusters have mixed: %v and %v", a, b)
+		}
+		if len(v.dups) > 0 {
+			t.Errorf("names count as used twice: %v", v.dups)
+		}
+		if len(told) == 0 || told[0].Theirs != second[:16] || told[0].Ours != first[:16] {
+			t.Errorf("told: %+v", told)
+		}
+	})
 }

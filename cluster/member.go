@@ -18,7 +18,19 @@ type Member struct {
 	HTTP    string // host:port
 	Gossip  string // ip:port
 	Version string // of the program
+	Cluster string // the first clusterMarkLen characters of its cluster's identity; "" before it has one
 	Alive   bool
+}
+
+// clusterMarkLen is how much of a cluster's identity travels with gossip.
+const clusterMarkLen = 16
+
+// clusterMark shortens a cluster's identity for gossip.
+func clusterMark(id string) string { return id[:min(len(id), clusterMarkLen)] }
+
+// strange reports whether two members are known to be of different clusters.
+func (m Member) strange(other Member) bool {
+	return m.Cluster != "" && other.Cluster != "" && m.Cluster != other.Cluster
 }
 
 // name is what memberlist knows the member by: every start of a node is another
@@ -33,7 +45,7 @@ func parseMemberName(name string) (node string, boot uint64, ok bool) {
 
 // Metadata travels with every liveness message, so it is small:
 //
-//	version 1 | len grpc | grpc | len http | http | len version | version
+//	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster
 //
 // with one byte a length. An address on the gossip's own host is ":port", and
 // http on grpc's host likewise.
@@ -50,7 +62,7 @@ func (m Member) appendMeta(b []byte) ([]byte, error) {
 		http = shorten(http, grpcHost)
 	}
 	b = append(b, metaVersion)
-	for _, s := range []string{grpc, http, m.Version} {
+	for _, s := range []string{grpc, http, m.Version, m.Cluster} {
 		if len(s) >= metaLenMax {
 			return nil, errMeta(len(s))
 		}
@@ -73,7 +85,7 @@ func (m *Member) parseMeta(b []byte) {
 	if len(b) == 0 || b[0] != metaVersion {
 		return
 	}
-	var fields [3]string
+	var fields [4]string
 	b = b[1:]
 	for i := range fields {
 		if len(b) == 0 || len(b) < 1+int(b[0]) {
@@ -85,7 +97,7 @@ func (m *Member) parseMeta(b []byte) {
 	m.GRPC = lengthen(fields[0], gossipHost)
 	grpcHost, _, _ := net.SplitHostPort(m.GRPC)
 	m.HTTP = lengthen(fields[1], cmp.Or(grpcHost, gossipHost))
-	m.Version = fields[2]
+	m.Version, m.Cluster = fields[2], fields[3]
 }
 
 // shorten drops the host of an address where it is host, or stands for any.

@@ -14,8 +14,8 @@ func TestMemberTravelsInFewBytes(t *testing.T) {
 		sizeMax    int
 	}{
 		"on one host": {
-			Member{GRPC: "10.0.0.3:7070", HTTP: "10.0.0.3:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
-			"10.0.0.3:7070", "10.0.0.3:7080", 20,
+			Member{GRPC: "10.0.0.3:7070", HTTP: "10.0.0.3:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3", Cluster: "0123456789abcdef"},
+			"10.0.0.3:7070", "10.0.0.3:7080", 37,
 		},
 		"listening at any address": {
 			Member{GRPC: "0.0.0.0:7070", HTTP: "[::]:7080", Gossip: "10.0.0.3:7071"},
@@ -26,8 +26,8 @@ func TestMemberTravelsInFewBytes(t *testing.T) {
 			"[2001:db8::7]:7070", "[2001:db8::7]:7080", 20,
 		},
 		"by name": {
-			Member{GRPC: "ebb-0.ebb.default.svc.cluster.local:7070", HTTP: "ebb-0.ebb.default.svc.cluster.local:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
-			"ebb-0.ebb.default.svc.cluster.local:7070", "ebb-0.ebb.default.svc.cluster.local:7080", 60,
+			Member{GRPC: "ebb-0.ebb.default.svc.cluster.local:7070", HTTP: "ebb-0.ebb.default.svc.cluster.local:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3", Cluster: "0123456789abcdef"},
+			"ebb-0.ebb.default.svc.cluster.local:7070", "ebb-0.ebb.default.svc.cluster.local:7080", 77,
 		},
 		"two hosts": {
 			Member{GRPC: "[2001:db8:85a3::8a2e:370:7334]:7070", HTTP: "[2001:db8:85a3::8a2e:370:7335]:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
@@ -42,7 +42,7 @@ func TestMemberTravelsInFewBytes(t *testing.T) {
 		}
 		got := Member{Gossip: c.in.Gossip}
 		got.parseMeta(meta)
-		want := Member{GRPC: c.grpc, HTTP: c.http, Gossip: c.in.Gossip, Version: c.in.Version}
+		want := Member{GRPC: c.grpc, HTTP: c.http, Gossip: c.in.Gossip, Version: c.in.Version, Cluster: c.in.Cluster}
 		if diff := cmp.Diff(want, got); diff != "" || len(meta) > c.sizeMax {
 			t.Errorf("%s: %d bytes (-want +got):\n%s", name, len(meta), diff)
 		}

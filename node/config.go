@@ -115,11 +115,7 @@ func (c Config) withDefaults() Config {
 		c.Registry = prometheus.NewRegistry()
 	}
 	if c.Fatal == nil {
-		logger := c.Logger
-		c.Fatal = func(err error) {
-			logger.Error("the node cannot go on", "err", err)
-			os.Exit(exitFatal)
-		}
+		c.Fatal = func(error) { os.Exit(exitFatal) } // it is in the log
 	}
 	return c
 }

@@ -194,6 +194,9 @@ func (d *datadir) agree(c *Config) error {
 	case c.Shards != 0 && id.Shards != c.Shards:
 		return proto.ErrBadRequest.Errorf("the cluster has %d shards and this start asks for %d: the number is fixed when a cluster is born", id.Shards, c.Shards).
 			WithHint("leave --shards out")
+	case c.BootstrapExpect > 1 && c.BootstrapExpect != len(id.Founders):
+		return proto.ErrWrongCluster.Errorf("data directory %s is of cluster %s, born with %d node(s): this start expects %d", d.path, id.ClusterID, len(id.Founders), c.BootstrapExpect).
+			WithHint("use another --data-dir to join another cluster, or leave --bootstrap-expect as it was")
 	}
 	return nil
 }

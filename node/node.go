@@ -160,7 +160,7 @@ func (n *Node) gossip(ctx context.Context) error {
 		Node: n.cfg.Name, Boot: uint64(n.started.UnixMicro()),
 		GRPC: record.GetGrpcAddress(), HTTP: record.GetHttpAddress(), Version: n.cfg.Version,
 		Network: n.cfg.Network, Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known,
-		OnDuplicate: n.duplicate, Logger: n.logger,
+		Cluster: n.clusterID, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
 	})
 	if err != nil {
 		return proto.ErrBadRequest.Errorf("gossip: %v", err).WithHint("choose a free address of this machine with --gossip")
@@ -191,6 +191,14 @@ func numeric(address string) (string, error) {
 func (n *Node) duplicate(d cluster.Duplicate) {
 	if d.Newer.Boot == uint64(n.started.UnixMicro()) {
 		n.fatal(d.Err())
+	}
+}
+
+// misjoined ends a node that was told to join another cluster than its data is
+// of. Later that may be an address that has found a new owner.
+func (n *Node) misjoined(s cluster.Strangers) {
+	if n.cfg.Clock.Now().Sub(n.started) < bewareFor {
+		n.fatal(proto.ErrWrongCluster.Errorf("data directory %s: %s", n.cfg.DataDir, s.Err().Message).WithHint(s.Err().Hint))
 	}
 }
 
@@ -348,6 +356,9 @@ func (n *Node) keep(t *cluster.Table) error {
 	if id.ClusterID == "" {
 		if err := n.dir.update(func(id *identity) { id.ClusterID = t.ClusterID() }); err != nil {
 			return err
+		}
+		if g := n.directory.gossip.Load(); g != nil {
+			g.Announce()
 		}
 	}
 	return n.dir.saveTable(t)

@@ -97,7 +97,7 @@ func (f *Fleet) Launch(i int) error {
 		join = append(join, other.gossip)
 	}
 	args := append([]string{
-		"serve", "--node", p.name, "--data-dir", filepath.Join(f.opts.Dir, p.name),
+		"serve", "--node", p.name, "--data-dir", f.DataDir(i),
 		"--grpc", p.grpc, "--http", p.http, "--gossip", p.gossip, "--admin", p.admin,
 		"--join", strings.Join(join, ","), "--bootstrap-expect", strconv.Itoa(len(f.nodes)),
 	}, f.opts.Args...)
@@ -228,6 +228,12 @@ func (f *Fleet) GRPC(i int) string { return f.nodes[i].grpc }
 
 // HTTP returns the HTTP address of node i.
 func (f *Fleet) HTTP(i int) string { return f.nodes[i].http }
+
+// Gossip returns the gossip address of node i.
+func (f *Fleet) Gossip(i int) string { return f.nodes[i].gossip }
+
+// DataDir is where node i keeps its data.
+func (f *Fleet) DataDir(i int) string { return filepath.Join(f.opts.Dir, f.nodes[i].name) }
 
 // Admin returns the admin address of node i.
 func (f *Fleet) Admin(i int) string { return f.nodes[i].admin }

@@ -33,7 +33,7 @@ var exitMeanings = []struct {
 	{exitOK, "done"},
 	{exitFailed, "failed: see the message"},
 	{exitUsage, "usage: unknown command or flag, or a value that cannot be right"},
-	{exitRefused, "refused: the cluster refused the request, or rows of an import were refused; of serve: the node could not go on"},
+	{exitRefused, "refused: the cluster refused the request, or rows of an import were refused"},
 	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
 	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
 	{exitInterrupted, "interrupted"},

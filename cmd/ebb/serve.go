@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"strings"
 	"time"
 
@@ -30,6 +31,7 @@ func newServe(s *session) *cobra.Command {
 				return err
 			}
 			cfg.Logger, cfg.Version = logger, version
+			cfg.Fatal = func(err error) { os.Exit(exitCode(s.term.err, err)) }
 			cfg.Registry = prometheus.NewRegistry()
 			cfg.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 			return serve(cmd.Context(), s, cfg)
