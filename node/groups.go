@@ -121,10 +121,6 @@ func (m *member) intact() error {
 		return proto.ErrCorrupt.Errorf("group %d has neither log nor snapshot: part of the data directory was deleted", m.group).
 			WithHint("restore the data directory")
 	}
-	first, err := m.wal.FirstIndex()
-	if err != nil {
-		return fmt.Errorf("group %d: %w", m.group, err)
-	}
 	snapshots, err := m.snaps.List()
 	if err != nil {
 		return fmt.Errorf("group %d: %w", m.group, err)
@@ -133,8 +129,8 @@ func (m *member) intact() error {
 	if len(snapshots) > 0 {
 		have = snapshots[0].Index
 	}
-	if first > have+1 {
-		return proto.ErrCorrupt.Errorf("group %d: the newest sound snapshot ends at entry %d and the log begins at %d: a snapshot is damaged or was deleted", m.group, have, first).
+	if !m.wal.Continues(have) {
+		return proto.ErrCorrupt.Errorf("group %d: the newest sound snapshot ends at entry %d and the log does not go on from there: a snapshot is damaged or was deleted", m.group, have).
 			WithHint("restore the data directory")
 	}
 	return nil

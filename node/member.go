@@ -25,6 +25,9 @@ type groupLog interface {
 	raft.LogStore
 	raft.StableStore
 	Bytes() int64 // of the entries held
+	// Continues reports whether the log goes on, without a gap, from a snapshot
+	// that ends at index.
+	Continues(index uint64) bool
 }
 
 // seat is a member's place in its group, and what it stands on.
