@@ -242,5 +242,19 @@ func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAns
 	if err != nil {
 		return nil, err
 	}
+	if !finite(d) {
+		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
+	}
 	return &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}, nil
 }
+
+// finite reports whether an answer is made of numbers. Those that Apply wrote
+// are bounded; a part from elsewhere may not be.
+func finite(d *ebbv1.Distribution) bool {
+	if !number(d.Z) || !number(d.Z2) || !number(d.EffectiveN) {
+		return false
+	}
+	return !slices.ContainsFunc(d.Bins, func(b *ebbv1.Bin) bool { return !number(b.Count) })
+}
+
+func number(x float64) bool { return math.Abs(x) <= math.MaxFloat64 }
