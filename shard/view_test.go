@@ -13,6 +13,9 @@ import (
 // this test.)
 func TestViewsBesideApply(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second})
+	limits := DefaultLimits()
+	limits.SessionWindow = 8
+	s.SetLimits(limits)
 	seed := uint64(3)
 	now := int64(1_700_000_000 * second)
 	session := s.Apply(2, encode(t, now, &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}), nil)[0].Session
@@ -40,6 +43,15 @@ func TestViewsBesideApply(t *testing.T) {
 		s.Apply(s.applied+1, entryOf(now, batchOf(200, 3000, 400, &seed)), nil)
 
 		view, want := s.Freeze(), snapshot(t, s)
+		if round%20 == 0 {
+			old, before := view, want
+			defer func() {
+				if !bytes.Equal(snapshot(t, old), before) {
+					t.Errorf("round %d: an old view has changed", round)
+				}
+			}()
+			continue
+		}
 		readers.Add(1)
 		go func() {
 			defer readers.Done()
