@@ -28,11 +28,11 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		} else {
 			var again bool
 			code, again = s.row(ns, src, &in, before)
+			before = max(before, in.Offset)
 			if again {
 				r.Duplicates++
 				continue
 			}
-			before = max(before, in.Offset)
 		}
 		if code == 0 {
 			r.Applied++
@@ -67,18 +67,17 @@ func (s *State) increment(ns *namespace, in *proto.IncrementWire) ebbv1.Code {
 	case t > s.now+s.limits.Future:
 		return ebbv1.Code_CODE_BAD_TIME
 	}
+	if in.Amount < 0 && !ns.params().AllowNegative {
+		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
+	}
+	// From here on time has passed, even if there is no room: or a full
+	// summary, all of which has faded, could never be written again.
 	t = min(t, s.now)
-	clock := s.now
-	if ns.onEventTime() {
-		clock = max(ns.eventTime, t)
-	}
-	if in.Amount != 0 {
-		if code := s.add(ns, clock, t, in); code != 0 {
-			return code
-		}
-	}
 	ns.eventTime = max(ns.eventTime, t)
-	return 0
+	if in.Amount == 0 {
+		return 0
+	}
+	return s.add(ns, ns.clock(s.now), t, in)
 }
 
 // checkIncrement is what is left of the checks before the log: what passed
@@ -107,7 +106,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 		}
 		return codeOf(err)
 	}
-	if created || in.Amount < 0 {
+	if created || ns.signed {
 		return s.settle(ns, key, sum, clock)
 	}
 	return 0
@@ -134,7 +133,7 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 	}
 	before := sum.dist.Len()
 	err := sum.dist.Add(ns.params(), clock, t, bin, in.Amount)
-	if err == sketch.ErrTooManyBins {
+	if err == sketch.ErrTooManyBins && ns.worthPruning(sum, clock) {
 		s.prune(ns, sum, clock)
 		before = sum.dist.Len()
 		err = sum.dist.Add(ns.params(), clock, t, bin, in.Amount)
@@ -152,11 +151,8 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 }
 
 func codeOf(err error) ebbv1.Code {
-	switch {
-	case errors.Is(err, sketch.ErrTooManyBins):
+	if errors.Is(err, sketch.ErrTooManyBins) {
 		return ebbv1.Code_CODE_TOO_MANY_BINS
-	case errors.Is(err, sketch.ErrNegative):
-		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
 	}
 	return ebbv1.Code_CODE_BAD_AMOUNT
 }

@@ -200,7 +200,18 @@ func (k *modelKey) decayTo(at sketch.Tick, def *ebbv1.Namespace) bool {
 	for bin := range k.bins {
 		k.bins[bin] *= w
 	}
-	return k.z >= def.Threshold
+	return k.magnitude(def) >= def.Threshold
+}
+
+// magnitude is what has to fade for a key to be dead.
+func (k *modelKey) magnitude(def *ebbv1.Namespace) float64 {
+	m := math.Abs(k.z)
+	if def.GetAllowNegative() {
+		for _, v := range k.bins {
+			m = max(m, math.Abs(v))
+		}
+	}
+	return m
 }
 
 func (m *model) increments(namespace string, batch []*ebbv1.Increment, src *modelSource) *ebbv1.CommandResult {
@@ -271,14 +282,10 @@ func (m *model) increment(ns *modelNamespace, in *ebbv1.Increment) ebbv1.Code {
 	case t == 0 || t > m.now:
 		t = m.now
 	}
-	clock := m.now
-	if ns.def.Clock == ebbv1.Clock_CLOCK_EVENT {
-		clock = max(ns.eventTime, t)
-	}
-	if amount != 0 && !ns.add(clock, t, string(in.Key), string(in.Bin), amount) {
+	ns.eventTime = max(ns.eventTime, t)
+	if amount != 0 && !ns.add(ns.clock(m.now), t, string(in.Key), string(in.Bin), amount) {
 		return ebbv1.Code_CODE_TOO_MANY_BINS
 	}
-	ns.eventTime = max(ns.eventTime, t)
 	return 0
 }
 

@@ -17,10 +17,13 @@ type namespace struct {
 	definition *ebbv1.Namespace
 	seed       uint64
 
-	// eventTime is the largest event time applied, and the clock of a
-	// namespace on event time. It never runs backwards.
+	// eventTime is the largest event time applied (or refused for want of room
+	// only), and the clock of a namespace on event time. It never runs backwards.
 	eventTime sketch.Tick
 	keys      uint32
+	// signed: negative amounts are or were allowed, so a write may bring a
+	// summary's death nearer.
+	signed bool
 
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts
@@ -152,6 +155,7 @@ func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 	}
 	s.addNamespace(&namespace{
 		definition: def,
+		signed:     def.GetAllowNegative(),
 		seed:       def.GetHashSeed(),
 		eras:       []era{{params: paramsOf(def), from: s.now}},
 	})
@@ -181,6 +185,7 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) *ebbv1.CommandResu
 		ns.count(noEra, noEra)
 	}
 	def.HashSeed = ns.seed
+	ns.signed = ns.signed || def.GetAllowNegative()
 	ns.definition = def
 	// The clock never runs backwards, not even when it becomes another one.
 	ns.eventTime = max(ns.eventTime, clock)

@@ -73,11 +73,11 @@ func (d *script) command() *ebbv1.Command {
 }
 
 func (d *script) increments() *ebbv1.Command {
-	c := &ebbv1.Command{Namespace: rapid.SampledFrom([]string{"", "default", "history", "plain", "plain", "absent"}).Draw(d.t, "namespace")}
+	c := &ebbv1.Command{Namespace: rapid.SampledFrom([]string{"", "default", "history", "plain", "signed", "signed", "absent"}).Draw(d.t, "namespace")}
 	switch rapid.IntRange(0, 4).Draw(d.t, "identity") {
 	case 0, 1:
 		d.sequence += rapid.SampledFrom([]uint64{0, 0, 1, 2, 9, 100}).Draw(d.t, "gap")
-		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence + 1}}
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence + 1 - min(d.sequence, rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 3}).Draw(d.t, "back"))}}
 	case 2:
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{
 			IssuedAtUs: d.now + rapid.SampledFrom([]int64{0, -second, -4 * second, -6 * second, 400_000, 600_000}).Draw(d.t, "issued"),
@@ -104,7 +104,7 @@ func (d *script) increment() *ebbv1.Increment {
 	if t := rapid.SampledFrom([]int64{0, 0, -1, -second, -40 * second, -4000 * second, 300_000, 700_000, math.MinInt64}).Draw(d.t, "time"); t != 0 {
 		in.TimeUs = d.now + t
 	}
-	if n := rapid.SampledFrom([]float64{1, 1, 2, 0.5, 0.25, 0, -0.5, -2, math.NaN(), 2e15}).Draw(d.t, "amount"); n != 1 {
+	if n := rapid.SampledFrom([]float64{1, 1, 2, 0.5, 0.25, 0, -0.5, -2, -1, math.NaN(), 2e15}).Draw(d.t, "amount"); n != 1 {
 		in.Amount = &n
 	}
 	return in
@@ -117,10 +117,12 @@ func (d *script) namespace() *ebbv1.Namespace {
 	def.Threshold = 0.00100007
 	def.AllowNegative = new(false)
 	def.HalfLifeUs = rapid.SampledFrom([]int64{second, 7 * second, 3600 * second}).Draw(d.t, "half-life")
-	def.Name = rapid.SampledFrom([]string{"default", "history", "plain"}).Draw(d.t, "defined")
+	def.Name = rapid.SampledFrom([]string{"default", "history", "plain", "signed"}).Draw(d.t, "defined")
 	switch def.Name {
 	case "history":
 		def.Clock = ebbv1.Clock_CLOCK_EVENT
+	case "signed":
+		def.BinsMax, def.AllowNegative = 3, new(rapid.Bool().Draw(d.t, "negative"))
 	case "plain":
 		def.Decay, def.BinsMax, def.AllowNegative = ebbv1.Decay_DECAY_NONE, 3, new(true)
 	}
@@ -158,7 +160,8 @@ func TestStateAgainstModel(t *testing.T) {
 		two.SetLimits(m.limits)
 		var view *View
 		var seen []byte
-		for index := uint64(1); index <= uint64(rapid.IntRange(1, 40).Draw(t, "entries")); index++ {
+		entries := uint64(rapid.IntRange(1, 40).Draw(t, "entries"))
+		for index := uint64(1); index <= entries; index++ {
 			stamp, commands := script.entry()
 			entry := encodeEntry(t, stamp, commands)
 			got := one.Apply(index, entry, nil)
@@ -223,6 +226,11 @@ func TestReplicasForgetAlike(t *testing.T) {
 		for _, w := range one.sessions.all {
 			if w.oddBytes > limits.SessionResultBytes && len(w.odd) > 1 {
 				t.Fatalf("a session remembers %d bytes", w.oddBytes)
+			}
+		}
+		for _, src := range one.sources.all {
+			if len(src.refused) > limits.SourceRefusals {
+				t.Fatalf("source %s remembers %d refused rows", src.name, len(src.refused))
 			}
 		}
 	})

@@ -19,9 +19,9 @@ import (
 // and its bytes, doubles and hashes take 8 bytes, little endian.
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session
-//	namespaces  count { definition event-time era-base eras { params from } }
+//	namespaces  count { definition signed event-time era-base eras { params from } }
 //	bins        roster { name }
-//	keys        roster { space name era due on-event prune-at len distribution }
+//	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	sessions    roster { id top low used due window { value } odd { sequence more } }
 //	sources     roster { name epoch token last refused { gap code } }
 //	answered    roster { issued-at hi lo applied more }
@@ -97,6 +97,7 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 	b.uvarint(uint64(len(f.namespaces)))
 	for _, ns := range f.namespaces {
 		writeDefinition(b, ns.definition)
+		b.bool(ns.signed)
 		b.tick(ns.eventTime)
 		b.uvarint(uint64(ns.eraBase))
 		b.uvarint(uint64(len(ns.eras)))
@@ -142,6 +143,7 @@ func (f *frame) writeKey(b *blockWriter, key uint32) {
 	b.tick(sum.due)
 	b.bool(sum.onEvent)
 	b.uvarint(uint64(sum.pruneAt))
+	b.tick(sum.pruned)
 	b.scratch = sum.dist.AppendBinary(b.scratch[:0])
 	b.text(b.scratch)
 }
@@ -266,6 +268,7 @@ func (s *State) readNamespaces(b *blockReader) {
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		ns := &namespace{definition: readDefinition(b)}
 		ns.seed = ns.definition.HashSeed
+		ns.signed = b.bool()
 		ns.eventTime = b.tick()
 		ns.eraBase = b.uint32()
 		for eras := b.uvarint(); eras > 0 && b.err == nil; eras-- {
@@ -344,7 +347,7 @@ func (s *State) readKey(b *blockReader, key uint32) {
 	space := b.uvarint()
 	text := slices.Clone(b.text(proto.KeyLenMax))
 	sum := summary{
-		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(),
+		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), pruned: b.tick(),
 		epoch: s.epoch, space: uint16(space),
 	}
 	if rest, err := sum.dist.Decode(b.text(distributionBytesMax)); err != nil || len(rest) > 0 {

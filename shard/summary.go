@@ -13,9 +13,12 @@ type summary struct {
 	//
 	// INVARIANT due-is-never-late: due is at or before the summary's death
 	// under the settings of its era, so one that is not due is not dead.
-	due     sketch.Tick
-	era     uint32 // of its namespace, at the last touch
-	pruneAt uint32 // as many bins, and the faded ones are looked for
+	due sketch.Tick
+	era uint32 // of its namespace, at the last touch
+	// Faded bins are looked for when there are pruneAt bins, and when there is
+	// no room for another but not too soon after pruned.
+	pruneAt uint32
+	pruned  sketch.Tick
 	epoch   uint32 // of copy-on-write: dist is private
 	space   uint16
 	// onEvent: the visit stands in its namespace's own heap.
@@ -138,6 +141,21 @@ func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
 	sum.dist.Prune(ns.params(), clock, s.isGone)
 	s.releaseGone()
 	sum.pruneAt = max(pruneMin, 2*uint32(sum.dist.Len()))
+	sum.pruned = clock
+}
+
+// worthPruning says whether to look for faded bins to make room. The look takes
+// time in proportion to the bins, and a batch of refused increments must not
+// take it each time: where it is long, it waits for a sixteenth of a half-life.
+func (ns *namespace) worthPruning(sum *summary, clock sketch.Tick) bool {
+	p := ns.params()
+	switch {
+	case sum.dist.Len() <= 2*pruneMin:
+		return true
+	case p.Decay == sketch.None:
+		return ns.signed && clock > sum.pruned
+	}
+	return clock-sum.pruned > p.HalfLife/16
 }
 
 // empty lets go of all bins of a summary.
@@ -146,7 +164,7 @@ func (s *State) empty(sum *summary) {
 	sum.dist.Each(s.isGone)
 	s.releaseGone()
 	sum.dist = sketch.Distribution{}
-	sum.pruneAt = pruneMin
+	sum.pruneAt, sum.pruned = pruneMin, 0
 }
 
 func (s *State) isGone(bin uint32) { s.gone = append(s.gone, bin) }

@@ -2,6 +2,8 @@ package shard
 
 import (
 	"bytes"
+	"fmt"
+	"slices"
 	"sync"
 	"testing"
 
@@ -27,7 +29,7 @@ func TestViewsBesideApply(t *testing.T) {
 	}
 	for round := range uint64(rounds) {
 		now += 700_000 // summaries die, keys and bins are reused
-		c := increments("k", "a", "b")
+		c := increments("k", "a", "b", string(make([]byte, 300*(round%2))))
 		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: round + 1}}
 		row := increments("rows", "a", string(make([]byte, 300)))
 		for i, in := range row.GetIncrements().Increments {
@@ -85,5 +87,35 @@ func TestPruneOnTouch(t *testing.T) {
 		if n := s.bins.names.live; n > 501 {
 			t.Fatalf("%d bins are kept, of which some 200 have not faded", n)
 		}
+	}
+}
+
+// What dies at one time leaves some with each entry, and entries that bring
+// more take more away. The order in which a distribution stores its bins, which
+// a restart changes, does not show in what is left.
+func TestDeathsAreBounded(t *testing.T) {
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second})
+	now := int64(1_700_000_000 * second)
+	for i := range 1000 {
+		bins := []string{"a", "b", "c", fmt.Sprint(i), fmt.Sprint(-i)}
+		if i%2 == 1 {
+			slices.Reverse(bins)
+		}
+		s.Apply(s.applied+1, encode(t, now, increments(fmt.Sprint("key", i), bins...)), nil)
+	}
+	restored := reopen(t, s)
+	now += 100 * second
+	for left := 1000; left > 0; {
+		tick := entryOf(now, nil, []byte{0x62, 0})
+		s.Apply(s.applied+1, tick, nil)
+		restored.Apply(restored.applied+1, tick, nil)
+		if n := int(s.Keys()); n >= left || n < left-visitsMin-4 {
+			t.Fatalf("%d keys became %d", left, n)
+		}
+		left = int(s.Keys())
+		if s.Checksum() != restored.Checksum() {
+			t.Fatalf("%d keys are left, and replicas differ", left)
+		}
+		audit(t, s)
 	}
 }
