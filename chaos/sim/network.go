@@ -22,6 +22,9 @@ type Link struct {
 	Dup    float64       // of packets
 }
 
+// UsualLink is a link of a machine room.
+var UsualLink = Link{Delay: 200 * time.Microsecond, Jitter: 200 * time.Microsecond}
+
 // Net is a network of hosts. Streams are reliable and ordered like TCP: a cut
 // link stalls them and healing lets them go on; only a crash resets them.
 type Net struct {
@@ -41,7 +44,7 @@ type Net struct {
 func NewNet(seed uint64) *Net {
 	return &Net{
 		rng:       rand.New(rand.NewPCG(seed, 0x6e6574)),
-		usual:     Link{Delay: 200 * time.Microsecond, Jitter: 200 * time.Microsecond},
+		usual:     UsualLink,
 		links:     map[[2]string]Link{},
 		listeners: map[string]*listener{},
 		packets:   map[string]*packetConn{},
@@ -331,14 +334,23 @@ type conn struct {
 	rd, wd        deadline
 }
 
-func (c *conn) Read(b []byte) (int, error)  { return c.read.pull(b, &c.rd) }
-func (c *conn) Write(b []byte) (int, error) { return c.write.push(b, &c.wd) }
-func (c *conn) LocalAddr() net.Addr         { return c.local }
-func (c *conn) RemoteAddr() net.Addr        { return c.remote }
+func (c *conn) Read(b []byte) (int, error) { return c.read.pull(b, &c.rd) }
+func (c *conn) LocalAddr() net.Addr        { return c.local }
+func (c *conn) RemoteAddr() net.Addr       { return c.remote }
 
+// Write sends bytes. A reset that it meets ends the other direction too.
+func (c *conn) Write(b []byte) (int, error) {
+	n, err := c.write.push(b, &c.wd)
+	if errors.Is(err, errReset) {
+		c.read.sever(errReset)
+	}
+	return n, err
+}
+
+// Close ends both directions. The other end learns it when the link lets it.
 func (c *conn) Close() error {
 	c.write.finish()
-	c.read.sever(net.ErrClosed)
+	c.read.shut()
 	c.write.net.forget(c.write)
 	return nil
 }
@@ -394,6 +406,7 @@ type stream struct {
 	queue  []segment
 	bytes  int
 	end    bool // no more will be written; the rest is still delivered
+	deaf   bool // nobody will read any more: writing meets a reset, once one can arrive
 	err    error
 	signal chan struct{} // closed and replaced at every change
 }
@@ -411,6 +424,15 @@ func (s *stream) notify() {
 func (s *stream) finish() {
 	s.mu.Lock()
 	s.end = true
+	s.notify()
+	s.mu.Unlock()
+}
+
+// shut ends reading.
+func (s *stream) shut() {
+	s.mu.Lock()
+	s.deaf = true
+	s.queue, s.bytes = nil, 0
 	s.notify()
 	s.mu.Unlock()
 }
@@ -440,11 +462,18 @@ func (s *stream) push(b []byte, d *deadline) (int, error) {
 	}
 	for {
 		at, moved := d.get()
+		cut, _ := s.net.state(s.to, s.from)
 		s.mu.Lock()
 		switch {
 		case s.err != nil:
 			s.mu.Unlock()
 			return 0, s.err
+		case s.deaf && cut:
+			s.mu.Unlock()
+			return len(b), nil // nobody can say that it is lost
+		case s.deaf:
+			s.mu.Unlock()
+			return 0, errReset
 		case s.end:
 			s.mu.Unlock()
 			return 0, net.ErrClosed
@@ -495,6 +524,9 @@ func (s *stream) take(b []byte, cut bool) (n int, next time.Time, signal <-chan 
 	defer s.mu.Unlock()
 	if s.err != nil {
 		return 0, time.Time{}, nil, s.err
+	}
+	if s.deaf {
+		return 0, time.Time{}, nil, net.ErrClosed
 	}
 	now := time.Now()
 	for !cut && len(s.queue) > 0 && n < len(b) && !s.queue[0].at.After(now) {

@@ -166,3 +166,25 @@ func TestPackets(t *testing.T) {
 		b.Close()
 	})
 }
+
+// Over a cut, the end of a connection is not heard of: the other end's writes
+// vanish, and meet a reset, which ends its reads too, once that can arrive.
+func TestCloseIsNotHeardOverACut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNet(1)
+		c, s := pair(t, n)
+		n.CutOneWay("10.0.0.1", "10.0.0.2")
+		s.Close()
+		if _, err := c.Write([]byte("x")); err != nil {
+			t.Fatalf("write, when nobody could say that the other end is closed: %v", err)
+		}
+		n.Heal()
+		if _, err := c.Write([]byte("x")); !errors.Is(err, errReset) {
+			t.Fatalf("write to a closed end: %v", err)
+		}
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, errReset) {
+			t.Fatalf("read after a reset: %v", err)
+		}
+		c.Close()
+	})
+}
