@@ -55,8 +55,9 @@ func (r Read) Prepare(ctx context.Context, t Target) error {
 	w := c.Writer(client.WriterOptions{})
 	p := newPairs(1, r.Distributions, r.Bins)
 	for _, key := range p.keys {
-		for i, bin := range p.bins {
-			if err := w.Add(ctx, key, bin, float64(1+i)); err != nil {
+		// counts as real categories have them (1/rank), in no order
+		for rank, i := range p.rng.Perm(r.Bins) {
+			if err := w.Add(ctx, key, p.bins[i], 1_000/float64(1+rank)); err != nil {
 				return err
 			}
 		}
