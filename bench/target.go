@@ -14,12 +14,4 @@ type Target struct {
 	CPU func(ctx context.Context) (time.Duration, error)
 	// Profile, if not nil, writes a CPU profile of one node over a duration.
 	Profile func(ctx context.Context, d time.Duration, w io.Writer) error
-	// Progress hears what is going on; never nil after defaults.
-	Progress func(format string, args ...any)
-}
-
-func (t Target) say(format string, args ...any) {
-	if t.Progress != nil {
-		t.Progress(format, args...)
-	}
 }

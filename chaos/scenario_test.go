@@ -321,7 +321,7 @@ func (s *story) clocks() string {
 			if r.GetShard() == cluster.ControlShard {
 				continue
 			}
-			if ahead := time.UnixMicro(r.GetNowUs()).Sub(time.Now()); ahead > 500*time.Millisecond {
+			if ahead := time.Until(time.UnixMicro(r.GetNowUs())); ahead > 500*time.Millisecond {
 				return fmt.Sprintf("the clock of shard %d is %v ahead on %s", r.GetShard(), ahead, s.c.Name(i))
 			}
 		}

@@ -99,7 +99,8 @@ func (e *Error) Error() string {
 
 // causeText is the cause without its own code, which Error appends once.
 func causeText(err error) string {
-	if pe, ok := err.(*proto.Error); ok {
+	var pe *proto.Error
+	if errors.As(err, &pe) && err == error(pe) {
 		return pe.Message
 	}
 	return err.Error()

@@ -43,7 +43,6 @@ type peer struct {
 
 	dialErr   atomic.Pointer[error] // why the last connection could not be opened
 	downUntil atomic.Int64          // Unix nanoseconds; 0: up
-	silent    atomic.Int32          // tries in a row without any answer
 
 	mu   sync.Mutex // guards conn
 	conn *grpc.ClientConn

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log"
 	"log/slog"
@@ -144,8 +145,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	}
 	if err := g.start(); err != nil {
 		g.cancel()
-		transport.Shutdown()
-		return nil, err
+		return nil, errors.Join(err, transport.Shutdown())
 	}
 	return g, nil
 }

@@ -18,6 +18,7 @@ const (
 	// below 1e11 seconds, below 1e14 milliseconds, else microseconds. (1e11
 	// seconds is the year 5138, 1e11 milliseconds is March 1973.)
 	Autodetect TimeUnit = iota
+	// Seconds, Milliseconds and Microseconds are numbers since 1970.
 	Seconds
 	Milliseconds
 	Microseconds

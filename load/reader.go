@@ -28,6 +28,7 @@ const (
 	// .json, with or without .gz), and otherwise by its first line: an object is
 	// JSON, a tab makes it TSV, else it is CSV.
 	ByName Format = iota
+	// TSV, CSV and JSONLines are told, not guessed.
 	TSV
 	CSV
 	JSONLines

@@ -20,7 +20,6 @@ import (
 // world is a cluster of real nodes on loopback, in temporary directories.
 type world struct {
 	t       *testing.T
-	network func(name string) node.Network
 	configs []node.Config
 	nodes   []*node.Node
 }
@@ -77,11 +76,6 @@ func (w *world) ready(i int) {
 	case <-time.After(30 * time.Second):
 		w.t.Fatalf("node %d is not ready: %v", i, w.nodes[i].Status())
 	}
-}
-
-func (w *world) kill(i int) {
-	w.nodes[i].Kill()
-	w.nodes[i] = nil
 }
 
 func (w *world) close() {

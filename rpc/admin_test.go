@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -22,7 +23,7 @@ func TestAdmin(t *testing.T) {
 	h := NewAdmin(s)
 	visit := func(path string) (int, string) {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", path, nil))
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, w.Body.String()
 	}
 	if code, body := visit("/healthz"); code != 200 || body != "ok\n" {
@@ -56,15 +57,15 @@ func TestMetrics(t *testing.T) {
 		_, _ = c.Ask(t.Context(), topQuestion("colors", n))
 	}
 	for _, target := range []string{"/v1/status", "/v1/ns/nowhere/keys", "/dist?distribution=colors", "/dist"} {
-		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("GET", target, nil))
+		h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, target, nil))
 	}
 	s.Router = &fake{increment: func(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
 		return &ebbv1.IncrementResponse{Refused: []*ebbv1.Refusal{{Error: proto.ErrNegativeAmount.Wire()}}}, nil
 	}}
 	h = NewHTTP(s)
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/v1/increment", strings.NewReader(`{"increments":[{"key":"k","bin":"b"}]}`)))
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/increment", strings.NewReader(`{"increments":[{"key":"k","bin":"b"}]}`)))
 	w := httptest.NewRecorder()
-	NewAdmin(s).ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	NewAdmin(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, line := range []string{
 		`ebb_rpc_requests_total{code="ok",door="grpc",method="/ebb.v1.Ebb/Ask"} 2`,
 		`ebb_rpc_requests_total{code="EBB-2007",door="grpc",method="/ebb.v1.Ebb/Ask"} 1`,

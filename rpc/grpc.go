@@ -45,7 +45,6 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.ChainUnaryInterceptor(unary(&s, m)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		grpc.SharedWriteBuffer(true),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.WaitForHandlers(true),
 	}

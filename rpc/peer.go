@@ -198,7 +198,6 @@ func newPooled(node string, cfg *PeersConfig) (*pooled, error) {
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
 			MinConnectTimeout: time.Second,
 		}),
-		grpc.WithSharedWriteBuffer(true),
 	}
 	conn, err := grpc.NewClient("passthrough:///"+node, append(own, cfg.Options...)...)
 	if err != nil {

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -104,13 +105,11 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 	}
 	for i := range c.seats {
 		if err := c.Restart(ctx, i); err != nil {
-			c.Close()
-			return nil, err
+			return nil, errors.Join(err, c.Close())
 		}
 	}
 	if err := c.Ready(ctx); err != nil {
-		c.Close()
-		return nil, err
+		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
 }

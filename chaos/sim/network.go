@@ -123,7 +123,7 @@ func (n *Net) Crash(ip string) {
 	}
 	n.mu.Unlock()
 	for _, c := range closing {
-		c.Close()
+		_ = c.Close() // of this network: it never fails
 	}
 	for _, s := range gone {
 		s.sever(errReset)

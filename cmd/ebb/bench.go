@@ -55,7 +55,7 @@ func withFleet(ctx context.Context, s *session, bf *benchFlags, f func(bench.Tar
 		if err != nil {
 			return err
 		}
-		defer os.RemoveAll(dir)
+		defer removeAll(s, dir)
 		bf.dir = dir
 	}
 	binary, err := os.Executable()
@@ -72,7 +72,6 @@ func withFleet(ctx context.Context, s *session, bf *benchFlags, f func(bench.Tar
 	defer fleet.Close()
 	return f(bench.Target{
 		Addrs: fleet.Addrs(), CPU: fleet.CPU,
-		Progress: func(format string, args ...any) { say(s, format, args...) },
 		Profile: func(ctx context.Context, d time.Duration, w io.Writer) error {
 			return profile(ctx, fleet.Admin(0), d, w)
 		},
@@ -149,7 +148,7 @@ func rival(ctx context.Context, s *session, bf benchFlags) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(dir)
+	defer removeAll(s, dir)
 	say(s, "redis-server, ZINCRBY pipelined by 64, appendfsync always, for %v ...", bf.duration)
 	perSecond, err := bench.Redis(ctx, dir, 2, 100_000, 10, bf.duration)
 	if errors.Is(err, bench.ErrNoRedis) {

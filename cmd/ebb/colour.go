@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"os"
 
@@ -10,6 +11,13 @@ import (
 // colourful says whether w is a terminal that wants colour.
 func colourful(w io.Writer) bool {
 	return os.Getenv("NO_COLOR") == "" && interactive(w)
+}
+
+// removeAll removes a temporary directory, and says so if it cannot.
+func removeAll(s *session, dir string) {
+	if err := os.RemoveAll(dir); err != nil {
+		fmt.Fprintln(s.term.err, "left behind:", err)
+	}
 }
 
 // interactive says whether v is a terminal.

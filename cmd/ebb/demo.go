@@ -76,7 +76,7 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		if df.dir, err = os.MkdirTemp("", "ebb-demo-"); err != nil {
 			return err
 		}
-		defer os.RemoveAll(df.dir)
+		defer removeAll(s, df.dir)
 	}
 	d, err := startDemo(ctx, s, df)
 	if err != nil {

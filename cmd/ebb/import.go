@@ -70,7 +70,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	if err != nil {
 		return err
 	}
-	defer r.Close()
+	defer func() { err = errors.Join(err, r.Close()) }()
 	c, err := s.dial(cmd)
 	if err != nil {
 		return err

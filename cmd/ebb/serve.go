@@ -63,7 +63,7 @@ func newLogger(s *session, format, level string) (*slog.Logger, error) {
 	}
 	switch format {
 	case "text":
-		return slog.New(tint.NewHandler(s.term.err, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: !colourful(s.term.err)})), nil
+		return slog.New(tint.NewTextHandler(s.term.err, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: !colourful(s.term.err)})), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(s.term.err, &slog.HandlerOptions{Level: l})), nil
 	}

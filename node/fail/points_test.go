@@ -35,7 +35,7 @@ func TestErrorAtNthHitOnce(t *testing.T) {
 		t.Fatal(got)
 	}
 	p.Arm("a", 0, fail.Error(boom))
-	if p.Hit("a") != boom || p.Hit("a") != boom || p.Hit("b") != nil {
+	if p.Hit("a") != boom || p.Hit("b") != nil || p.Hit("a") != boom {
 		t.Fatal("n = 0 fires at every hit of that point only")
 	}
 	p.Disarm("a")

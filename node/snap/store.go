@@ -121,7 +121,7 @@ func (s *Store) admit(name string) error {
 		return nil
 	}
 	var index, term, count uint64
-	if n, err := fmt.Sscanf(id, "%d-%d-%d", &index, &term, &count); err != nil || n != 3 {
+	if n, _ := fmt.Sscanf(id, "%d-%d-%d", &index, &term, &count); n != 3 {
 		return nil // not ours
 	}
 	s.count = max(s.count, count)

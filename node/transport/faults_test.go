@@ -145,7 +145,7 @@ func TestPreVoteIsOn(t *testing.T) {
 		}
 		leader := w.elect(1, w.names...)
 		term := leader.CurrentTerm()
-		lost := w.others(string(mustNode(leader)))[0]
+		lost := w.others(mustNode(leader))[0]
 		w.net.isolate(lost, true, w.others(lost)...)
 		time.Sleep(30 * time.Second)
 		w.net.isolate(lost, false, w.others(lost)...)

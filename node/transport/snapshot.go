@@ -168,7 +168,6 @@ func (s *session) reason() error {
 type arriving struct {
 	mux    *Mux
 	stream grpc.ServerStream
-	peer   string
 	first  chan started  // gets the request
 	chunks chan *frame   // filled by the reader, taken by Raft
 	gone   chan struct{} // closed when the handler returns

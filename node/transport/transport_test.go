@@ -114,7 +114,7 @@ func TestRestartedNodeCatchesUp(t *testing.T) {
 // again starts a replica on the stores that an earlier one left.
 func (n *testNode) again(group uint32, old *testRaft) *testRaft {
 	n.w.t.Helper()
-	cfg := raftConfig(string(fmt.Sprint(old.group.replica)))
+	cfg := raftConfig(fmt.Sprint(old.group.replica))
 	r := &testRaft{group: n.Group(group, old.group.local), fsm: &testFSM{}, store: old.store, snaps: old.snaps}
 	var err error
 	if r.Raft, err = raft.NewRaft(cfg, r.fsm, r.store, r.store, r.snaps, r.group); err != nil {
