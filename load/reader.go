@@ -28,10 +28,9 @@ const (
 	// .json, with or without .gz), and otherwise by its first line: an object is
 	// JSON, a tab makes it TSV, else it is CSV.
 	ByName Format = iota
-	// TSV, CSV and JSONLines are told, not guessed.
-	TSV
-	CSV
-	JSONLines
+	TSV       // tabs between columns
+	CSV       // commas between columns, quotes as in RFC 4180
+	JSONLines // an object on each line
 )
 
 var formatNames = map[string]Format{
