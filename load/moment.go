@@ -17,10 +17,10 @@ const (
 	// Autodetect takes text with '-' for a date, and tells numbers by their size:
 	// below 1e11 seconds, below 1e14 milliseconds, else microseconds. (1e11
 	// seconds is the year 5138, 1e11 milliseconds is March 1973.)
-	Autodetect TimeUnit = iota
-	Seconds      // since 1970
-	Milliseconds // since 1970
-	Microseconds // since 1970
+	Autodetect   TimeUnit = iota
+	Seconds               // since 1970
+	Milliseconds          // since 1970
+	Microseconds          // since 1970
 	// RFC3339 also takes "2006-01-02 15:04:05" and "2006-01-02", as UTC.
 	RFC3339
 )

@@ -27,10 +27,10 @@ const (
 	// ByName tells the format by the file's name (.tsv, .csv, .jsonl, .ndjson,
 	// .json, with or without .gz), and otherwise by its first line: an object is
 	// JSON, a tab makes it TSV, else it is CSV.
-	ByName Format = iota
-	TSV       // tabs between columns
-	CSV       // commas between columns, quotes as in RFC 4180
-	JSONLines // an object on each line
+	ByName    Format = iota
+	TSV              // tabs between columns
+	CSV              // commas between columns, quotes as in RFC 4180
+	JSONLines        // an object on each line
 )
 
 var formatNames = map[string]Format{
