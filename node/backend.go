@@ -19,6 +19,7 @@ type backend struct {
 	replicas atomic.Pointer[[]*replica] // by shard, 0 left out; nil where this node has none, and as a whole until they run
 	keeper   *timekeeper
 	lore     *lore
+	disk     *hang
 	count    *readMetrics
 }
 
@@ -60,7 +61,7 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 			r.proposer.kick()
 		}
 	}
-	return &ebbv1.ApplyResponse{Results: c.wait(ctx)}, nil
+	return &ebbv1.ApplyResponse{Results: c.wait(ctx, b.disk.begun())}, nil
 }
 
 // admission is what was found out about the last command's namespace: mostly,

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/ebbdb/ebb/chaos/sim"
+	"github.com/prometheus/client_golang/prometheus"
+
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/node/fail"
@@ -23,13 +25,14 @@ func (s skewed) Now() time.Time { return time.Now().Add(*s.by) }
 // bubble is a cluster in virtual time: its network, disks and clocks are simulated.
 type bubble struct {
 	*testing.T
-	net    *sim.Net
-	config []node.Config
-	nodes  []*node.Node
-	disks  []*fs.Mem
-	skews  []time.Duration
-	fatal  []error
-	moved  int // added to the last number of every node's address
+	net     *sim.Net
+	config  []node.Config
+	nodes   []*node.Node
+	disks   []*fs.Mem
+	skews   []time.Duration
+	fatal   []error
+	clients []*ebb.Client
+	moved   int // added to the last number of every node's address
 }
 
 func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
@@ -46,22 +49,35 @@ func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 				Fatal: func(err error) { b.fatal[i] = err },
 			})
 		}
+		defer b.close()
 		f(b)
-		for i, n := range b.nodes {
-			if n != nil {
-				if err := n.Close(); err != nil {
-					t.Errorf("close node %d: %v", i, err)
-				}
+	})
+}
+
+// close ends whatever still runs, and waits for what does not wait itself.
+func (b *bubble) close() {
+	for _, c := range b.clients {
+		c.Close()
+	}
+	for i, n := range b.nodes {
+		switch {
+		case n == nil:
+		case b.Failed() || b.fatal[i] != nil:
+			n.Kill()
+		default:
+			if err := n.Close(); err != nil {
+				b.Errorf("close node %d: %v", i, err)
 			}
 		}
-		time.Sleep(time.Minute) // memberlist does not wait for its probes
-	})
+	}
+	time.Sleep(time.Minute) // memberlist does not wait for its probes
 }
 
 func (b *bubble) host(i int) string { return fmt.Sprintf("10.0.0.%d", i+1+b.moved) }
 
 func (b *bubble) open(i int) {
 	b.Helper()
+	b.config[i].Registry = prometheus.NewRegistry()
 	b.nodes[i] = b.openConfig(b.config[i])
 }
 
@@ -108,13 +124,20 @@ func (b *bubble) client() *ebb.Client {
 	for i := range b.nodes {
 		addrs = append(addrs, b.host(i)+":7070")
 	}
-	me := b.net.Host("10.0.1.1")
+	return b.clientAt("10.0.1.1", addrs...)
+}
+
+// clientAt dials from a host of its own.
+func (b *bubble) clientAt(ip string, addrs ...string) *ebb.Client {
+	b.Helper()
+	me := b.net.Host(ip)
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	c, err := ebb.DialOptions(ctx, addrs, ebb.WithDialer(func(ctx context.Context, addr string) (net.Conn, error) { return me.Dial(ctx, addr) }))
 	if err != nil {
 		b.Fatalf("dial: %v", err)
 	}
+	b.clients = append(b.clients, c)
 	return c
 }
 

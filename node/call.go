@@ -43,20 +43,24 @@ func (c *call) fail(at int, err *proto.Error) {
 	c.finish(at, &ebbv1.CommandResult{Error: err.Wire()})
 }
 
-// wait returns all results. When ctx ends first, the outcome of those that are
-// missing is unknown: they may be in the log already.
-func (c *call) wait(ctx context.Context) []*ebbv1.CommandResult {
+// wait returns all results. When ctx ends first, or this node's disk begins to
+// hang, the outcome of those that are missing is unknown: they may be in the
+// log already.
+func (c *call) wait(ctx context.Context, hung <-chan struct{}) []*ebbv1.CommandResult {
+	why := "the deadline passed while the write waited"
 	select {
 	case <-c.done:
 		return c.results
 	case <-ctx.Done():
+	case <-hung:
+		why = "the disk of this node hangs"
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	results := make([]*ebbv1.CommandResult, len(c.results))
 	for i, r := range c.results {
 		if r == nil {
-			err := proto.ErrUnknownOutcome.Errorf("the deadline passed while the write waited: it may or may not be applied").
+			err := proto.ErrUnknownOutcome.Errorf("%s: it may or may not be applied", why).
 				WithHint("retry under the same session and sequence")
 			r = &ebbv1.CommandResult{Error: err.Wire()}
 		}

@@ -74,7 +74,7 @@ func (n *Node) seat(birth *cluster.Table, group uint32, replica uint64) (seat, e
 	address := transport.Address(n.cfg.Name, replica)
 	return seat{
 		group: group, replica: replica, node: n.cfg.Name, shards: birth.Shards(),
-		wal: log, snaps: snaps, events: n.events,
+		wal: log, snaps: snaps, events: n.events, disk: n.disk,
 		carrier: func() carrier { return n.mux.Group(group, address) },
 		logger:  newQuiet(n.logger, n.repeats, group),
 		seen:    func(leader string, term uint64) { n.leaders.Observe(group, leader, term) },

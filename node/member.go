@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ebbdb/ebb/node/transport"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // machine is a state machine as a member sees it.
@@ -42,6 +43,7 @@ type seat struct {
 	snaps   raft.SnapshotStore
 	carrier func() carrier // makes the transport of one incarnation
 	events  *events
+	disk    *hang
 	logger  hclog.Logger
 
 	// seen is told who leads the group ("" if nobody known does), and led when
@@ -112,16 +114,39 @@ func (m *member) run() error {
 	if err != nil {
 		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
 	}
+	first, err := m.wal.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("group %d: first entry: %w", m.group, err)
+	}
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
 	l := newLink(m.carrier())
-	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, m.snaps, l)
+	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, first}, l)
 	if err != nil {
 		_ = l.Close()
-		return fmt.Errorf("start group %d: %w", m.group, err)
+		return proto.ErrCorrupt.Errorf("start group %d: %v", m.group, err)
 	}
 	m.now.Store(&incarnation{raft: r, link: l, life: make(chan struct{})})
 	m.events.observe(m, r)
 	return nil
+}
+
+// reaching hides the snapshots from which the log, beginning at first, does not
+// go on. Raft falls back on an older snapshot when it cannot read the newest, and
+// then panics at the first entry that is missing.
+type reaching struct {
+	raft.SnapshotStore
+	first uint64
+}
+
+// List implements raft.SnapshotStore.
+func (s reaching) List() ([]*raft.SnapshotMeta, error) {
+	all, err := s.SnapshotStore.List()
+	for i, meta := range all {
+		if i > 0 && meta.Index+1 < s.first {
+			return all[:i], err
+		}
+	}
+	return all, err
 }
 
 // stop shuts Raft down for good and waits for its goroutines.
@@ -160,7 +185,7 @@ func (m *member) restart() error {
 // leading returns the term in which this member leads its group.
 func (m *member) leading() (term uint64, ok bool) {
 	i := m.now.Load()
-	if i == nil || i.raft.State() != raft.Leader {
+	if i == nil || i.raft.State() != raft.Leader || m.disk.now() {
 		return 0, false
 	}
 	return i.raft.CurrentTerm(), true

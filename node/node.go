@@ -46,6 +46,7 @@ type Node struct {
 	keeper    *timekeeper
 	peers     *rpc.Peers
 	events    *events
+	disk      *hang
 	leaders   *cluster.Leaders
 	lore      *lore
 	backend   *backend
@@ -140,9 +141,10 @@ func (n *Node) wire() {
 	n.keeper = newTimekeeper(n.cfg.Clock, n.mux.Offsets)
 	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.cfg.Network.Dial})
 	n.events = newEvents()
+	n.disk = newHang()
 	n.leaders = cluster.NewLeaders(n.cfg.Shards)
 	n.lore = newLore(n.Table, n.askNamespaces)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, count: &n.counts.read}
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, count: &n.counts.read}
 	n.cfg.Registry.MustRegister(newCollector(n))
 }
 
@@ -236,7 +238,7 @@ func (r remote) Backend(node string) (cluster.Backend, error) {
 
 // run starts what runs all the time, and brings the replicas up.
 func (n *Node) run() {
-	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mux.Mute, fatal: n.fatal, logger: n.logger}
+	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
 	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look) })
 	n.wg.Go(n.keepTable)
@@ -245,6 +247,12 @@ func (n *Node) run() {
 			n.fatal(err)
 		}
 	})
+}
+
+// mute keeps this node from leading anything, or allows it again.
+func (n *Node) mute(on bool) {
+	n.disk.set(on)
+	n.mux.Mute(on)
 }
 
 // adopt makes the groups those of this node.
@@ -383,7 +391,7 @@ func (n *Node) Addresses() Addresses {
 // diskFailed is told by the log that a write or sync has failed.
 func (n *Node) diskFailed(err error) {
 	n.broken.Store(true)
-	n.mux.Mute(true)
+	n.mute(true)
 	n.fatal(proto.ErrDisk.Errorf("data directory %s: %v", n.cfg.DataDir, err).
 		WithHint("look at the disk; what was acknowledged is on the other nodes"))
 }

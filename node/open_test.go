@@ -1,0 +1,200 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// alone is the configuration of one node in a directory.
+func alone(t *testing.T, dir string) node.Config {
+	return node.Config{
+		DataDir: dir, GRPC: "127.0.0.1:0", HTTP: node.Off, Admin: node.Off, Shards: 2, Logger: testLogger(t),
+		Fatal: func(err error) { t.Errorf("fatal: %v", err) },
+	}
+}
+
+func open(t *testing.T, c node.Config) *node.Node {
+	t.Helper()
+	n, err := node.Open(context.Background(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = n.Close() })
+	return n
+}
+
+// founded returns a data directory in which a node has run.
+func founded(t *testing.T) string {
+	dir := t.TempDir()
+	n := open(t, alone(t, dir))
+	<-n.Ready()
+	if err := n.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// refused opens a node that must not open, and checks that the error names the
+// thing and, where that does not follow from the limit it names, what to do.
+func refused(t *testing.T, c node.Config, want error, words ...string) {
+	t.Helper()
+	n, err := node.Open(context.Background(), c)
+	if err == nil {
+		_ = n.Close()
+		t.Fatal("the node opened")
+	}
+	if !errors.Is(err, want) {
+		t.Errorf("%v, want %v", err, want)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+	if e := proto.AsError(err); e.Hint == "" && !errors.Is(want, proto.ErrBadRequest) {
+		t.Errorf("%q has no hint", err)
+	}
+}
+
+func TestSettingsThatCannotWork(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(c *node.Config)
+		words  []string
+	}{
+		{"no ordinal", func(c *node.Config) { c.Name = "ebb" }, []string{`"ebb"`}},
+		{"a slash in the name", func(c *node.Config) { c.Name = "a/b-0" }, []string{"a/b-0"}},
+		{"ordinal beyond the founders", func(c *node.Config) { c.Name, c.BootstrapExpect = "ebb-3", 3 }, []string{"ebb-3", "0 to 2"}},
+		{"no founders", func(c *node.Config) { c.BootstrapExpect = -1 }, []string{"-1"}},
+		{"too many shards", func(c *node.Config) { c.Shards = 5000 }, []string{"5000", "1024"}},
+		{"fewer shards than nodes", func(c *node.Config) { c.Shards, c.BootstrapExpect = 2, 3 }, []string{"2 shards", "3 nodes"}},
+		{"too much replication", func(c *node.Config) { c.Replication = 3 }, []string{"replication 3", "1 nodes"}},
+		{"no gossip among three", func(c *node.Config) { c.Gossip, c.BootstrapExpect, c.Shards = node.Off, 3, 8 }, []string{"gossip"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conf := alone(t, t.TempDir())
+			c.change(&conf)
+			refused(t, conf, proto.ErrBadRequest, c.words...)
+		})
+	}
+}
+
+func TestAddressesThatCannotWork(t *testing.T) {
+	dir := t.TempDir()
+	first := open(t, alone(t, t.TempDir()))
+	taken := alone(t, dir)
+	taken.GRPC = first.Addresses().GRPC
+	refused(t, taken, proto.ErrBadRequest, taken.GRPC, "address already in use")
+	taken = alone(t, dir)
+	taken.HTTP = first.Addresses().GRPC
+	refused(t, taken, proto.ErrBadRequest, "HTTP", taken.HTTP)
+	nowhere := alone(t, dir)
+	nowhere.GRPC = "host.invalid:7070"
+	refused(t, nowhere, proto.ErrBadRequest, "host.invalid")
+	nowhere.GRPC = "nonsense"
+	refused(t, nowhere, proto.ErrBadRequest, "nonsense")
+	open(t, alone(t, dir)) // what was refused left nothing behind
+}
+
+func TestDataDirectoryOfAnotherNode(t *testing.T) {
+	dir := founded(t)
+	c := alone(t, dir)
+	c.Name, c.BootstrapExpect, c.Shards = "ebb-1", 2, 8
+	refused(t, c, proto.ErrBadRequest, dir, "ebb-0", "ebb-1")
+}
+
+func TestDataDirectoryOfAnotherNumberOfShards(t *testing.T) {
+	c := alone(t, founded(t))
+	c.Shards = 4
+	refused(t, c, proto.ErrBadRequest, "2 shards", "4")
+	c.Shards = 0 // what it was born with
+	open(t, c)
+}
+
+func TestDataDirectoryOfANewerVersion(t *testing.T) {
+	dir := founded(t)
+	name := filepath.Join(dir, "node.json")
+	raw, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw = []byte(strings.Replace(string(raw), `"layout": 1`, `"layout": 9`, 1))
+	if err := os.WriteFile(name, raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, alone(t, dir), proto.ErrNewerVersion, dir, "9")
+}
+
+func TestDataDirectoryInUse(t *testing.T) {
+	dir := t.TempDir()
+	open(t, alone(t, dir))
+	refused(t, alone(t, dir), proto.ErrLocked, dir)
+}
+
+func TestDataDirectoryDamaged(t *testing.T) {
+	dir := founded(t)
+	if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte("{"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := node.Open(context.Background(), alone(t, dir)); !errors.Is(err, proto.ErrCorrupt) {
+		t.Errorf("damaged identity: %v", err)
+	}
+	dir = founded(t)
+	if err := os.Remove(filepath.Join(dir, "node.json")); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, alone(t, dir), proto.ErrCorrupt, dir, "node.json")
+	dir = founded(t)
+	if err := os.RemoveAll(filepath.Join(dir, "wal")); err != nil {
+		t.Fatal(err)
+	}
+	lost := make(chan error, 1)
+	c := alone(t, dir)
+	c.Fatal = func(err error) { lost <- err }
+	open(t, c)
+	if err := <-lost; !errors.Is(err, proto.ErrCorrupt) {
+		t.Errorf("a log that was deleted: %v", err)
+	}
+}
+
+func TestDataDirectoryOfSomebodyElse(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "thesis.tex"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, alone(t, dir), proto.ErrBadRequest, dir, "thesis.tex")
+}
+
+func TestDataDirectoryReadOnlyOrFull(t *testing.T) {
+	disk := fs.NewMem()
+	c := alone(t, "/data")
+	c.FS = disk
+	disk.SetReadOnly(true)
+	refused(t, c, proto.ErrDisk, "/data", "read-only")
+	disk.SetReadOnly(false)
+	disk.SetCapacity(1 << 20)
+	refused(t, c, proto.ErrDisk, "/data")
+	disk.SetCapacity(0)
+	open(t, c)
+}
+
+// A node is killed and closed at any time of its start.
+func TestCloseWhileStarting(t *testing.T) {
+	for range 10 {
+		n := open(t, alone(t, t.TempDir()))
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		n = open(t, alone(t, t.TempDir()))
+		n.Kill()
+		n.Kill()
+	}
+}

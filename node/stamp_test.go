@@ -1,0 +1,121 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// wrongClock is the bubble's clock with an error.
+type wrongClock struct{ by time.Duration }
+
+func (c *wrongClock) Now() time.Time { return time.Now().Add(c.by) }
+
+// keeping runs f with a timekeeper that samples peers whose clocks differ from
+// true time, which ours may do too.
+func keeping(t *testing.T, f func(own *wrongClock, peers map[string]time.Duration, k *timekeeper)) {
+	synctest.Test(t, func(*testing.T) {
+		own, peers := new(wrongClock), map[string]time.Duration{}
+		k := newTimekeeper(own, func() map[string]time.Duration {
+			offsets := map[string]time.Duration{}
+			for name, by := range peers {
+				offsets[name] = by - own.by
+			}
+			return offsets
+		})
+		f(own, peers, k)
+	})
+}
+
+// settle lets the timekeeper take samples for a while.
+func (k *timekeeper) settle() {
+	for range 10 {
+		time.Sleep(clockSample)
+		k.sample()
+	}
+}
+
+func TestStampGuard(t *testing.T) {
+	const h, ms = time.Hour, time.Millisecond
+	for _, c := range []struct {
+		name   string
+		own    time.Duration
+		peers  map[string]time.Duration
+		voters []string
+		refuse bool
+	}{
+		{"all agree", 0, map[string]time.Duration{"b": 0, "c": 0}, []string{"a", "b", "c"}, false},
+		{"a little ahead", 499 * ms, map[string]time.Duration{"b": 0, "c": 0}, []string{"a", "b", "c"}, false},
+		{"too far ahead", 501 * ms, map[string]time.Duration{"b": 0, "c": 0}, []string{"a", "b", "c"}, true},
+		{"ten years ahead", 10 * 365 * 24 * h, map[string]time.Duration{"b": 0, "c": 0}, []string{"a", "b", "c"}, true},
+		{"behind", -h, map[string]time.Duration{"b": 0, "c": 0}, []string{"a", "b", "c"}, false},
+		{"one peer behind", 0, map[string]time.Duration{"b": -h, "c": 0}, []string{"a", "b", "c"}, false},
+		{"both peers behind", 0, map[string]time.Duration{"b": -h, "c": -h}, []string{"a", "b", "c"}, true},
+		{"one peer known, behind", 0, map[string]time.Duration{"b": -h}, []string{"a", "b", "c"}, true},
+		{"one peer known, ahead", 0, map[string]time.Duration{"b": h}, []string{"a", "b", "c"}, false},
+		{"no peer known", 0, nil, []string{"a", "b", "c"}, true},
+		{"alone", 10 * h, nil, []string{"a"}, false},
+		{"strangers do not count", h, map[string]time.Duration{"x": h, "y": h, "b": 0, "c": 0}, []string{"a", "b", "c"}, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			keeping(t, func(own *wrongClock, peers map[string]time.Duration, k *timekeeper) {
+				own.by = c.own
+				for name, by := range c.peers {
+					peers[name] = by
+				}
+				k.settle()
+				now, err := k.stamp("a", c.voters)
+				if refused := err != nil; refused != c.refuse || refused && !errors.Is(err, proto.ErrClockSkew) {
+					t.Errorf("stamp: %v, want refusal: %v", err, c.refuse)
+				}
+				if err == nil && now != own.Now().UnixMicro() {
+					t.Errorf("stamp %d, want our clock's %d", now, own.Now().UnixMicro())
+				}
+			})
+		})
+	}
+}
+
+// A jump of our own clock is noticed before any sample of a peer could show it,
+// and forgiven when the peers' clocks turn out to have jumped as well.
+func TestJumpIsSeenAtOnce(t *testing.T) {
+	voters := []string{"a", "b", "c"}
+	keeping(t, func(own *wrongClock, peers map[string]time.Duration, k *timekeeper) {
+		peers["b"], peers["c"] = 0, 0
+		k.settle()
+		own.by = time.Hour
+		if _, err := k.stamp("a", voters); !errors.Is(err, proto.ErrClockSkew) {
+			t.Errorf("right after the jump: %v, want CLOCK_SKEW", err)
+		}
+		k.sample()
+		if _, err := k.stamp("a", voters); !errors.Is(err, proto.ErrClockSkew) {
+			t.Errorf("with samples from before the jump: %v, want CLOCK_SKEW", err)
+		}
+		peers["b"], peers["c"] = time.Hour, time.Hour
+		k.settle()
+		if _, err := k.stamp("a", voters); err != nil {
+			t.Errorf("after all have jumped: %v", err)
+		}
+	})
+}
+
+// A sample taken just before our clock jumped is not believed after it.
+func TestOldSamplesAreNotBelieved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		own := new(wrongClock)
+		stale := map[string]time.Duration{"b": 0, "c": 0} // as measured before the jump
+		k := newTimekeeper(own, func() map[string]time.Duration { return stale })
+		k.settle()
+		own.by = 10 * 365 * 24 * time.Hour
+		for range 2 {
+			time.Sleep(clockSample)
+			k.sample()
+			if _, err := k.stamp("a", []string{"a", "b", "c"}); err == nil {
+				t.Fatal("a stamp ten years ahead was given out")
+			}
+		}
+	})
+}
