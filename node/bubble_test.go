@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,14 +31,14 @@ type bubble struct {
 	nodes   []*node.Node
 	disks   []*fs.Mem
 	skews   []time.Duration
-	fatal   []error
+	fatal   []atomic.Pointer[error]
 	clients []*ebb.Client
 	moved   int // added to the last number of every node's address
 }
 
 func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]time.Duration, nodes), fatal: make([]error, nodes)}
+		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]time.Duration, nodes), fatal: make([]atomic.Pointer[error], nodes)}
 		for i := range nodes {
 			disk := fs.NewMem()
 			b.disks = append(b.disks, disk)
@@ -46,12 +47,20 @@ func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 				GRPC: b.host(i) + ":7070", HTTP: node.Off, Admin: node.Off, Gossip: b.host(i) + ":7071",
 				Join: []string{b.host(0) + ":7071", b.host(1) + ":7071"}, BootstrapExpect: nodes, Shards: shards,
 				Logger: testLogger(t), Fail: new(fail.Points),
-				Fatal: func(err error) { b.fatal[i] = err },
+				Fatal: func(err error) { b.fatal[i].Store(&err) },
 			})
 		}
 		defer b.close()
 		f(b)
 	})
+}
+
+// said is why a node could not go on; nil if it could.
+func (b *bubble) said(i int) error {
+	if err := b.fatal[i].Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // close ends whatever still runs, and waits for what does not wait itself.
@@ -62,7 +71,7 @@ func (b *bubble) close() {
 	for i, n := range b.nodes {
 		switch {
 		case n == nil:
-		case b.Failed() || b.fatal[i] != nil:
+		case b.Failed() || b.said(i) != nil:
 			n.Kill()
 		default:
 			if err := n.Close(); err != nil {
@@ -115,7 +124,8 @@ func (b *bubble) crash(i int) {
 	b.net.Crash(b.host(i))
 	image := b.disks[i].Crash(uint64(i + 1))
 	b.nodes[i].Kill()
-	b.nodes[i], b.disks[i], b.config[i].FS, b.fatal[i] = nil, image, image, nil
+	b.nodes[i], b.disks[i], b.config[i].FS = nil, image, image
+	b.fatal[i].Store(nil)
 }
 
 func (b *bubble) client() *ebb.Client {

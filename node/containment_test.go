@@ -73,12 +73,12 @@ func TestHangingDiskStopsHeartbeats(t *testing.T) {
 		if n := b.led((victim+1)%3) + b.led((victim+2)%3); n != 7 {
 			t.Errorf("the nodes whose disks work lead %d groups, want 7", n)
 		}
-		if b.fatal[victim] != nil {
-			t.Errorf("given up after %v: %v", time.Since(start), b.fatal[victim])
+		if b.said(victim) != nil {
+			t.Errorf("given up after %v: %v", time.Since(start), b.said(victim))
 		}
 		time.Sleep(20 * time.Second)
-		if !errors.Is(b.fatal[victim], proto.ErrDisk) {
-			t.Errorf("after 20 s the node says %v, want DISK", b.fatal[victim])
+		if !errors.Is(b.said(victim), proto.ErrDisk) {
+			t.Errorf("after 20 s the node says %v, want DISK", b.said(victim))
 		}
 		b.disks[victim].HangSync(nil)
 		close(release)
@@ -105,8 +105,8 @@ func TestSlowDisk(t *testing.T) {
 		}
 		b.verify(c, 8, stop())
 		for i := range 3 {
-			if b.fatal[i] != nil {
-				t.Errorf("node %d: %v", i, b.fatal[i])
+			if b.said(i) != nil {
+				t.Errorf("node %d: %v", i, b.said(i))
 			}
 		}
 	})
@@ -124,8 +124,8 @@ func TestFailingDisk(t *testing.T) {
 		victim := b.busiest()
 		b.config[victim].Fail.Arm("wal.sync", 1, fail.Error(errors.New("input/output error")))
 		time.Sleep(5 * time.Second)
-		if !errors.Is(b.fatal[victim], proto.ErrDisk) {
-			t.Fatalf("the node says %v, want DISK", b.fatal[victim])
+		if !errors.Is(b.said(victim), proto.ErrDisk) {
+			t.Fatalf("the node says %v, want DISK", b.said(victim))
 		}
 		b.crash(victim)
 		time.Sleep(2 * time.Second)
@@ -288,8 +288,8 @@ func TestDamagedSnapshot(t *testing.T) {
 		}
 		b.open(0)
 		time.Sleep(5 * time.Second)
-		if !errors.Is(b.fatal[0], proto.ErrCorrupt) {
-			t.Errorf("the node says %v, want CORRUPT", b.fatal[0])
+		if !errors.Is(b.said(0), proto.ErrCorrupt) {
+			t.Errorf("the node says %v, want CORRUPT", b.said(0))
 		}
 	})
 }

@@ -40,8 +40,8 @@ func TestLostDisk(t *testing.T) {
 		b.config[2].FS = fs.NewMem()
 		b.open(2)
 		time.Sleep(5 * time.Second)
-		if !errors.Is(b.fatal[2], proto.ErrWrongCluster) {
-			t.Errorf("the node with a new disk says %v, want WRONG_CLUSTER", b.fatal[2])
+		if !errors.Is(b.said(2), proto.ErrWrongCluster) {
+			t.Errorf("the node with a new disk says %v, want WRONG_CLUSTER", b.said(2))
 		}
 	})
 }
@@ -56,8 +56,8 @@ func TestOtherSettings(t *testing.T) {
 		b.config[2].Shards = 8
 		b.open(2)
 		time.Sleep(5 * time.Second)
-		if !errors.Is(b.fatal[2], proto.ErrWrongCluster) {
-			t.Errorf("the node with other settings says %v, want WRONG_CLUSTER", b.fatal[2])
+		if !errors.Is(b.said(2), proto.ErrWrongCluster) {
+			t.Errorf("the node with other settings says %v, want WRONG_CLUSTER", b.said(2))
 		}
 	})
 }
@@ -80,8 +80,8 @@ func TestStrangers(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		b.open(2)
 		time.Sleep(12 * time.Second)
-		if !errors.Is(b.fatal[2], proto.ErrWrongCluster) {
-			t.Errorf("the node of another cluster says %v, want WRONG_CLUSTER", b.fatal[2])
+		if !errors.Is(b.said(2), proto.ErrWrongCluster) {
+			t.Errorf("the node of another cluster says %v, want WRONG_CLUSTER", b.said(2))
 		}
 	})
 }
@@ -101,8 +101,8 @@ func TestTwoNodesWithOneName(t *testing.T) {
 			t.Errorf("the twin says %v, want DUPLICATE_NODE or WRONG_CLUSTER", said)
 		}
 		n.Kill()
-		if b.fatal[1] != nil {
-			t.Errorf("the elder says %v", b.fatal[1])
+		if b.said(1) != nil {
+			t.Errorf("the elder says %v", b.said(1))
 		}
 	})
 }

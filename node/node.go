@@ -396,8 +396,12 @@ func (n *Node) diskFailed(err error) {
 		WithHint("look at the disk; what was acknowledged is on the other nodes"))
 }
 
-// fatal reports, once, that the node cannot go on.
+// fatal reports, once, that the node cannot go on. One that is stopping has no
+// further to go.
 func (n *Node) fatal(err error) {
+	if n.ctx.Err() != nil {
+		return
+	}
 	n.failed.Do(func() {
 		n.logger.Error("the node cannot go on", "err", err)
 		n.cfg.Fatal(err)
@@ -436,8 +440,9 @@ func (n *Node) Kill() {
 			_ = g.Kill() // nobody is told
 		}
 		n.servers.kill()
-		_ = n.stopGroups()
+		_ = n.stopGroups() // first, since what runs may wait for them
 		n.wg.Wait()
+		_ = n.stopGroups() // those that began to run meanwhile
 		_ = n.stop()
 	})
 }
