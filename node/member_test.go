@@ -58,7 +58,8 @@ func (nopSnapshot) Release()                             {}
 // memLog is a log in memory.
 type memLog struct{ *raft.InmemStore }
 
-func (memLog) Bytes() int64 { return 0 }
+func (memLog) Bytes() int64          { return 0 }
+func (memLog) Continues(uint64) bool { return true }
 
 // wire is a transport in memory with faults: answers of a peer that are held
 // back, and peers that cannot be reached.
