@@ -1,0 +1,283 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+func TestAnEntryOverAFrameIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, g := pair(t, nil)
+		if err := appendTo(g, "b/12", proto.EntryBytesHard); err != nil {
+			t.Fatal(err)
+		}
+		isCode(t, appendTo(g, "b/12", FrameBytesMax), proto.ErrMessageTooLarge)
+		if err := appendTo(g, "b/12", 10); err != nil {
+			t.Fatal(err) // the stream has not suffered
+		}
+	})
+}
+
+func TestAppendsAreShortenedToAFrame(t *testing.T) {
+	for _, bytes := range []int{0, 1, 100, 8 << 10, 60 << 10, 300 << 10} {
+		args := appendOf("a", 11, 64, bytes)
+		n := fitting(args.Entries)
+		if n == 0 {
+			t.Fatalf("no entry of %d bytes fits", bytes)
+		}
+		args.Entries = args.Entries[:n]
+		if size := len(appendRequest(nil, "a", envelope{id: 1 << 60, group: 1 << 31, replica: 1 << 63, ttl: time.Hour}, args)); size > FrameBytesMax {
+			t.Errorf("%d entries of %d bytes take %d", n, bytes, size)
+		}
+		if n < 64 && (n+1)*(bytes+logOverhead) <= FrameBytesMax-requestHead {
+			t.Errorf("only %d entries of %d bytes", n, bytes)
+		}
+	}
+}
+
+// watched counts what crosses an outbox's stream.
+type watched struct {
+	frames, bytes, max int
+}
+
+func (w *watched) send(f *frame) error {
+	w.frames++
+	w.bytes += len(f.body)
+	w.max = max(w.max, len(f.body))
+	f.free()
+	return nil
+}
+
+func parcelOf(n int) *parcel {
+	b := make([]byte, n)
+	return &parcel{data: &b}
+}
+
+func TestFramesStayWithinTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, seen, done := newOutbox(0), &watched{}, make(chan struct{})
+		rng, total := rand.New(rand.NewPCG(1, 2)), 0
+		for range 500 {
+			n := 1 + rng.IntN(FrameBytesMax)
+			if rng.IntN(2) == 0 {
+				n = 1 + rng.IntN(100)
+			}
+			total += n
+			o.put(parcelOf(n), rng.IntN(2) == 0)
+		}
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			if err := o.run(done, seen.send); err != nil {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		close(done)
+		wg.Wait()
+		if seen.max > FrameBytesMax || seen.bytes != total || o.size() != 0 {
+			t.Errorf("the largest of %d frames has %d bytes; %d of %d bytes were sent, %d are left", seen.frames, seen.max, seen.bytes, total, o.size())
+		}
+	})
+}
+
+// Heartbeats of many groups share frames; a vote does not wait for them.
+func TestCoalescing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o, seen, done := newOutbox(5*time.Millisecond), &watched{}, make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = o.run(done, seen.send) })
+		for range 200 { // 200 ms of ten heartbeats a millisecond
+			for range 10 {
+				o.put(parcelOf(30), true)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		if seen.bytes != 2000*30 || seen.frames > 41 || seen.frames < 30 {
+			t.Errorf("2000 heartbeats went out as %d bytes in %d frames", seen.bytes, seen.frames)
+		}
+		before := seen.frames
+		o.put(parcelOf(30), true)
+		o.put(parcelOf(1), false)
+		synctest.Wait() // no time passes
+		if seen.frames != before+1 || seen.bytes != 2001*30+1 {
+			t.Errorf("a vote waited, or left what waited behind: %d frames", seen.frames-before)
+		}
+		close(done)
+		wg.Wait()
+	})
+}
+
+// Bytes in flight to a peer that hangs are bounded, whatever the groups try; its
+// heartbeats are not held up by them, and all is given back.
+func TestBytesInFlightAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, groups = 2 << 20, 60
+		w := newWorld(t, func(c *Config) { c.InFlightBytesMax = limit }, "a", "b")
+		a := w.nodes["a"]
+		release := make(chan struct{})
+		var most atomic.Int64
+		var wg sync.WaitGroup
+		for id := uint32(1); id <= groups; id++ {
+			b := w.nodes["b"].Group(id, Address("b", uint64(id)))
+			t.Cleanup(respond(b, func(rpc raft.RPC) any {
+				if r := rpc.Command.(*raft.AppendEntriesRequest); len(r.Entries) > 0 {
+					<-release
+				}
+				return echoed(rpc)
+			}))
+			g := a.Group(id, Address("a", uint64(id)))
+			for range 3 {
+				wg.Go(func() {
+					err := appendTo(g, Address("b", uint64(id)), 100<<10)
+					if err != nil && !errors.Is(err, proto.ErrOverloaded) && !errors.Is(err, proto.ErrDeadline) {
+						t.Error(err)
+					}
+					most.Store(max(most.Load(), int64(a.Peers()[0].InFlight)))
+				})
+			}
+		}
+		quiet := w.nodes["b"].Group(1000, "b/1000")
+		t.Cleanup(echo(quiet))
+		g := a.Group(1000, "a/1001")
+		time.Sleep(time.Second)
+		for range 20 {
+			if err := heartbeat(g, "b/1000"); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := a.Peers()[0].InFlight; n > limit || n < limit/2 {
+			t.Errorf("%d bytes are in flight, the limit is %d", n, limit)
+		}
+		time.Sleep(10 * time.Second) // all have given up
+		close(release)
+		wg.Wait()
+		if most.Load() > limit {
+			t.Errorf("%d bytes were in flight", most.Load())
+		}
+		if n := a.Peers()[0].InFlight; n != 0 {
+			t.Errorf("%d bytes were never given back", n)
+		}
+		synctest.Wait()
+		if err := appendTo(g, "b/1000", 100<<10); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestBudgetIsFairAndExact(t *testing.T) {
+	b := budget{free: 10}
+	if b.acquire(6) != nil {
+		t.Fatal("six of ten must be free")
+	}
+	large, small := b.acquire(8), b.acquire(1)
+	if large == nil || small == nil {
+		t.Fatal("a small claim overtook a large one")
+	}
+	b.cancel(large) // now the small one is first
+	<-small.given
+	if b.left() != 3 {
+		t.Fatalf("%d left", b.left())
+	}
+	late := b.acquire(4)
+	b.release(6)
+	<-late.given
+	b.cancel(late) // given in the meantime: must come back
+	b.release(1)
+	if b.left() != 10 {
+		t.Fatalf("%d left of 10", b.left())
+	}
+}
+
+// A peer whose Raft takes nothing gets a bounded queue, and a clear refusal then.
+func TestInboxIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		w.nodes["b"].Group(1, "b/12")
+		g := w.nodes["a"].Group(1, "a/11")
+		errs := make(chan error, 2*inboxMax)
+		for range cap(errs) {
+			go func() { errs <- vote(g, "b/12") }()
+		}
+		refused := 0
+		for range cap(errs) {
+			if errors.Is(<-errs, proto.ErrOverloaded) {
+				refused++
+			}
+		}
+		if refused < inboxMax-2 {
+			t.Errorf("%d of %d were refused", refused, cap(errs))
+		}
+	})
+}
+
+// A receiver goes on receiving while its own sends block: the two directions
+// of a pair, both full, must not wait for each other.
+func TestFullDirectionsDoNotBlockEachOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		var wg sync.WaitGroup
+		for _, ends := range [][2]string{{"a", "b"}, {"b", "a"}} {
+			for i := range 8 {
+				id := uint32(i + 1)
+				if ends[0] == "b" {
+					id += 100
+				}
+				t.Cleanup(echo(w.nodes[ends[1]].Group(id, Address(ends[1], uint64(id)))))
+				g := w.nodes[ends[0]].Group(id, Address(ends[0], uint64(id)+1))
+				wg.Go(func() {
+					for range 40 {
+						if err := appendTo(g, Address(ends[1], uint64(id)), 250<<10); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+		}
+		wg.Wait()
+	})
+}
+
+// Nobody needs to read answers for the other's memory to stay bounded.
+func TestAnswersThatAreNotReadEndTheStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := New(Config{Node: "b", Dial: newNetwork().dialer("b")})
+		defer m.Close()
+		in := &inbound{mux: m, of: kindPing, peer: "a", out: newOutbox(0)}
+		var p ping
+		body := p.append(nil)
+		for in.out.size() <= answersBytesMax {
+			if err := in.frame(body); err != nil {
+				t.Fatal(err)
+			}
+		}
+		in.stream = fakeStream{body: body}
+		isCode(t, in.read(), proto.ErrOverloaded)
+	})
+}
+
+// fakeStream receives the same frame for ever.
+type fakeStream struct {
+	inertStream
+	body []byte
+}
+
+func (s fakeStream) RecvMsg(m any) error {
+	f := m.(*frame)
+	f.free()
+	*f = *frameOf(s.body)
+	return nil
+}
+
+func (s fakeStream) Context() context.Context { return context.Background() }
