@@ -1,8 +1,11 @@
 package shard
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"io"
+	"runtime"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -100,5 +103,90 @@ func BenchmarkAskTop10(b *testing.B) {
 	b.ReportAllocs()
 	for range b.N {
 		s.Ask(q, 0)
+	}
+}
+
+// filled is a state with many keys of some five bins each.
+func filled(b *testing.B, keys int) (s *State, stamp int64) {
+	s = defined(b, &ebbv1.Namespace{Name: "default", Version: 1})
+	stamp = 1_700_000_000_000_000
+	seed := uint64(1)
+	for range keys * 5 / 1000 {
+		stamp += 100
+		s.Apply(s.Applied()+1, entryOf(stamp, batchOf(1000, keys, 260, &seed)), nil)
+	}
+	return s, stamp
+}
+
+func BenchmarkFreeze(b *testing.B) {
+	s, _ := filled(b, 100_000)
+	b.ReportAllocs()
+	for b.Loop() {
+		s.Freeze().Release()
+	}
+}
+
+// Increments while a view is held: pages and summaries are copied once each.
+func BenchmarkApplyFrozen(b *testing.B) {
+	const size = 1000
+	s, stamp := filled(b, 100_000)
+	seed := uint64(2)
+	entries := make([][]byte, 64)
+	for i := range entries {
+		entries[i] = entryOf(0, batchOf(size, 100_000, 260, &seed))
+	}
+	var results []*ebbv1.CommandResult
+	view := s.Freeze()
+	b.ResetTimer()
+	for i := range b.N {
+		if i%200 == 0 {
+			view = s.Freeze()
+		}
+		stamp += 100
+		binary.LittleEndian.PutUint64(entries[i%64][1:], uint64(stamp))
+		results = s.Apply(s.Applied()+1, entries[i%64], results[:0])
+	}
+	view.Release()
+	b.ReportMetric(float64(b.N)*size/b.Elapsed().Seconds(), "increments/s")
+}
+
+func BenchmarkSnapshot(b *testing.B) {
+	s, _ := filled(b, 100_000)
+	raw := snapshot(b, s)
+	b.Run("write", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			if _, err := s.WriteTo(io.Discard); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("restore", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		for b.Loop() {
+			if _, err := Restore(1, Heap{}, bytes.NewReader(raw)); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+}
+
+// BenchmarkMemory reports bytes of heap for each key and bin, all included.
+func BenchmarkMemory(b *testing.B) {
+	for b.Loop() {
+		var before, after runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&before)
+		s, _ := filled(b, 1_000_000)
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		bins := 0
+		for key := range s.keys.names.all {
+			bins += s.summaries.at(key).dist.Len()
+		}
+		used := float64(after.HeapAlloc - before.HeapAlloc)
+		b.ReportMetric(used/float64(s.Keys()), "B/key")
+		b.ReportMetric(used/float64(bins), "B/bin")
+		b.ReportMetric(float64(bins)/float64(s.Keys()), "bins/key")
 	}
 }
