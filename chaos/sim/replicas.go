@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/ebbdb/ebb/cluster"
 )
 
 // Agree waits until all replicas of every shard are equal on the nodes that
@@ -52,4 +54,25 @@ func (c *Cluster) compare() (behind string, err error) {
 		}
 	}
 	return behind, nil
+}
+
+// Ahead returns how far the foremost clock of a shard, at any replica, is ahead
+// of the bubble's time.
+func (c *Cluster) Ahead() (shard uint32, ahead time.Duration) {
+	ahead = -1 << 62
+	for i := range c.seats {
+		n := c.Node(i)
+		if n == nil {
+			continue
+		}
+		for _, r := range n.Status().GetReplicas() {
+			if r.GetShard() == cluster.ControlShard {
+				continue
+			}
+			if d := time.Until(time.UnixMicro(r.GetNowUs())); d > ahead {
+				shard, ahead = r.GetShard(), d
+			}
+		}
+	}
+	return shard, ahead
 }
