@@ -16,10 +16,11 @@ import (
 type producer struct {
 	client *Client
 	ns     string
-	lanes  []lane // by shard; 0 is unused
-	window int    // how far a lane's newest command may be ahead of its oldest outstanding one
-	source string // name of the ordered source; "" for sessions
-	room   int    // in front of the increments of a command
+	lanes  []lane  // by shard; 0 is unused
+	window int     // how far a lane's newest command may be ahead of its oldest outstanding one
+	source string  // name of the ordered source; "" for sessions
+	room   int     // in front of the increments of a command
+	outbox *outbox // that fills the pens; nil for Increment
 
 	ctx    context.Context // ends when the producer is abandoned
 	cancel context.CancelCauseFunc
@@ -40,6 +41,7 @@ type lane struct {
 
 	mu      sync.Mutex // guards all below
 	pen     pen
+	due     bool      // the pen has lingered long enough, and goes when nothing is in flight
 	waiting []*parcel // sealed, not yet sent
 	flight  []*parcel // outstanding, by sequence; settled ones leave from the front
 	orphans []*parcel // outstanding, of a session that has expired
@@ -125,6 +127,9 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.producer.client.now()
+	if l.due && l.idle() {
+		l.producer.outbox.seal(l)
+	}
 	for len(l.waiting) > 0 {
 		q := l.waiting[0]
 		if q.settled { // recalled
@@ -152,6 +157,9 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 	}
 	return ready, dead
 }
+
+// idle reports whether nothing waits or is outstanding. The caller holds l.mu.
+func (l *lane) idle() bool { return len(l.waiting) == 0 && l.span() == 0 }
 
 // hopelessFor says why a waiting parcel will never be sent. The caller holds l.mu.
 func (l *lane) hopelessFor(q *parcel, now time.Time) error {

@@ -219,6 +219,7 @@ func newOutbox(c *Client, p *producer, opts *WriterOptions) *outbox {
 }
 
 func (o *outbox) open() {
+	o.producer.outbox = o
 	if !o.client.enlist(o.producer, o.abandon) {
 		o.closed.Store(true)
 	}
@@ -286,8 +287,13 @@ func (o *outbox) shut(l *lane) error {
 	return l.broken
 }
 
-// seal turns the lane's pen into a parcel. The caller holds l.mu.
+// seal turns the lane's pen into a parcel, unless it is empty. The caller holds
+// l.mu.
 func (o *outbox) seal(l *lane) {
+	l.due = false
+	if l.pen.entries == 0 {
+		return
+	}
 	now := o.client.now()
 	p := &parcel{ctx: o.producer.ctx, made: now, deadline: now.Add(o.opts.Timeout)}
 	o.mu.Lock()
@@ -299,12 +305,24 @@ func (o *outbox) seal(l *lane) {
 }
 
 // sealAll sends whatever is in the pens.
-func (o *outbox) sealAll() {
+func (o *outbox) sealAll() { o.sealIf(func(*lane) bool { return true }) }
+
+// sealDue sends the pens of lanes that have nothing in flight. The others go as
+// soon as that is answered: so batches grow with the load, and with it the time
+// that an answer takes, instead of many small ones queueing up.
+func (o *outbox) sealDue() {
+	o.sealIf(func(l *lane) bool {
+		l.due = true
+		return l.idle()
+	})
+}
+
+func (o *outbox) sealIf(now func(*lane) bool) {
 	var lanes []*lane
 	for i := range o.producer.lanes {
 		l := &o.producer.lanes[i]
 		l.mu.Lock()
-		if l.pen.entries > 0 {
+		if l.pen.entries > 0 && now(l) {
 			o.seal(l)
 			lanes = append(lanes, l)
 		}
@@ -329,7 +347,7 @@ func (o *outbox) linger() {
 	o.timer = time.AfterFunc(o.opts.Linger, func() {
 		defer o.timers.Done()
 		o.lingers.Store(false)
-		o.sealAll()
+		o.sealDue()
 	})
 }
 
