@@ -15,10 +15,19 @@ import (
 // is a period (2011, 2011-11, 2011-W44, 2011-11-01, 2011-11-01T13) routes by
 // its directory, so that the periods of one family live together.
 func ShardOf(namespace string, key []byte, shards uint32) uint32 {
-	var buf [640]byte
-	b := binary.AppendUvarint(buf[:0], uint64(len(namespace)))
+	route := Route(key)
+	if len(namespace)+len(route) <= 128-binary.MaxVarintLen64 {
+		var short [128]byte // most keys are, and a longer buffer costs more to clear than to hash
+		return shardOf(short[:0], namespace, route, shards)
+	}
+	var long [640]byte
+	return shardOf(long[:0], namespace, route, shards)
+}
+
+func shardOf(b []byte, namespace string, route []byte, shards uint32) uint32 {
+	b = binary.AppendUvarint(b, uint64(len(namespace)))
 	b = append(b, namespace...)
-	b = append(b, Route(key)...)
+	b = append(b, route...)
 	return 1 + uint32(xxh3.Hash(b)%uint64(shards))
 }
 
