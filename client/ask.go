@@ -105,8 +105,8 @@ func (r *round) run(ctx context.Context, open []*inquiry) error {
 			return r.giveUp(ctx, open, tries+1)
 		}
 		r.client.renewIfOld(tableAgeMin)
-		if tries == 0 && allRedirected(open) {
-			continue // a leader was named: no reason to wait
+		if tries == 0 && all(open, redirected) || all(open, crowdedOut) {
+			continue // no reason to wait
 		}
 		if err := r.client.sleep(ctx, r.client.backoff(tries, open[0].err)); err != nil {
 			return r.giveUp(ctx, open, tries+1)
@@ -115,14 +115,22 @@ func (r *round) run(ctx context.Context, open []*inquiry) error {
 	return nil
 }
 
-func allRedirected(open []*inquiry) bool {
+func all(open []*inquiry, is func(*proto.Error) bool) bool {
 	for _, q := range open {
-		if pe := coded(q.err); pe.Code != ebbv1.Code_CODE_NOT_LEADER || pe.Leader == "" {
+		if !is(coded(q.err)) {
 			return false
 		}
 	}
 	return true
 }
+
+// redirected: a leader was named.
+func redirected(e *proto.Error) bool {
+	return e.Code == ebbv1.Code_CODE_NOT_LEADER && e.Leader != ""
+}
+
+// crowdedOut: the answer did not fit beside those of other questions.
+func crowdedOut(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE_TOO_LARGE }
 
 // askNodes asks every open question once and returns those that stay open.
 func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inquiry {
@@ -187,16 +195,24 @@ func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 			r.failed(q, err)
 			continue
 		}
-		r.answered(q, resp.GetAnswers()[i])
+		r.answered(q, resp.GetAnswers()[i], i == 0)
 	}
 }
 
-func (r *round) answered(q *inquiry, a *ebbv1.Answer) {
-	if e := proto.FromWire(a.GetError()); e != nil && worthAnotherTry(e.Code) {
+// answered takes an answer, unless asking again may bring a better one. The
+// first of a response had all the room there is.
+func (r *round) answered(q *inquiry, a *ebbv1.Answer, first bool) {
+	e := proto.FromWire(a.GetError())
+	switch {
+	case e == nil:
+		r.settle(q, a)
+	case crowdedOut(e) && !first:
+		q.err = e
+	case worthAnotherTry(e.Code):
 		r.failed(q, e)
-		return
+	default:
+		r.settle(q, a)
 	}
-	r.settle(q, a)
 }
 
 // failed keeps a question open if another try may help, and otherwise makes the

@@ -161,7 +161,9 @@ func (c *Client) unreachableAll(start time.Time, causes []error) error {
 		e.Node, e.Err = c.seeds[0], causes[0]
 	} else {
 		for i, err := range causes {
-			causes[i] = fmt.Errorf("%s: %w", c.seeds[i], err)
+			if !strings.Contains(err.Error(), c.seeds[i]) {
+				causes[i] = fmt.Errorf("%s: %w", c.seeds[i], err)
+			}
 		}
 		e.Err = fmt.Errorf("none of %d addresses answers:\n%w", len(causes), errors.Join(causes...))
 	}
@@ -195,7 +197,7 @@ func (c *Client) Close() error {
 	peers := slices.Collect(maps.Values(c.peers))
 	c.mu.Unlock()
 	for _, p := range peers {
-		p.close() // and it dials no more, now that the client's context has ended
+		p.retire()
 	}
 	c.meter.unregister(c.cfg.registerer)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -58,20 +59,22 @@ func TestDialListsEveryCause(t *testing.T) {
 }
 
 func TestDialOutlivesNoContext(t *testing.T) {
-	silent := func(ctx context.Context, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	_, err := ebb.DialOptions(ctx, []string{"silent"}, ebb.WithDialer(silent))
-	if err == nil || time.Since(start) > time.Second {
-		t.Errorf("%v after %s", err, time.Since(start))
-	}
-	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v is not a deadline", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		_, err := ebb.DialOptions(ctx, []string{"silent"}, ebb.WithDialer(silent))
+		if err == nil || time.Since(start) > time.Second {
+			t.Errorf("%v after %s", err, time.Since(start))
+		}
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v is not a deadline", err)
+		}
+	})
 }
 
 func TestRefusedPortAnswersFast(t *testing.T) {
@@ -272,55 +275,61 @@ func TestDeadLeaderIsReplaced(t *testing.T) {
 }
 
 func TestLostAnswerCountsOnce(t *testing.T) {
-	w := newWorld(t, 3)
-	c := w.connect(ebb.WithAttemptTimeout(50 * time.Millisecond))
-	ns := w.plain()
-	lost := 0
-	w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
-		if isIncrements(cmd) && lost < 3 {
-			lost++
-			return nil, true
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		c := w.connect(ebb.WithAttemptTimeout(50 * time.Millisecond))
+		ns := w.plain()
+		lost := 0
+		w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
+			if isIncrements(cmd) && lost < 3 {
+				lost++
+				return nil, true
+			}
+			return nil, false
+		})
+		if err := c.Increment(context.Background(), ns, ebb.One("k", "b")); err != nil {
+			t.Fatal(err)
 		}
-		return nil, false
+		if n := w.count(ns, "k"); n != 1 || lost != 3 {
+			t.Errorf("three lost answers: counted %g", n)
+		}
 	})
-	if err := c.Increment(context.Background(), ns, ebb.One("k", "b")); err != nil {
-		t.Fatal(err)
-	}
-	if n := w.count(ns, "k"); n != 1 || lost != 3 {
-		t.Errorf("three lost answers: counted %g", n)
-	}
 }
 
 func TestUnknownOutcomeOnlyAfterGivingUp(t *testing.T) {
-	w := newWorld(t, 3)
-	c := w.connect(ebb.WithAttemptTimeout(20 * time.Millisecond))
-	ns := w.plain()
-	w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) { return nil, isIncrements(cmd) })
-	ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
-	defer cancel()
-	err := c.Increment(ctx, ns, ebb.One("k", "b"))
-	if !errors.Is(err, ebb.ErrUnknownOutcome) {
-		t.Errorf("%v", err)
-	}
-	var e *ebb.Error
-	if !errors.As(err, &e) || e.Key != "k" || e.Shard == 0 {
-		t.Errorf("%+v", e)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		c := w.connect(ebb.WithAttemptTimeout(20 * time.Millisecond))
+		ns := w.plain()
+		w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) { return nil, isIncrements(cmd) })
+		ctx, cancel := context.WithTimeout(context.Background(), 150*time.Millisecond)
+		defer cancel()
+		err := c.Increment(ctx, ns, ebb.One("k", "b"))
+		if !errors.Is(err, ebb.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		var e *ebb.Error
+		if !errors.As(err, &e) || e.Key != "k" || e.Shard == 0 {
+			t.Errorf("%+v", e)
+		}
+	})
 }
 
 func TestWhatNeverLandedIsNotUnknown(t *testing.T) {
-	w := newWorld(t, 3)
-	c := w.connect()
-	ns := w.plain()
-	for id := range w.shards {
-		w.lead(id, "")
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	err := c.Increment(ctx, ns, ebb.One("k", "b"))
-	if err == nil || errors.Is(err, ebb.ErrUnknownOutcome) {
-		t.Errorf("%v", err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		c := w.connect()
+		ns := w.plain()
+		for id := range w.shards {
+			w.lead(id, "")
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+		defer cancel()
+		err := c.Increment(ctx, ns, ebb.One("k", "b"))
+		if err == nil || errors.Is(err, ebb.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
 // isIncrements tells a batch of increments from what opens a session.

@@ -65,6 +65,12 @@ func (c *Client) post(peer *peer, parcels []*parcel) {
 	}
 }
 
+func (b *postbox) idle() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.senders == 0 && len(b.queue) == 0
+}
+
 // empty delivers what is in the box until nothing is.
 func (c *Client) empty(box *postbox) {
 	for {

@@ -116,9 +116,14 @@ func timeOf(us int64) time.Time {
 	return time.UnixMicro(us)
 }
 
+// microOf returns a time as it travels, where 0 stands for none: the epoch
+// itself becomes the microsecond after it.
 func microOf(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
 	}
-	return t.UnixMicro()
+	if us := t.UnixMicro(); us != 0 {
+		return us
+	}
+	return 1
 }

@@ -167,6 +167,9 @@ func (e *errand) recall(end error) {
 		}
 	}
 	<-e.done // whoever recalled a parcel before is about to say so
+	for _, q := range e.parcels {
+		q.lane.producer.pump(q.lane) // what waited for their place may go
+	}
 }
 
 // recalled is the error of a parcel that is taken back because of end.

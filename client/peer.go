@@ -44,8 +44,9 @@ type peer struct {
 	dialErr   atomic.Pointer[error] // why the last connection could not be opened
 	downUntil atomic.Int64          // Unix nanoseconds; 0: up
 
-	mu   sync.Mutex // guards conn
-	conn *grpc.ClientConn
+	mu      sync.Mutex // guards all below
+	conn    *grpc.ClientConn
+	retired bool // nobody is at this address any more
 
 	post postbox
 }
@@ -55,7 +56,7 @@ func (c *Client) newPeer(addr string) *peer {
 	options := c.grpcOptions(p)
 	p.dial = func() (*grpc.ClientConn, error) {
 		if c.ctx.Err() != nil {
-			return nil, ErrClosed
+			return nil, ErrClosed // also a peer that is made after Close
 		}
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}
@@ -91,6 +92,9 @@ func (p *peer) connection() (*grpc.ClientConn, error) {
 	defer p.mu.Unlock()
 	if p.conn != nil {
 		return p.conn, nil
+	}
+	if p.retired {
+		return nil, &unreachable{addr: p.addr, err: errRetired}
 	}
 	conn, err := p.dial()
 	if err != nil {
@@ -169,10 +173,14 @@ func (u *unreachable) Error() string {
 
 func (u *unreachable) Unwrap() []error { return []error{u.err, ErrUnreachable} }
 
-func (p *peer) close() {
+// errRetired says that the table gives another address by now.
+var errRetired = errors.New("no node of the cluster is there any more")
+
+// retire closes the connection for good.
+func (p *peer) retire() {
 	p.mu.Lock()
 	conn := p.conn
-	p.conn = nil
+	p.conn, p.retired = nil, true
 	p.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close() // the only error is that it is closed already

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/ebbdb/ebb/proto"
@@ -113,7 +114,28 @@ func (c *Client) adopt(t *ebbv1.Table) error {
 		return proto.ErrWrongCluster.Errorf("node belongs to cluster %s, this client to %s", t.GetClusterId(), have)
 	}
 	c.chart.adopt(t, c.now())
+	c.dropStrangers()
 	return nil
+}
+
+// dropStrangers closes the connections to addresses where no node is any more.
+func (c *Client) dropStrangers() {
+	known := slices.Clone(c.seeds)
+	for _, n := range c.chart.nodes() {
+		known = append(known, c.chart.addressOf(n))
+	}
+	var gone []*peer
+	c.mu.Lock()
+	for addr, p := range c.peers {
+		if !slices.Contains(known, addr) && p.post.idle() {
+			gone = append(gone, p)
+			delete(c.peers, addr)
+		}
+	}
+	c.mu.Unlock()
+	for _, p := range gone {
+		p.retire() // a call that still goes there fails, and is tried elsewhere
+	}
 }
 
 // anyPeers lists every known peer: nodes of the table, then seeds, those that

@@ -35,7 +35,8 @@ type world struct {
 	table atomic.Pointer[cluster.Table]
 	now   func() time.Time
 
-	mu         sync.Mutex // guards all below
+	mu         sync.Mutex        // guards all below
+	aliases    map[string]string // of hosts that are another name of a node
 	shards     map[uint32]*testShard
 	namespaces map[string]*ebbv1.Namespace
 	applies    int // commands that reached a leader
@@ -188,6 +189,11 @@ func (w *world) node(name string) *testNode {
 // dial is the client's dialer: a dead node refuses, an unknown one is not found.
 func (w *world) dial(ctx context.Context, addr string) (net.Conn, error) {
 	host, _, _ := net.SplitHostPort(addr)
+	w.mu.Lock()
+	if node := w.aliases[host]; node != "" {
+		host = node
+	}
+	w.mu.Unlock()
 	n := w.node(host)
 	if n == nil {
 		return nil, &net.DNSError{Err: "no such host", Name: host, IsNotFound: true}
@@ -240,6 +246,21 @@ func (n *testNode) isDead() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.dead
+}
+
+// move gives a node another address.
+func (w *world) move(name, host string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.aliases = map[string]string{host: name, name: "nobody"}
+	wire := protobuf.CloneOf(w.table.Load().Wire())
+	wire.Epoch++
+	for _, n := range wire.Nodes {
+		if n.Name == name {
+			n.GrpcAddress = host + ":7070"
+		}
+	}
+	w.adopt(wire)
 }
 
 // lead makes a node the leader of a shard ("" for nobody).

@@ -72,67 +72,67 @@ func TestWriterCountsEverythingOnce(t *testing.T) {
 // TestWriterUnderFaults is the main promise: whatever goes wrong between client
 // and shards, an increment counts once.
 func TestWriterUnderFaults(t *testing.T) {
-	rounds := 4
-	if testing.Short() {
-		rounds = 1
-	}
-	for seed := range uint64(rounds) {
-		w := newWorld(t, 3)
-		c := w.connect(ebb.WithAttemptTimeout(30*time.Millisecond), ebb.WithBackoff(ebb.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}))
-		ns := w.plain()
-		rng := rand.New(rand.NewPCG(seed, 1))
-		w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
-			switch rng.IntN(12) {
-			case 0:
-				return proto.ErrOverloaded.Errorf("busy"), false
-			case 1:
-				return proto.ErrNoLeader.Errorf("nobody leads"), false
-			case 2:
-				return nil, true
-			}
-			return nil, false
-		})
-		ctx := context.Background()
-		writer := c.Writer(ebb.WriterOptions{
-			Namespace: ns, MaxBatch: 20, MaxBuffered: 400, Linger: time.Millisecond,
-			OnError: func(err error) { t.Errorf("seed %d: %v", seed, err) },
-		})
-		want := map[string]float64{}
-		for i := range 3000 {
-			key := fmt.Sprintf("key-%d", rand.IntN(30))
-			if err := writer.Add(ctx, key, "b", 1); err != nil {
-				t.Fatal(err)
-			}
-			want[key]++
-			switch i % 500 {
-			case 100:
-				w.handOver("ebb-0")
-			case 200:
-				w.node("ebb-1").kill()
-				w.handOver("ebb-1")
-			case 300:
-				w.node("ebb-1").revive()
-				w.handOver("ebb-2")
-			}
+	synctest.Test(t, func(t *testing.T) {
+		rounds := 4
+		if testing.Short() {
+			rounds = 1
 		}
-		if err := writer.Close(ctx); err != nil {
-			t.Fatalf("seed %d: %v", seed, err)
-		}
-		for key, n := range want {
-			if got := w.count(ns, key); got != n {
-				t.Errorf("seed %d: %s: %g, not %g", seed, key, got, n)
+		for seed := range uint64(rounds) {
+			w := newWorld(t, 3)
+			c := w.connect(ebb.WithAttemptTimeout(30*time.Millisecond), ebb.WithBackoff(ebb.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}))
+			ns := w.plain()
+			rng := rand.New(rand.NewPCG(seed, 1))
+			w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
+				switch rng.IntN(12) {
+				case 0:
+					return proto.ErrOverloaded.Errorf("busy"), false
+				case 1:
+					return proto.ErrNoLeader.Errorf("nobody leads"), false
+				case 2:
+					return nil, true
+				}
+				return nil, false
+			})
+			ctx := context.Background()
+			writer := c.Writer(ebb.WriterOptions{
+				Namespace: ns, MaxBatch: 20, MaxBuffered: 400, Linger: time.Millisecond,
+				OnError: func(err error) { t.Errorf("seed %d: %v", seed, err) },
+			})
+			want := map[string]float64{}
+			for i := range 3000 {
+				key := fmt.Sprintf("key-%d", rand.IntN(30))
+				if err := writer.Add(ctx, key, "b", 1); err != nil {
+					t.Fatal(err)
+				}
+				want[key]++
+				switch i % 500 {
+				case 100:
+					w.handOver("ebb-0")
+				case 200:
+					w.node("ebb-1").kill()
+					w.handOver("ebb-1")
+				case 300:
+					w.node("ebb-1").revive()
+					w.handOver("ebb-2")
+				}
 			}
+			if err := writer.Close(ctx); err != nil {
+				t.Fatalf("seed %d: %v", seed, err)
+			}
+			for key, n := range want {
+				if got := w.count(ns, key); got != n {
+					t.Errorf("seed %d: %s: %g, not %g", seed, key, got, n)
+				}
+			}
+			balanced(t, writer.Stats())
 		}
-		balanced(t, writer.Stats())
-	}
+	})
 }
 
 func TestWriterFlushesOnTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		defer w.close()
 		c := w.connect()
-		defer c.Close()
 		ns := w.plain()
 		writer := c.Writer(ebb.WriterOptions{Namespace: ns, Linger: time.Minute})
 		if err := writer.Add(context.Background(), "k", "b", 1); err != nil {
@@ -175,54 +175,56 @@ func TestWriterFlushesOnSize(t *testing.T) {
 }
 
 func TestFullBuffer(t *testing.T) {
-	w := newWorld(t, 1)
-	c := w.connect()
-	ns := w.plain()
-	thaw := w.nodes[0].freeze()
-	defer thaw()
-	ctx := context.Background()
-	open := func(on ebb.OnFull) *ebb.Writer {
-		writer := c.Writer(ebb.WriterOptions{Namespace: ns, MaxBuffered: 5, Linger: -1, OnFull: on, NoAggregate: true})
-		for range 5 {
-			if err := writer.Add(ctx, fmt.Sprint("k", on), "b", 1); err != nil {
-				t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		thaw := w.nodes[0].freeze()
+		defer thaw()
+		ctx := context.Background()
+		open := func(on ebb.OnFull) *ebb.Writer {
+			writer := c.Writer(ebb.WriterOptions{Namespace: ns, MaxBuffered: 5, Linger: -1, OnFull: on, NoAggregate: true})
+			for range 5 {
+				if err := writer.Add(ctx, fmt.Sprint("k", on), "b", 1); err != nil {
+					t.Fatal(err)
+				}
 			}
+			return writer
 		}
-		return writer
-	}
 
-	fail := open(ebb.Fail)
-	if err := fail.Add(ctx, "k", "b", 1); !errors.Is(err, ebb.ErrBufferFull) || !errors.Is(err, ebb.ErrOverloaded) {
-		t.Errorf("Fail: %v", err)
-	}
-	drop := open(ebb.Drop)
-	if err := drop.Add(ctx, "k", "b", 1); err != nil {
-		t.Errorf("Drop: %v", err)
-	}
-	if s := drop.Stats(); s.Dropped != 1 || s.Added != 5 {
-		t.Errorf("Drop: %+v", s)
-	}
-	block := open(ebb.Block)
-	short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
-	defer cancel()
-	if err := block.Add(short, "k", "b", 1); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Block: %v", err)
-	}
-	blocked := make(chan error)
-	go func() { blocked <- block.Add(ctx, "k", "b", 1) }()
-	thaw()
-	if err := <-blocked; err != nil {
-		t.Errorf("Block: %v", err)
-	}
-	for _, writer := range []*ebb.Writer{fail, drop, block} {
-		if err := writer.Close(ctx); err != nil {
-			t.Error(err)
+		fail := open(ebb.Fail)
+		if err := fail.Add(ctx, "k", "b", 1); !errors.Is(err, ebb.ErrBufferFull) || !errors.Is(err, ebb.ErrOverloaded) {
+			t.Errorf("Fail: %v", err)
 		}
-		balanced(t, writer.Stats())
-	}
-	if n := w.count(ns, fmt.Sprint("k", ebb.Block)); n != 5 {
-		t.Errorf("%g: a full buffer was not flushed", n)
-	}
+		drop := open(ebb.Drop)
+		if err := drop.Add(ctx, "k", "b", 1); err != nil {
+			t.Errorf("Drop: %v", err)
+		}
+		if s := drop.Stats(); s.Dropped != 1 || s.Added != 5 {
+			t.Errorf("Drop: %+v", s)
+		}
+		block := open(ebb.Block)
+		short, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+		defer cancel()
+		if err := block.Add(short, "k", "b", 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Block: %v", err)
+		}
+		blocked := make(chan error)
+		go func() { blocked <- block.Add(ctx, "k", "b", 1) }()
+		thaw()
+		if err := <-blocked; err != nil {
+			t.Errorf("Block: %v", err)
+		}
+		for _, writer := range []*ebb.Writer{fail, drop, block} {
+			if err := writer.Close(ctx); err != nil {
+				t.Error(err)
+			}
+			balanced(t, writer.Stats())
+		}
+		if n := w.count(ns, fmt.Sprint("k", ebb.Block)); n != 5 {
+			t.Errorf("%g: a full buffer was not flushed", n)
+		}
+	})
 }
 
 func TestRefusalsAreTold(t *testing.T) {
@@ -277,151 +279,157 @@ func TestRefusalsAreTold(t *testing.T) {
 }
 
 func TestExpiredSession(t *testing.T) {
-	w := newWorld(t, 1)
-	c := w.connect(ebb.WithAttemptTimeout(30 * time.Millisecond))
-	ns := w.plain()
-	ctx := context.Background()
-	writer := c.Writer(ebb.WriterOptions{Namespace: ns})
-	add := func() error {
-		if err := writer.Add(ctx, "k", "b", 1); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect(ebb.WithAttemptTimeout(30 * time.Millisecond))
+		ns := w.plain()
+		ctx := context.Background()
+		writer := c.Writer(ebb.WriterOptions{Namespace: ns})
+		add := func() error {
+			if err := writer.Add(ctx, "k", "b", 1); err != nil {
+				t.Fatal(err)
+			}
+			return writer.Flush(ctx)
+		}
+		if err := add(); err != nil {
 			t.Fatal(err)
 		}
-		return writer.Flush(ctx)
-	}
-	if err := add(); err != nil {
-		t.Fatal(err)
-	}
-	w.expireSessions()
-	if err := add(); err != nil {
-		t.Fatalf("a command that was never sent goes on under a new session: %v", err)
-	}
-	if n := w.count(ns, "k"); n != 2 {
-		t.Errorf("counted %g", n)
-	}
-
-	// The answer to the third is lost, and the session expires before its retry.
-	lost := false
-	w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
-		if lost || !isIncrements(cmd) {
-			return nil, false
+		w.expireSessions()
+		if err := add(); err != nil {
+			t.Fatalf("a command that was never sent goes on under a new session: %v", err)
 		}
-		lost = true
-		go w.expireSessions()
-		return nil, true
+		if n := w.count(ns, "k"); n != 2 {
+			t.Errorf("counted %g", n)
+		}
+
+		// The answer to the third is lost, and the session expires before its retry.
+		lost := false
+		w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
+			if lost || !isIncrements(cmd) {
+				return nil, false
+			}
+			lost = true
+			go w.expireSessions()
+			return nil, true
+		})
+		err := add()
+		if !errors.Is(err, ebb.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		var u *ebb.Undelivered
+		if !errors.As(err, &u) || u.Unknown != 1 || u.Lost != 0 {
+			t.Errorf("%+v", u)
+		}
+		if err := add(); err != nil {
+			t.Errorf("what follows goes on: %v", err)
+		}
+		if n := w.count(ns, "k"); n != 4 {
+			t.Errorf("counted %g", n)
+		}
+		if s := writer.Stats(); s.Unknown != 1 || s.Applied != 3 {
+			t.Errorf("%+v", s)
+		}
+		if err := writer.Close(ctx); err != nil {
+			t.Error(err)
+		}
 	})
-	err := add()
-	if !errors.Is(err, ebb.ErrUnknownOutcome) {
-		t.Errorf("%v", err)
-	}
-	var u *ebb.Undelivered
-	if !errors.As(err, &u) || u.Unknown != 1 || u.Lost != 0 {
-		t.Errorf("%+v", u)
-	}
-	if err := add(); err != nil {
-		t.Errorf("what follows goes on: %v", err)
-	}
-	if n := w.count(ns, "k"); n != 4 {
-		t.Errorf("counted %g", n)
-	}
-	if s := writer.Stats(); s.Unknown != 1 || s.Applied != 3 {
-		t.Errorf("%+v", s)
-	}
-	if err := writer.Close(ctx); err != nil {
-		t.Error(err)
-	}
 }
 
 func TestCloseSaysWhatIsLost(t *testing.T) {
-	w := newWorld(t, 1)
-	c := w.connect()
-	ns := w.plain()
-	for id := range w.shards {
-		w.lead(id, "")
-	}
-	writer := c.Writer(ebb.WriterOptions{Namespace: ns, NoAggregate: true})
-	for i := range 7 {
-		if err := writer.Add(context.Background(), fmt.Sprint("k", i), "b", 1); err != nil {
-			t.Fatal(err)
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		for id := range w.shards {
+			w.lead(id, "")
 		}
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	err := writer.Close(ctx)
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("Close outlived its context by %s", took)
-	}
-	var u *ebb.Undelivered
-	if !errors.As(err, &u) || u.Lost != 7 || u.Unknown != 0 {
-		t.Errorf("%v", err)
-	}
-	s := writer.Stats()
-	balanced(t, s)
-	if s.Lost != 7 || s.Buffered != 0 {
-		t.Errorf("%+v", s)
-	}
+		writer := c.Writer(ebb.WriterOptions{Namespace: ns, NoAggregate: true})
+		for i := range 7 {
+			if err := writer.Add(context.Background(), fmt.Sprint("k", i), "b", 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := writer.Close(ctx)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("Close outlived its context by %s", took)
+		}
+		var u *ebb.Undelivered
+		if !errors.As(err, &u) || u.Lost != 7 || u.Unknown != 0 {
+			t.Errorf("%v", err)
+		}
+		s := writer.Stats()
+		balanced(t, s)
+		if s.Lost != 7 || s.Buffered != 0 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 func TestCloseWhileANodeHangs(t *testing.T) {
-	w := newWorld(t, 1)
-	c := w.connect()
-	ns := w.plain()
-	writer := c.Writer(ebb.WriterOptions{Namespace: ns})
-	ctx := context.Background()
-	if err := writer.Add(ctx, "k", "b", 1); err != nil {
-		t.Fatal(err)
-	}
-	if err := writer.Flush(ctx); err != nil {
-		t.Fatal(err)
-	}
-	thaw := w.nodes[0].freeze()
-	defer thaw()
-	if err := writer.Add(ctx, "k", "b", 1); err != nil {
-		t.Fatal(err)
-	}
-	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
-	defer cancel()
-	start := time.Now()
-	err := writer.Close(short)
-	if took := time.Since(start); took > time.Second {
-		t.Errorf("Close outlived its context by %s", took)
-	}
-	if !errors.Is(err, ebb.ErrUnknownOutcome) {
-		t.Errorf("%v", err)
-	}
-	balanced(t, writer.Stats())
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		writer := c.Writer(ebb.WriterOptions{Namespace: ns})
+		ctx := context.Background()
+		if err := writer.Add(ctx, "k", "b", 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := writer.Flush(ctx); err != nil {
+			t.Fatal(err)
+		}
+		thaw := w.nodes[0].freeze()
+		defer thaw()
+		if err := writer.Add(ctx, "k", "b", 1); err != nil {
+			t.Fatal(err)
+		}
+		short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
+		defer cancel()
+		start := time.Now()
+		err := writer.Close(short)
+		if took := time.Since(start); took > time.Second {
+			t.Errorf("Close outlived its context by %s", took)
+		}
+		if !errors.Is(err, ebb.ErrUnknownOutcome) {
+			t.Errorf("%v", err)
+		}
+		balanced(t, writer.Stats())
+	})
 }
 
 func TestClientCloseEndsWriters(t *testing.T) {
-	w := newWorld(t, 1)
-	c := w.connect()
-	ns := w.plain()
-	for id := range w.shards {
-		w.lead(id, "")
-	}
-	var told atomic.Int64
-	writer := c.Writer(ebb.WriterOptions{Namespace: ns, OnError: func(error) { told.Add(1) }})
-	for i := range 20 {
-		if err := writer.Add(context.Background(), fmt.Sprint("k", i), "b", 1); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		for id := range w.shards {
+			w.lead(id, "")
+		}
+		var told atomic.Int64
+		writer := c.Writer(ebb.WriterOptions{Namespace: ns, OnError: func(error) { told.Add(1) }})
+		for i := range 20 {
+			if err := writer.Add(context.Background(), fmt.Sprint("k", i), "b", 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := c.Close(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s := writer.Stats()
-	balanced(t, s)
-	if s.Buffered != 0 || s.Lost+s.Unknown != 20 || told.Load() == 0 {
-		t.Errorf("%+v", s)
-	}
+		s := writer.Stats()
+		balanced(t, s)
+		if s.Buffered != 0 || s.Lost+s.Unknown != 20 || told.Load() == 0 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 func TestGiveUpAfterTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
-		defer w.close()
 		c := w.connect()
-		defer c.Close()
 		ns := w.plain()
 		for id := range w.shards {
 			w.lead(id, "")
@@ -488,44 +496,46 @@ func TestSourceResumes(t *testing.T) {
 }
 
 func TestSourceUnderFaults(t *testing.T) {
-	w := newWorld(t, 3)
-	ns := w.plain()
-	c := w.connect(ebb.WithAttemptTimeout(20*time.Millisecond), ebb.WithBackoff(ebb.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond}))
-	rng := rand.New(rand.NewPCG(7, 7))
-	w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
-		switch rng.IntN(8) {
-		case 0:
-			return proto.ErrOverloaded.Errorf("busy"), false
-		case 1:
-			return nil, true
-		}
-		return nil, false
-	})
-	ctx := context.Background()
-	s, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns, MaxBatch: 10, MaxBuffered: 100})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := map[string]float64{}
-	for i := range 800 {
-		key := fmt.Sprint("k", i%20)
-		want[key]++
-		if err := s.Add(ctx, uint64(i+1), ebb.One(key, "b")); err != nil {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		ns := w.plain()
+		c := w.connect(ebb.WithAttemptTimeout(20*time.Millisecond), ebb.WithBackoff(ebb.Backoff{Min: time.Millisecond, Max: 5 * time.Millisecond}))
+		rng := rand.New(rand.NewPCG(7, 7))
+		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
+			switch rng.IntN(8) {
+			case 0:
+				return proto.ErrOverloaded.Errorf("busy"), false
+			case 1:
+				return nil, true
+			}
+			return nil, false
+		})
+		ctx := context.Background()
+		s, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns, MaxBatch: 10, MaxBuffered: 100})
+		if err != nil {
 			t.Fatal(err)
 		}
-		if i == 400 {
-			w.handOver("ebb-0")
+		want := map[string]float64{}
+		for i := range 800 {
+			key := fmt.Sprint("k", i%20)
+			want[key]++
+			if err := s.Add(ctx, uint64(i+1), ebb.One(key, "b")); err != nil {
+				t.Fatal(err)
+			}
+			if i == 400 {
+				w.handOver("ebb-0")
+			}
 		}
-	}
-	if err := s.Close(ctx); err != nil {
-		t.Fatal(err)
-	}
-	for key, n := range want {
-		if got := w.count(ns, key); got != n {
-			t.Errorf("%s: %g, not %g", key, got, n)
+		if err := s.Close(ctx); err != nil {
+			t.Fatal(err)
 		}
-	}
-	balanced(t, s.Stats().WriterStats)
+		for key, n := range want {
+			if got := w.count(ns, key); got != n {
+				t.Errorf("%s: %g, not %g", key, got, n)
+			}
+		}
+		balanced(t, s.Stats().WriterStats)
+	})
 }
 
 func TestSourceIsFenced(t *testing.T) {
@@ -592,54 +602,56 @@ func TestSourceIsFenced(t *testing.T) {
 // TestSourceStopsAtALoss: when a command is given up, nothing behind it in its
 // shard may be written, or the next import would skip what was lost.
 func TestSourceStopsAtALoss(t *testing.T) {
-	w := newWorld(t, 1)
-	c := w.connect()
-	ns := w.plain()
-	ctx := context.Background()
-	s, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns, MaxBatch: 1, Timeout: 60 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	refusing := true
-	w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
-		if refusing {
-			return proto.ErrOverloaded.Errorf("busy"), false
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		ctx := context.Background()
+		s, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns, MaxBatch: 1, Timeout: 60 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return nil, false
+		refusing := true
+		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
+			if refusing {
+				return proto.ErrOverloaded.Errorf("busy"), false
+			}
+			return nil, false
+		})
+		for i := range 5 {
+			if err := s.Add(ctx, uint64(i+1), ebb.One("k", "b")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Flush(ctx); !errors.Is(err, ebb.ErrOverloaded) {
+			t.Errorf("%v", err)
+		}
+		w.mu.Lock()
+		refusing = false
+		w.mu.Unlock()
+		if err := s.Add(ctx, 6, ebb.One("k", "b")); err == nil {
+			t.Error("a broken source goes on")
+		}
+		if err := s.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := w.count(ns, "k"); n != 0 {
+			t.Errorf("counted %g behind a loss", n)
+		}
+		again, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 6 {
+			if err := again.Add(ctx, uint64(i+1), ebb.One("k", "b")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := again.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if n := w.count(ns, "k"); n != 6 {
+			t.Errorf("counted %g", n)
+		}
 	})
-	for i := range 5 {
-		if err := s.Add(ctx, uint64(i+1), ebb.One("k", "b")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Flush(ctx); !errors.Is(err, ebb.ErrOverloaded) {
-		t.Errorf("%v", err)
-	}
-	w.mu.Lock()
-	refusing = false
-	w.mu.Unlock()
-	if err := s.Add(ctx, 6, ebb.One("k", "b")); err == nil {
-		t.Error("a broken source goes on")
-	}
-	if err := s.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	if n := w.count(ns, "k"); n != 0 {
-		t.Errorf("counted %g behind a loss", n)
-	}
-	again, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 6 {
-		if err := again.Add(ctx, uint64(i+1), ebb.One("k", "b")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := again.Close(ctx); err != nil {
-		t.Error(err)
-	}
-	if n := w.count(ns, "k"); n != 6 {
-		t.Errorf("counted %g", n)
-	}
 }
