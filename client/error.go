@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -80,7 +81,7 @@ func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Op)
 	if e.Key != "" {
-		fmt.Fprintf(&b, " %q", e.Key)
+		fmt.Fprintf(&b, " %s", keyText(e.Key))
 	}
 	if e.Shard != 0 {
 		fmt.Fprintf(&b, ": shard %d", e.Shard)
@@ -95,6 +96,16 @@ func (e *Error) Error() string {
 	}
 	b.WriteByte(')')
 	return b.String()
+}
+
+// keyShown is how many bytes of a key an error shows.
+const keyShown = 64
+
+func keyText(key string) string {
+	if len(key) <= keyShown {
+		return strconv.Quote(key)
+	}
+	return strconv.Quote(key[:keyShown]) + "..."
 }
 
 // causeText is the cause without its own code, which Error appends once.

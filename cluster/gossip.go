@@ -114,6 +114,7 @@ type Gossip struct {
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
 	roster    *roster
 	strangers map[string]string // gossip address -> cluster, of those that are of another
+	warned    map[string]bool   // addresses of which something was said
 	announced string            // cluster that the others were told
 
 	changed  chan struct{} // holds one: there is news in the roster
@@ -121,7 +122,6 @@ type Gossip struct {
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
 	closing  sync.Once
-	warned   map[string]bool    // addresses of other clusters; only rejoin uses it
 	reported map[[2]uint64]bool // pairs of boots of duplicates already told; only watch uses it
 }
 
@@ -385,9 +385,12 @@ func (g *Gossip) join(most int) {
 		}
 		g.mu.Lock()
 		theirs, strange := g.strangers[addr]
-		g.mu.Unlock()
-		if strange && !g.warned[addr] {
+		news := strange && !g.warned[addr]
+		if news {
 			g.warned[addr] = true
+		}
+		g.mu.Unlock()
+		if news {
 			g.warn(Strangers{Addr: addr, Theirs: theirs, Ours: g.now().Cluster})
 		}
 	}
@@ -452,7 +455,11 @@ func (g *Gossip) resolve(name string) []string {
 	defer cancel()
 	ips, err := g.cfg.Resolve(ctx, host)
 	if err != nil {
-		g.log.Debug("resolve", "host", host, "err", err)
+		if g.mu.Lock(); !g.warned[name] {
+			g.warned[name] = true
+			g.log.Warn("an address to join does not resolve, yet", "addr", name, "err", err)
+		}
+		g.mu.Unlock()
 		return nil
 	}
 	for i, ip := range ips {

@@ -146,7 +146,7 @@ func (d *datadir) identify(node string) error {
 		return proto.ErrCorrupt.Errorf("data directory %s: %s names no layout", d.path, identityName)
 	case d.id.Node != node:
 		return proto.ErrBadRequest.Errorf("data directory %s belongs to node %s: this is node %s", d.path, d.id.Node, node).
-			WithHint("start it with --name " + d.id.Node + ", or use another --data-dir")
+			WithHint("start it with --node " + d.id.Node + ", or use another --data-dir")
 	}
 	return nil
 }

@@ -20,8 +20,6 @@ const (
 	surveyMax = time.Second
 	// bewareFor is how long a restarted node looks whether it is among strangers.
 	bewareFor = 10 * time.Second
-	// waitingSaid is how often it says for whom it waits.
-	waitingSaid = 10 * time.Second
 )
 
 // report is what another node says of itself.
@@ -81,7 +79,6 @@ func (n *Node) askStatus(ctx context.Context, name string) (report, error) {
 // lost could vote a second time, and forget what it acknowledged.
 func (n *Node) found(ctx context.Context) error {
 	founders := n.cfg.founders()
-	said := time.Time{}
 	for {
 		reports := n.survey(ctx)
 		if err := n.lostDisk(ctx, reports); err != nil {
@@ -90,10 +87,7 @@ func (n *Node) found(ctx context.Context) error {
 		if 2*(len(reports)+1) > len(founders) {
 			return nil
 		}
-		if time.Since(said) >= waitingSaid {
-			said = time.Now()
-			n.phase.enter(phaseJoining, fmt.Sprintf("waits for a majority of %s: %d of %d found", strings.Join(founders, ", "), len(reports)+1, len(founders)))
-		}
+		n.phase.enter(phaseJoining, fmt.Sprintf("waits for a majority of %s: %d of %d found", strings.Join(founders, ", "), len(reports)+1, len(founders)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():

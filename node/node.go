@@ -392,8 +392,7 @@ func (n *Node) Addresses() Addresses {
 func (n *Node) diskFailed(err error) {
 	n.broken.Store(true)
 	n.mute(true)
-	n.fatal(proto.ErrDisk.Errorf("data directory %s: %v", n.cfg.DataDir, err).
-		WithHint("look at the disk; what was acknowledged is on the other nodes"))
+	n.fatal(diskError(n.cfg.DataDir, "log", err))
 }
 
 // fatal reports, once, that the node cannot go on. One that is stopping has no

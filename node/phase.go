@@ -17,8 +17,12 @@ const (
 	phaseStopping  = "stopping"
 )
 
-// progressEvery is how often a long phase says how far it is.
-const progressEvery = time.Second
+const (
+	// progressEvery is how often a long phase says how far it is.
+	progressEvery = time.Second
+	// reminderEvery is how often a phase that gets no further says so again.
+	reminderEvery = 10 * time.Second
+)
 
 // phase is what a node is doing. It logs each change, so that a start that
 // takes long says why.
@@ -30,7 +34,8 @@ type phase struct {
 	name   string
 	detail string
 	since  time.Time
-	said   time.Time
+	said   time.Time // when it was last logged, and with what detail
+	told   string
 	served bool
 }
 
@@ -45,11 +50,15 @@ func (p *phase) enter(name, detail string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if p.name == phaseStopping || p.name == name && p.detail == detail {
+	if p.name == phaseStopping {
 		return
 	}
-	if p.name != name || now.Sub(p.said) >= progressEvery {
-		p.said = now
+	patience := progressEvery
+	if p.told == detail {
+		patience = reminderEvery
+	}
+	if p.name != name || now.Sub(p.said) >= patience {
+		p.said, p.told = now, detail
 		p.logger.Info("node is "+name, "detail", detail, "after", now.Sub(p.since).Round(time.Millisecond))
 	}
 	p.name, p.detail = name, detail

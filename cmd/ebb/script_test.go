@@ -32,9 +32,12 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Setup:               setupScript,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"await": await,
-			"fetch": fetchPage,
-			"json":  checkJSON,
+			"await":  await,
+			"fetch":  fetchPage,
+			"json":   checkJSON,
+			"repeat": repeat,
+			"bytes":  notText,
+			"zip":    zipTable,
 		},
 	})
 }

@@ -174,6 +174,7 @@ var causes = []struct {
 	what, hint string
 }{
 	{syscall.EROFS, "is read-only", "mount it for writing, or use another with --data-dir"},
+	{syscall.ENOTDIR, "is not a directory", "use another with --data-dir"},
 	{iofs.ErrPermission, "may not be used by this user", "change its owner, or use another with --data-dir"},
 	{syscall.ENOSPC, "is on a full disk", "free some space; nothing that was acknowledged is lost"},
 	{syscall.EIO, "is on a disk that fails", "replace the disk and rebuild this node from the others"},

@@ -4,6 +4,8 @@ package ebbv1grpc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -62,11 +64,22 @@ func FromStatus(err error) error {
 	case codes.Canceled:
 		return context.Canceled
 	case codes.ResourceExhausted:
-		return proto.ErrMessageTooLarge.Errorf("%s", st.Message())
+		return tooLarge(st.Message())
 	case codes.InvalidArgument, codes.Unimplemented:
 		return proto.ErrBadRequest.Errorf("%s", st.Message())
 	}
 	return proto.ErrInternal.Errorf("%s: %s", st.Code(), st.Message())
+}
+
+// tooLarge says in our words what gRPC refused before we saw it.
+func tooLarge(message string) error {
+	var size, limit int64
+	if _, sizes, ok := strings.Cut(message, "larger than max "); ok {
+		if _, err := fmt.Sscanf(sizes, "(%d vs. %d)", &size, &limit); err == nil {
+			return proto.ErrMessageTooLarge.Errorf("message of %d bytes: the limit is %d", size, proto.MessageBytesMax)
+		}
+	}
+	return proto.ErrMessageTooLarge.Errorf("%s", message)
 }
 
 func grpcCode(c ebbv1.Code) codes.Code {
