@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"sync"
@@ -159,12 +160,16 @@ func TestRestartWithAMillionDistributions(t *testing.T) {
 	if os.Getenv("EBB_LONG") == "" {
 		t.Skip("writes a million distributions: set EBB_LONG=1 (make acceptance)")
 	}
-	for _, nodes := range []int{1, 3} {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) { restartMillion(t, nodes) })
+	for name, c := range map[string]struct{ nodes, passes int }{
+		"one node, from its log":       {1, 1},
+		"three nodes, from their logs": {3, 1},
+		"three nodes, from snapshots":  {3, 5}, // the log of a shard is cut at 4 MiB
+	} {
+		t.Run(name, func(t *testing.T) { restartMillion(t, c.nodes, c.passes) })
 	}
 }
 
-func restartMillion(t *testing.T, nodes int) {
+func restartMillion(t *testing.T, nodes, passes int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
 	f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: t.TempDir(), Nodes: nodes})
@@ -174,8 +179,14 @@ func restartMillion(t *testing.T, nodes int) {
 	t.Cleanup(f.Close)
 	c := dialFleet(ctx, t, f)
 	start := time.Now()
-	writeMillion(ctx, t, c)
-	t.Logf("wrote %d distributions in %v", restartDistributions, time.Since(start).Round(time.Millisecond))
+	for range passes {
+		writeMillion(ctx, t, c)
+	}
+	snapshots, err := filepath.Glob(filepath.Join(f.DataDir(0), "snap", "*", "*"))
+	if err != nil || passes > 1 && len(snapshots) == 0 {
+		t.Fatalf("no snapshots were taken: %v", err)
+	}
+	t.Logf("wrote %d distributions %d times in %v; %d snapshots on a node", restartDistributions, passes, time.Since(start).Round(time.Millisecond), len(snapshots))
 
 	told := make([]int64, nodes)
 	for i := range nodes {
