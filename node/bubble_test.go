@@ -19,9 +19,9 @@ import (
 )
 
 // skewed is a node's clock: the bubble's, set wrong.
-type skewed struct{ by *time.Duration }
+type skewed struct{ by *atomic.Int64 }
 
-func (s skewed) Now() time.Time { return time.Now().Add(*s.by) }
+func (s skewed) Now() time.Time { return time.Now().Add(time.Duration(s.by.Load())) }
 
 // bubble is a cluster in virtual time: its network, disks and clocks are simulated.
 type bubble struct {
@@ -30,7 +30,7 @@ type bubble struct {
 	config  []node.Config
 	nodes   []*node.Node
 	disks   []*fs.Mem
-	skews   []time.Duration
+	skews   []atomic.Int64
 	fatal   []atomic.Pointer[error]
 	clients []*ebb.Client
 	moved   int // added to the last number of every node's address
@@ -38,7 +38,7 @@ type bubble struct {
 
 func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]time.Duration, nodes), fatal: make([]atomic.Pointer[error], nodes)}
+		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]atomic.Int64, nodes), fatal: make([]atomic.Pointer[error], nodes)}
 		for i := range nodes {
 			disk := fs.NewMem()
 			b.disks = append(b.disks, disk)

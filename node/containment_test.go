@@ -146,7 +146,7 @@ func TestClockAhead(t *testing.T) {
 		stop := b.writing(c, 20)
 		time.Sleep(2 * time.Second)
 		victim := b.busiest()
-		b.skews[victim] = 10 * 365 * 24 * time.Hour
+		b.skews[victim].Store(int64(10 * 365 * 24 * time.Hour))
 		time.Sleep(10 * time.Second)
 		n := stop()
 		if led := b.led(victim); led > 1 { // of the control group the clock does not matter
@@ -172,7 +172,7 @@ func TestAllClocksMove(t *testing.T) {
 		b.plain(c)
 		b.write(c, "k0", "x", 1)
 		for i := range b.skews {
-			b.skews[i] = time.Hour
+			b.skews[i].Store(int64(time.Hour))
 		}
 		start := time.Now()
 		b.write(c, "k0", "x", 1)
