@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -290,4 +291,42 @@ func TestImportsTheRealClicks(t *testing.T) {
 			}
 		}
 	}
+}
+
+func ExampleImporter() {
+	ctx := context.Background()
+	dir, err := os.MkdirTemp("", "ebb")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	cluster, err := chaos.StartCluster(ctx, chaos.ClusterOptions{Nodes: 1, Dir: dir, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer cluster.Close()
+	c, err := client.Dial(ctx, cluster.Addrs()...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+
+	for range 2 { // the second import finds everything written
+		r, err := load.NewReader(strings.NewReader("g\tcountry\nabc\tUS\nabc\t\ndef\n"), "clicks.tsv",
+			load.Options{Key: "clicks/{g}", Bin: "country"})
+		if err != nil {
+			log.Fatal(err)
+		}
+		im := load.Importer{
+			Client: c, Source: r.SourceName("default"),
+			OnRefused: func(line load.Refused) { fmt.Println("refused", line.Error()) },
+		}
+		p, err := im.Run(ctx, r)
+		fmt.Println(p.Rows, "rows,", p.Applied, "written,", p.Resumed, "written before,", p.Refused, "refused", err)
+	}
+	// Output:
+	// refused line 4: not enough columns: 1, and country is number 2
+	// 3 rows, 2 written, 0 written before, 1 refused <nil>
+	// refused line 4: not enough columns: 1, and country is number 2
+	// 3 rows, 0 written, 2 written before, 1 refused <nil>
 }
