@@ -114,13 +114,9 @@ func (m *member) run() error {
 	if err != nil {
 		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
 	}
-	first, err := m.wal.FirstIndex()
-	if err != nil {
-		return fmt.Errorf("group %d: first entry: %w", m.group, err)
-	}
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
 	l := newLink(m.carrier())
-	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, first}, l)
+	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, m.wal}, l)
 	if err != nil {
 		_ = l.Close()
 		return proto.ErrCorrupt.Errorf("start group %d: %v", m.group, err)
@@ -130,19 +126,19 @@ func (m *member) run() error {
 	return nil
 }
 
-// reaching hides the snapshots from which the log, beginning at first, does not
-// go on. Raft falls back on an older snapshot when it cannot read the newest, and
-// then panics at the first entry that is missing.
+// reaching hides older snapshots from which the log does not go on. Raft falls
+// back on an older one when it cannot read the newest; it then panics at the first
+// entry that is missing or, if the log holds none at all, serves without them.
 type reaching struct {
 	raft.SnapshotStore
-	first uint64
+	wal groupLog
 }
 
 // List implements raft.SnapshotStore.
 func (s reaching) List() ([]*raft.SnapshotMeta, error) {
 	all, err := s.SnapshotStore.List()
 	for i, meta := range all {
-		if i > 0 && meta.Index+1 < s.first {
+		if i > 0 && !s.wal.Continues(meta.Index) {
 			return all[:i], err
 		}
 	}
