@@ -21,7 +21,7 @@ import (
 
 func install(g *Group, to raft.ServerAddress, data io.Reader, size int64) error {
 	var resp raft.InstallSnapshotResponse
-	args := &raft.InstallSnapshotRequest{RPCHeader: header("a", 11), SnapshotVersion: 1, Term: 3, Size: size, Configuration: []byte("conf")}
+	args := &raft.InstallSnapshotRequest{RPCHeader: header("a", 11), SnapshotVersion: 1, Term: 3, Size: size, Configuration: configuration(3)}
 	if err := g.InstallSnapshot("", to, args, &resp, data); err != nil {
 		return err
 	}

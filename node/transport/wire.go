@@ -426,6 +426,9 @@ func decodeLogs(f *fields, n int) []*raft.Log {
 		}
 		l.Extensions, data = keep(data, f.bytes())
 		l.Data, data = keep(data, f.bytes())
+		if l.Type == raft.LogConfiguration && !isConfiguration(l.Data) {
+			f.fail()
+		}
 		ptrs[i] = l
 	}
 	return ptrs
@@ -462,11 +465,19 @@ func decodeInstall(f *fields, node string) *raft.InstallSnapshotRequest {
 	c.Configuration = append([]byte(nil), f.bytes()...)
 	c.ConfigurationIndex = f.uint()
 	size := f.uint()
-	if size > math.MaxInt64 {
+	if size > math.MaxInt64 || c.SnapshotVersion > 0 && !isConfiguration(c.Configuration) {
 		f.fail()
 	}
 	c.Size = int64(size)
 	return c
+}
+
+// isConfiguration reports whether Raft can decode b: it panics on what it cannot,
+// on its own goroutine, and with it the process.
+func isConfiguration(b []byte) (ok bool) {
+	defer func() { ok = recover() == nil }()
+	raft.DecodeConfiguration(b)
+	return true
 }
 
 // appendAnswer writes what a replica on node answered to request id: a

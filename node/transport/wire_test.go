@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 	"testing"
 	"time"
 
@@ -29,7 +30,7 @@ func commands() []any {
 			Entries: []*raft.Log{
 				{Index: 10, Term: 3, Type: raft.LogCommand, Data: []byte("data"), Extensions: []byte("ext"), AppendedAt: at},
 				{Index: 11, Term: 3, Type: raft.LogNoop},
-				{Index: 12, Term: 3, Type: raft.LogConfiguration, Data: bytes.Repeat([]byte{7}, 70_000), AppendedAt: at},
+				{Index: 12, Term: 3, Type: raft.LogConfiguration, Data: configuration(2000), AppendedAt: at},
 			},
 		},
 		&raft.AppendEntriesRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: 2, ID: []byte("id"), Addr: []byte("b/7")}},
@@ -38,8 +39,33 @@ func commands() []any {
 		&raft.TimeoutNowRequest{RPCHeader: header("a", 1)},
 		&raft.InstallSnapshotRequest{
 			RPCHeader: header("a", 1), Leader: []byte("a/1"), SnapshotVersion: 1, Term: 2, LastLogIndex: 3, LastLogTerm: 1,
-			Peers: []byte("peers"), Configuration: []byte("conf"), ConfigurationIndex: 1, Size: 1 << 40,
+			Peers: []byte("peers"), Configuration: configuration(3), ConfigurationIndex: 1, Size: 1 << 40,
 		},
+	}
+}
+
+// configuration is one of n servers, as Raft encodes it.
+func configuration(n int) []byte {
+	var c raft.Configuration
+	for i := range n {
+		id := strconv.Itoa(i)
+		c.Servers = append(c.Servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress("a/" + id)})
+	}
+	return raft.EncodeConfiguration(c)
+}
+
+// Raft panics on a configuration that it cannot decode, so none gets there.
+func TestConfigurationThatRaftWouldPanicOn(t *testing.T) {
+	for _, b := range [][]byte{nil, {}, {7}, []byte("conf"), configuration(3)[:20]} {
+		for _, c := range []any{
+			&raft.AppendEntriesRequest{RPCHeader: header("a", 1), Entries: []*raft.Log{{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: b}}},
+			&raft.InstallSnapshotRequest{RPCHeader: header("a", 1), SnapshotVersion: raft.SnapshotVersionMax, Configuration: b},
+		} {
+			k := commandOf(c)
+			if _, _, err := decodeRequest(k, only(t, appendRequest(nil, "a", envelope{}, c), k), "a"); err == nil {
+				t.Errorf("%T with configuration %q is let through", c, b)
+			}
+		}
 	}
 }
 
@@ -109,7 +135,7 @@ func TestDecodedEntriesOutliveTheFrame(t *testing.T) {
 	}
 	l := got.(*raft.AppendEntriesRequest).Entries[0]
 	_ = append(l.Data, 'x') // must not run into the next
-	if got.(*raft.AppendEntriesRequest).Entries[2].Data[0] != 7 {
+	if got.(*raft.AppendEntriesRequest).Entries[2].Data[0] != c.Entries[2].Data[0] {
 		t.Error("entries share spare capacity")
 	}
 }
