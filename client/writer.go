@@ -65,12 +65,15 @@ type WriterOptions struct {
 
 func (o *WriterOptions) fill() {
 	o.Namespace = namespaceOr(o.Namespace)
-	o.MaxBatch = min(orDefault(o.MaxBatch, MaxBatchDefault), proto.BatchOpsMax)
+	o.MaxBatch = max(1, min(orDefault(o.MaxBatch, MaxBatchDefault), proto.BatchOpsMax))
 	o.Linger = orDefault(o.Linger, LingerDefault)
-	o.MaxBuffered = orDefault(o.MaxBuffered, MaxBufferedDefault)
+	o.MaxBuffered = max(1, orDefault(o.MaxBuffered, MaxBufferedDefault))
 	o.Timeout = orDefault(o.Timeout, WriteTimeout)
-	o.Window = min(orDefault(o.Window, WindowDefault), proto.SessionWindow-24)
+	o.Window = max(1, min(orDefault(o.Window, WindowDefault), windowMax))
 }
+
+// windowMax stays below what the server remembers.
+const windowMax = proto.SessionWindow - 24
 
 func orDefault[T int | time.Duration](v, d T) T {
 	if v == 0 {

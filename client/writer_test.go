@@ -227,6 +227,27 @@ func TestFullBuffer(t *testing.T) {
 	})
 }
 
+func TestNonsenseOptions(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.connect()
+	ns := w.plain()
+	ctx := context.Background()
+	for _, n := range []int{-1, 1 << 40} {
+		writer := c.Writer(ebb.WriterOptions{Namespace: ns, MaxBatch: n, MaxBuffered: n, Window: n, Timeout: time.Minute})
+		for range 3 {
+			if err := writer.Add(ctx, fmt.Sprint("k", n), "b", 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := writer.Close(ctx); err != nil {
+			t.Error(err)
+		}
+		if got := w.count(ns, fmt.Sprint("k", n)); got != 3 {
+			t.Errorf("counted %g", got)
+		}
+	}
+}
+
 func TestRefusalsAreTold(t *testing.T) {
 	w := newWorld(t, 1)
 	c := w.connect()
