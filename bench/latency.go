@@ -43,9 +43,11 @@ func (l *Latencies) Quantiles() Quantiles {
 }
 
 // pace calls f at a rate per second for a duration, whether or not earlier
-// calls have returned (an open loop: a slow answer does not slow the load
-// down), and waits for all of them. f is given when it should have begun.
-func pace(perSecond int, d time.Duration, stop <-chan struct{}, f func(due time.Time)) {
+// calls have returned (an open loop: a slow answer neither slows the load down
+// nor hides from it), and waits for all of them. f is given the moment at which
+// it was let go: timers are up to a millisecond late, and that is not the
+// cluster's doing.
+func pace(perSecond int, d time.Duration, stop <-chan struct{}, f func(sent time.Time)) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	start, interval := time.Now(), time.Second/time.Duration(perSecond)
@@ -58,6 +60,7 @@ func pace(perSecond int, d time.Duration, stop <-chan struct{}, f func(due time.
 				return
 			}
 		}
-		wg.Go(func() { f(due) })
+		sent := time.Now()
+		wg.Go(func() { f(sent) })
 	}
 }

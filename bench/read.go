@@ -163,13 +163,13 @@ func (r Read) Paced(ctx context.Context, t Target, perSecond int) (Quantiles, er
 	var mu sync.Mutex // guards first and p
 	var first error
 	p := newPairs(1, r.Distributions, 1)
-	pace(perSecond, r.Duration, ctx.Done(), func(due time.Time) {
+	pace(perSecond, r.Duration, ctx.Done(), func(sent time.Time) {
 		mu.Lock()
 		key, _ := p.next()
 		mu.Unlock()
 		questions := []*ebbv1.Question{r.question(key)}
 		_, err := c.Ask(ctx, questions)
-		all.Add(time.Since(due))
+		all.Add(time.Since(sent))
 		if err != nil {
 			mu.Lock()
 			first = err

@@ -100,8 +100,7 @@ type Single struct {
 	PerSecond int // 1,000 if 0
 }
 
-// Run sends single increments in an open loop and returns their latencies, from
-// when each should have been sent.
+// Run sends single increments in an open loop and returns their latencies.
 func (s Single) Run(ctx context.Context, t Target) (Quantiles, error) {
 	or(&s.Duration, 10*time.Second)
 	or(&s.PerSecond, 1_000)
@@ -120,12 +119,12 @@ func (s Single) Run(ctx context.Context, t Target) (Quantiles, error) {
 	var all Latencies
 	var mu sync.Mutex // guards first and p
 	var first error
-	pace(s.PerSecond, s.Duration, ctx.Done(), func(due time.Time) {
+	pace(s.PerSecond, s.Duration, ctx.Done(), func(sent time.Time) {
 		mu.Lock()
 		key, bin := p.next()
 		mu.Unlock()
 		err := c.Increment(ctx, "", client.Increment{Key: key, Bin: bin, Amount: 1})
-		all.Add(time.Since(due))
+		all.Add(time.Since(sent))
 		if err != nil {
 			mu.Lock()
 			first = err
