@@ -65,7 +65,6 @@ func newBarrier(shard uint32, group ledGroup, confirm confirm, count *readMetric
 // readRound is one confirmation and the reads that share it.
 type readRound struct {
 	done  chan struct{} // closed when what follows is set
-	term  uint64
 	index uint64
 	err   error
 }
@@ -122,7 +121,7 @@ func (b *barrier) hold(r *readRound) {
 	if r.err = b.group.awaitTerm(ctx, term); r.err != nil {
 		return
 	}
-	r.term, r.index = term, b.group.committed()
+	r.index = b.group.committed()
 	if voters, _ := b.group.voters(); len(voters) > 1 {
 		if r.err = b.confirm(ctx, b.shard, term, voters); r.err != nil {
 			return

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -174,5 +175,88 @@ func TestReadThroughput(t *testing.T) {
 			t.Logf("batch %d, %d workers: %.0f requests/s, %.0f answers/s, mean latency %v; %.0f answers a CPU second, client included", batch, workers, rate, rate*float64(batch),
 				took*time.Duration(workers)/time.Duration(max(n.Load(), 1)), float64(n.Load())*float64(batch)/(cpuTime()-cpu).Seconds())
 		}
+	}
+}
+
+// TestIncrementLatency prints how long single increments take at 1,000 a second.
+func TestIncrementLatency(t *testing.T) {
+	if os.Getenv("EBB_BENCH") == "" {
+		t.Skip("a measurement: set EBB_BENCH=1")
+	}
+	ctx := context.Background()
+	w := newWorld(t, 3, 64)
+	c, err := ebb.Dial(ctx, w.nodes[0].Addresses().GRPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var mu sync.Mutex
+	var took []time.Duration
+	var wg sync.WaitGroup
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for i := range 10_000 {
+		<-ticker.C
+		wg.Go(func() {
+			start := time.Now()
+			if err := c.Increment(ctx, "", ebb.One(fmt.Sprintf("k%d", i%5000), "x")); err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, time.Since(start))
+		})
+	}
+	wg.Wait()
+	slices.Sort(took)
+	t.Logf("p50 %v, p99 %v, max %v", took[len(took)/2], took[len(took)*99/100], took[len(took)-1])
+}
+
+// TestRestart prints how long a node takes to serve again that holds so many
+// distributions.
+func TestRestart(t *testing.T) {
+	if os.Getenv("EBB_BENCH") == "" {
+		t.Skip("a measurement: set EBB_BENCH=1")
+	}
+	ctx := context.Background()
+	w := newWorld(t, 3, 64)
+	c, err := ebb.Dial(ctx, w.nodes[0].Addresses().GRPC, w.nodes[1].Addresses().GRPC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	writer := c.Writer(ebb.WriterOptions{NoAggregate: true, MaxBuffered: 400_000, Linger: 20 * time.Millisecond})
+	const distributions = 1_000_000
+	start := time.Now()
+	for b := range 9 {
+		bin := fmt.Sprintf("country-%d", b)
+		for k := range distributions {
+			if err := writer.Add(ctx, fmt.Sprintf("links/%07d", k), bin, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := writer.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d distributions of 9 bins written in %v", distributions, time.Since(start))
+	for _, graceful := range []bool{false, true} {
+		if graceful {
+			if err := w.nodes[2].Close(); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			w.nodes[2].Kill()
+		}
+		time.Sleep(2 * time.Second)
+		start, cpu := time.Now(), cpuTime()
+		w.open(2)
+		opened := time.Since(start)
+		select {
+		case <-w.nodes[2].Ready():
+		case <-time.After(2 * time.Minute):
+			t.Fatal(w.nodes[2].Status())
+		}
+		t.Logf("closed in good order: %v; open after %v, serving after %v, %v of CPU, %d MiB of log", graceful, opened, time.Since(start), cpuTime()-cpu, w.nodes[2].Status().LogBytes>>20)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -440,5 +441,37 @@ func TestStatus(t *testing.T) {
 		}
 		b.open(2)
 		b.ready(2)
+	})
+}
+
+// The death of the node that leads most shards is over in five seconds, at
+// default settings.
+func TestFailover(t *testing.T) {
+	inBubble(t, 3, 64, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		stop := b.writing(c, 8)
+		time.Sleep(time.Second)
+		for range 3 {
+			victim := b.busiest()
+			b.crash(victim)
+			start := time.Now()
+			var wg sync.WaitGroup
+			for k := range 300 { // on all shards
+				wg.Go(func() { b.write(c, fmt.Sprintf("w%d", k), "x", 1) })
+			}
+			wg.Wait()
+			took := time.Since(start)
+			t.Logf("all shards written %v after the death", took)
+			if took > 5*time.Second {
+				t.Errorf("writes to all shards took %v after the death of a node", took)
+			}
+			b.open(victim)
+			b.ready(victim)
+			time.Sleep(5 * time.Second)
+		}
+		b.verify(c, 8, stop())
 	})
 }
