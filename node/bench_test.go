@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"runtime"
 	"runtime/pprof"
 	"slices"
 	"sync"
@@ -113,23 +114,25 @@ func TestReadThroughput(t *testing.T) {
 		t.Fatal(err)
 	}
 	stopSDK := profile(t)
-	for _, workers := range []int{4, 64} {
-		start, cpu := time.Now(), cpuTime()
-		var n atomic.Int64
-		var wg sync.WaitGroup
-		for g := range workers {
-			wg.Go(func() {
-				for i := g * 101; time.Since(start) < 4*time.Second; i++ {
-					if _, err := c.Top(ctx, "", fmt.Sprintf("k%d", i%1000), 10); err != nil {
-						t.Error(err)
-						return
+	for _, workers := range []int{1, 4, 16, 64} {
+		for _, opts := range [][]ebb.AskOption{nil, {ebb.Any()}} {
+			start, cpu := time.Now(), cpuTime()
+			var n atomic.Int64
+			var wg sync.WaitGroup
+			for g := range workers {
+				wg.Go(func() {
+					for i := g * 101; time.Since(start) < 3*time.Second; i++ {
+						if _, err := c.Top(ctx, "", fmt.Sprintf("k%d", i%1000), 10, opts...); err != nil {
+							t.Error(err)
+							return
+						}
+						n.Add(1)
 					}
-					n.Add(1)
-				}
-			})
+				})
+			}
+			wg.Wait()
+			t.Logf("SDK, %d workers, %d options: %.0f requests/s; %.0f a CPU second, client included", workers, len(opts), float64(n.Load())/time.Since(start).Seconds(), float64(n.Load())/(cpuTime()-cpu).Seconds())
 		}
-		wg.Wait()
-		t.Logf("SDK, %d workers: %.0f requests/s; %.0f a CPU second, client included", workers, float64(n.Load())/time.Since(start).Seconds(), float64(n.Load())/(cpuTime()-cpu).Seconds())
 	}
 	stopSDK()
 	if os.Getenv("EBB_PROFILE") != "" {
@@ -259,4 +262,18 @@ func TestRestart(t *testing.T) {
 		}
 		t.Logf("closed in good order: %v; open after %v, serving after %v, %v of CPU, %d MiB of log", graceful, opened, time.Since(start), cpuTime()-cpu, w.nodes[2].Status().LogBytes>>20)
 	}
+}
+
+// TestIdle prints what three nodes use that nobody talks to.
+func TestIdle(t *testing.T) {
+	if os.Getenv("EBB_BENCH") == "" {
+		t.Skip("a measurement: set EBB_BENCH=1")
+	}
+	newWorld(t, 3, 64)
+	time.Sleep(15 * time.Second)
+	stop := profile(t)
+	start, cpu := time.Now(), cpuTime()
+	time.Sleep(10 * time.Second)
+	stop()
+	t.Logf("%.3f of a core a node, %d goroutines a node", (cpuTime()-cpu).Seconds()/time.Since(start).Seconds()/3, runtime.NumGoroutine()/3)
 }

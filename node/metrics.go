@@ -8,6 +8,8 @@ import (
 // proposeMetrics counts what all proposers of a node do.
 type proposeMetrics struct {
 	entries, commands, bytes, overloads atomic.Uint64
+
+	waiting atomic.Int64 // bytes of commands in all queues
 }
 
 func (m *proposeMetrics) sent(bytes, commands int) {
@@ -15,8 +17,6 @@ func (m *proposeMetrics) sent(bytes, commands int) {
 	m.commands.Add(uint64(commands))
 	m.bytes.Add(uint64(bytes))
 }
-
-func (m *proposeMetrics) overloaded() { m.overloads.Add(1) }
 
 // applyMetrics counts what all state machines of a node do.
 type applyMetrics struct {

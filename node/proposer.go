@@ -17,8 +17,10 @@ import (
 const (
 	// flightsMax is how many entries of a shard may be on their way at once.
 	flightsMax = 4
-	// queueBytesMax bounds the commands that wait at one shard.
+	// queueBytesMax bounds the commands that wait at one shard, and
+	// nodeBytesMax those at all shards of a node.
 	queueBytesMax = 4 << 20
+	nodeBytesMax  = 128 << 20
 	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
 	commandBytesMax = proto.EntryBytesHard - entryOverhead
 	// entryOverhead is room for the stamp and for definitions of namespaces.
@@ -103,14 +105,27 @@ func (p *proposer) enqueue(c *call, at int, command []byte) {
 	case p.closed:
 		c.fail(at, errShuttingDown(p.shard))
 	case p.bytes+len(command) > queueBytesMax:
-		p.count.overloaded()
-		err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait already: the limit is %d", p.shard, p.bytes, queueBytesMax).WithShard(p.shard)
-		err.RetryAfterUS = retryAfter.Microseconds()
-		c.fail(at, err)
+		c.fail(at, p.overloaded("shard", p.bytes, queueBytesMax))
+	case p.count.waiting.Load()+int64(len(command)) > nodeBytesMax:
+		c.fail(at, p.overloaded("node", int(p.count.waiting.Load()), nodeBytesMax))
 	default:
 		p.queue = append(p.queue, waiting{command, c, at})
-		p.bytes += len(command)
+		p.wait(len(command))
 	}
+}
+
+// wait counts bytes that come to wait, or with a negative number no longer do.
+// p.mu is held.
+func (p *proposer) wait(bytes int) {
+	p.bytes += bytes
+	p.count.waiting.Add(int64(bytes))
+}
+
+func (p *proposer) overloaded(what string, bytes, limit int) *proto.Error {
+	p.count.overloads.Add(1)
+	err := proto.ErrOverloaded.Errorf("shard %d: %d bytes wait at this %s already: the limit is %d", p.shard, bytes, what, limit).WithShard(p.shard)
+	err.RetryAfterUS = retryAfter.Microseconds()
+	return err
 }
 
 func (p *proposer) admit(command []byte) *proto.Error {
@@ -189,7 +204,8 @@ func (p *proposer) close() {
 	p.mu.Lock()
 	p.closed = true
 	refused := p.queue[p.head:]
-	p.queue, p.head, p.bytes = nil, 0, 0
+	p.queue, p.head = nil, 0
+	p.wait(-p.bytes)
 	p.mu.Unlock()
 	for _, w := range refused {
 		w.call.fail(w.at, errShuttingDown(p.shard))
@@ -310,7 +326,7 @@ func (p *proposer) take(cargo []waiting) []waiting {
 			break
 		}
 		cargo = append(cargo, w)
-		p.bytes -= len(w.command)
+		p.wait(-len(w.command))
 		p.queue[p.head] = waiting{}
 		p.head++
 	}

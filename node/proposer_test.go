@@ -246,10 +246,9 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 		for range queueBytesMax / (64 << 10) {
 			add(p, 64<<10)
 		}
-		over := add(p, 1<<20)
-		for r := range 10 {
+		var over *call
+		for range 10 {
 			over = add(p, 1<<17)
-			_ = r
 		}
 		got := over.wait(t.Context(), nil)
 		if got[0].GetError().GetCode() != ebbv1.Code_CODE_OVERLOADED || got[0].GetError().GetRetryAfterUs() == 0 {
@@ -265,6 +264,20 @@ func TestRefusalsBeforeTheLog(t *testing.T) {
 		if !p.landed(time.Second) {
 			t.Error("something is still on its way")
 		}
+		if n := p.count.waiting.Load(); n != 0 {
+			t.Errorf("%d bytes are said to wait, and nothing does", n)
+		}
+	})
+}
+
+// What all shards of a node hold back is bounded too.
+func TestNodeIsOverloaded(t *testing.T) {
+	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
+		p.count.waiting.Store(nodeBytesMax)
+		if got := codes(add(p, 1).wait(t.Context(), nil)); got[0] != ebbv1.Code_CODE_OVERLOADED {
+			t.Errorf("%v, want OVERLOADED", got)
+		}
+		p.count.waiting.Store(0)
 	})
 }
 

@@ -31,6 +31,15 @@ const (
 	snapshotRetry = 10 * time.Second
 )
 
+// snapshotLimits are those of a node; tests have smaller ones.
+type snapshotLimits struct {
+	min, log, trailing int64 // bytes
+}
+
+func defaultSnapshotLimits() snapshotLimits {
+	return snapshotLimits{min: snapshotBytesMin, log: logBytesMax, trailing: trailingBytes}
+}
+
 // snapshotter decides which groups to snapshot, by bytes: Raft itself counts
 // entries.
 type snapshotter struct {
@@ -38,6 +47,7 @@ type snapshotter struct {
 	members []*member // all groups
 	logger  *slog.Logger
 	count   *snapshotMetrics
+	limits  snapshotLimits
 
 	mu   sync.Mutex // guards what follows
 	busy map[*member]bool
@@ -45,7 +55,7 @@ type snapshotter struct {
 }
 
 func newSnapshotter(log *wal.Log, members []*member, logger *slog.Logger, count *snapshotMetrics) *snapshotter {
-	return &snapshotter{log: log, members: members, logger: logger, count: count, busy: make(map[*member]bool), rest: make(map[*member]time.Time)}
+	return &snapshotter{log: log, members: members, logger: logger, count: count, limits: defaultSnapshotLimits(), busy: make(map[*member]bool), rest: make(map[*member]time.Time)}
 }
 
 // run takes snapshots until ctx ends, and waits for those it began.
@@ -82,17 +92,17 @@ func (s *snapshotter) next() (*member, int64) {
 	var longest *member
 	var most, total int64
 	for _, m := range s.members {
+		if s.busy[m] {
+			continue // as good as cut
+		}
 		bytes := m.wal.Bytes()
 		total += bytes
-		if s.busy[m] || time.Now().Before(s.rest[m]) {
-			continue
-		}
-		if bytes > most {
+		if bytes > most && !time.Now().Before(s.rest[m]) {
 			longest, most = m, bytes
 		}
 	}
-	due, keep := longest, int64(trailingBytes)
-	if longest == nil || most < max(snapshotBytesMin, longest.snapshotBytes()) && total < logBytesMax {
+	due, keep := longest, s.limits.trailing
+	if longest == nil || most < max(s.limits.min, longest.snapshotBytes()) && total < s.limits.log {
 		due, keep = s.pinning(stats), 0
 	}
 	if due != nil {
@@ -104,7 +114,7 @@ func (s *snapshotter) next() (*member, int64) {
 // pinning returns the group that keeps the oldest segment of a log that has
 // many more segments than its entries need. s.mu is held.
 func (s *snapshotter) pinning(stats wal.Stats) *member {
-	if len(stats.Pins) == 0 || stats.Bytes < logBytesMax/2 || stats.Bytes < 4*stats.LiveBytes {
+	if len(stats.Pins) == 0 || stats.Bytes < s.limits.log/2 || stats.Bytes < 4*stats.LiveBytes {
 		return nil
 	}
 	for _, m := range s.members {

@@ -1,0 +1,203 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/node/snap"
+	"github.com/ebbdb/ebb/node/transport"
+	"github.com/ebbdb/ebb/node/wal"
+)
+
+func TestTrailing(t *testing.T) {
+	for _, c := range []struct {
+		first, last uint64
+		bytes, keep int64
+		want        uint64
+	}{
+		{0, 0, 0, 1 << 20, 0},            // an empty log
+		{1, 1000, 4 << 20, 1 << 20, 250}, // a quarter
+		{1, 1000, 1 << 10, 1 << 20, 1000},
+		{500, 999, 64 << 20, 1 << 20, 7},
+		{1, 1000, 4 << 20, 0, 0},
+	} {
+		if got := trailing(c.first, c.last, c.bytes, c.keep); got != c.want {
+			t.Errorf("of entries %d to %d, %d bytes, %d entries are kept for %d bytes, want %d", c.first, c.last, c.bytes, got, c.keep, c.want)
+		}
+	}
+}
+
+// shelf is some groups of one member each, over one log with small segments.
+type shelf struct {
+	t       *testing.T
+	disk    *fs.Mem
+	log     *wal.Log
+	members []*member
+	events  *events
+	mum     bool // leaders begin their terms without an entry of their own
+}
+
+func (s *shelf) open(groups int) {
+	s.t.Helper()
+	var err error
+	s.log, err = wal.Open(wal.Config{FS: s.disk, Dir: "/wal", SegmentBytes: 64 << 10, Fatal: func(err error) { s.t.Error(err) }})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.events, s.members = newEvents(), nil
+	for i := range groups {
+		group := uint32(i + 1)
+		g := s.log.Group(group)
+		snaps, err := snap.Open(snap.Config{FS: s.disk, Dir: fmt.Sprintf("/snap/%d", group), OnBoundary: g.SetBoundary})
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		address := transport.Address("n0", uint64(group))
+		_, in := raft.NewInmemTransport(address)
+		_, self := raft.NewInmemTransport("")
+		self.Connect(address, in)
+		w := &wire{InmemTransport: in, self: self}
+		m := newMember(seat{
+			group: group, replica: uint64(group), node: "n0", shards: 64, machine: new(tally), wal: g, snaps: snaps,
+			carrier: func() carrier { return w }, events: s.events, disk: newHang(),
+			logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), group),
+			seen:   func(string, uint64) {}, led: func(uint64) {},
+		})
+		if !s.mum {
+			m.led = func(uint64) { m.propose([]byte("tick")) }
+		}
+		if err := m.bootstrap(raft.Configuration{Servers: []raft.Server{{ID: serverID(uint64(group)), Address: address}}}); err != nil {
+			s.t.Fatal(err)
+		}
+		if err := m.start(); err != nil {
+			s.t.Fatal(err)
+		}
+		m.campaign()
+		s.members = append(s.members, m)
+	}
+	time.Sleep(5 * time.Second)
+}
+
+func (s *shelf) close() {
+	s.t.Helper()
+	for _, m := range s.members {
+		m.stop()
+	}
+	s.events.close()
+	if err := s.log.Close(); err != nil {
+		s.t.Error(err)
+	}
+	time.Sleep(time.Minute)
+}
+
+// fill writes so many bytes to a group.
+func (s *shelf) fill(i, bytes int) {
+	s.t.Helper()
+	for range bytes / 4096 {
+		if err := s.members[i].propose(make([]byte, 4096)).Error(); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+}
+
+// snapshots runs a snapshotter for a while.
+func (s *shelf) snapshots(limits snapshotLimits) *snapshotMetrics {
+	count := new(snapshotMetrics)
+	sn := newSnapshotter(s.log, s.members, slog.New(slog.DiscardHandler), count)
+	sn.limits = limits
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	sn.run(ctx)
+	return count
+}
+
+// A log that has grown long enough is cut behind a snapshot, and only that one.
+func TestLongLogsAreCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(3)
+		defer s.close()
+		s.fill(0, 300<<10)
+		s.fill(1, 50<<10)
+		count := s.snapshots(snapshotLimits{min: 200 << 10, log: 10 << 20, trailing: 20 << 10})
+		if n := count.snapshots.Load(); n != 1 {
+			t.Errorf("%d snapshots, want 1", n)
+		}
+		if bytes := s.members[0].wal.Bytes(); bytes > 30<<10 {
+			t.Errorf("the long log still has %d bytes", bytes)
+		}
+		if bytes := s.members[1].wal.Bytes(); bytes < 48<<10 {
+			t.Errorf("the short log was cut to %d bytes", bytes)
+		}
+	})
+}
+
+// When all logs together are too long, the longest is cut though it is short.
+func TestManyShortLogsAreCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(3)
+		defer s.close()
+		for i := range 3 {
+			s.fill(i, (100+50*i)<<10)
+		}
+		s.snapshots(snapshotLimits{min: 1 << 20, log: 400 << 10, trailing: 0})
+		if long, short := s.members[2].wal.Bytes(), s.members[0].wal.Bytes(); long > 10<<10 || short < 98<<10 {
+			t.Errorf("the longest has %d bytes, the shortest %d; want the longest cut", long, short)
+		}
+	})
+}
+
+// Raft takes no snapshot of a group that has been idle since it started, and so
+// does not cut its log either; then we do.
+func TestIdleLogIsCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		s.fill(0, 20<<10)
+		if err := s.members[0].snapshot(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		s.mum = true
+		s.open(1)
+		defer s.close()
+		m := s.members[0]
+		if err := m.now.Load().raft.Snapshot().Error(); !errors.Is(err, raft.ErrNothingNewToSnapshot) {
+			t.Errorf("snapshot of an idle group: %v; then this is no longer needed", err)
+		}
+		before := m.wal.Bytes()
+		if err := m.snapshot(0); err != nil || m.wal.Bytes() > before/4 {
+			t.Errorf("%v, %d bytes of %d are left", err, m.wal.Bytes(), before)
+		}
+	})
+}
+
+// A group that is idle does not keep the segments of all others.
+func TestIdleGroupLetsSegmentsGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(2)
+		s.fill(0, 20<<10)
+		if err := s.members[0].snapshot(1 << 20); err != nil { // keeps the entries, too
+			t.Fatal(err)
+		}
+		s.close()
+		s.open(2)
+		defer s.close()
+		first := s.log.Stats().Oldest
+		s.fill(1, 2<<20)
+		s.snapshots(snapshotLimits{min: 200 << 10, log: 600 << 10, trailing: 0})
+		if stats := s.log.Stats(); stats.Oldest == first || stats.Bytes > 1<<20 {
+			t.Errorf("the log begins with segment %d as before and has %d bytes; pinned by %+v", stats.Oldest, stats.Bytes, stats.Pins)
+		}
+	})
+}
