@@ -126,7 +126,7 @@ func (d *Distribution) scaleBin(i int, scale float64) {
 
 // faded: the whole summary is below the floor, as seen from a time of this weight.
 func (d *Distribution) faded(p *Params, atNow float64) bool {
-	if d.z == 0 && d.z2 == 0 {
+	if d.z == 0 && d.z2 == 0 && d.magnitude(p) == 0 { // counts that cancel outlive both sums
 		return d.Len() > 0 // forgotten, see Convert
 	}
 	if p.Decay == None {
