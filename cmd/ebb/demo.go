@@ -31,6 +31,10 @@ const (
 	// at the end with what was acknowledged.
 	ledgerNamespace = "ledger"
 	demoRefresh     = 250 * time.Millisecond
+	// an answer older than this is shown with its age
+	demoStale = 3 * demoRefresh
+	// how many frames the rate is taken over
+	demoRateFrames = 8
 )
 
 // demoFlags are what `ebb demo` can be told.
@@ -103,7 +107,21 @@ type demo struct {
 	sent    atomic.Uint64
 	rng     *rand.Rand
 	last    string
-	began   time.Time
+	latest  atomic.Pointer[reply] // the newest answer; nil before the first
+	acks    []ackedAt             // of the last frames
+}
+
+// reply is what came of asking what is happening now.
+type reply struct {
+	answer  *ebbv1.Answer // the newest, which an error does not replace
+	at      time.Time     // when it was asked for
+	problem string        // why there has been no newer one
+}
+
+// ackedAt is how much was acknowledged at a time, for the rate.
+type ackedAt struct {
+	at time.Time
+	n  uint64
 }
 
 func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
@@ -124,7 +142,7 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2)), began: time.Now()}
+	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2))}
 	if err := d.prepare(start); err != nil {
 		return nil, errors.Join(err, cluster.Close())
 	}
@@ -158,6 +176,8 @@ func (d *demo) run(ctx context.Context) {
 	defer cancel()
 	streamed := make(chan struct{})
 	go func() { defer close(streamed); d.stream(ctx) }()
+	asked := make(chan struct{})
+	go func() { defer close(asked); d.watch(ctx) }()
 	frames, keys := make(chan frame), make(chan string, 1)
 	shown := make(chan struct{})
 	go func() { defer close(shown); d.show(ctx, cancel, frames, keys) }()
@@ -165,6 +185,37 @@ func (d *demo) run(ctx context.Context) {
 	close(frames)
 	<-shown
 	<-streamed
+	<-asked
+}
+
+// watch asks at every refresh what is happening now. It has its own goroutine so
+// that the screen and the keys go on while a shard has no leader.
+func (d *demo) watch(ctx context.Context) {
+	tick := time.NewTicker(demoRefresh)
+	defer tick.Stop()
+	for {
+		next := reply{at: time.Now()}
+		asking, cancel := context.WithTimeout(ctx, 2*time.Second)
+		answers, err := d.client.Ask(asking, []*ebbv1.Question{topCountries("")})
+		cancel()
+		switch {
+		case err != nil:
+			next.problem = err.Error()
+		case answers[0].GetError() != nil:
+			next.problem = answers[0].GetError().GetMessage()
+		default:
+			next.answer = answers[0]
+		}
+		if before := d.latest.Load(); next.answer == nil && before != nil {
+			next.answer, next.at = before.answer, before.at
+		}
+		d.latest.Store(&next)
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // stream sends clicks at the rate, each to both namespaces.
@@ -200,7 +251,7 @@ func (d *demo) play(ctx context.Context, quit context.CancelFunc, frames chan<- 
 	defer tick.Stop()
 	for {
 		select {
-		case frames <- d.frame(ctx):
+		case frames <- d.frame():
 		case <-ctx.Done():
 			return
 		}
@@ -217,9 +268,9 @@ func (d *demo) play(ctx context.Context, quit context.CancelFunc, frames chan<- 
 func (d *demo) press(ctx context.Context, key string, quit context.CancelFunc) {
 	switch key {
 	case "k":
-		d.toOne("killed", "dead", d.cluster.Kill)
+		d.toOne("killed", d.cluster.Kill)
 	case "c":
-		d.toOne("cut off", "cut off", d.cluster.Isolate)
+		d.toOne("cut off", d.cluster.Isolate)
 	case "h":
 		d.last = "healed: every node runs and hears the others"
 		if err := d.cluster.Heal(ctx); err != nil {
@@ -237,14 +288,14 @@ func (d *demo) press(ctx context.Context, key string, quit context.CancelFunc) {
 }
 
 // toOne does something to a random node that is up, as long as a majority stays.
-func (d *demo) toOne(what, _ string, do func(int)) {
+func (d *demo) toOne(what string, do func(int)) {
 	var up []int
 	for i := range d.cluster.Nodes() {
 		if d.cluster.State(i) == "up" {
 			up = append(up, i)
 		}
 	}
-	if len(up) <= d.cluster.Nodes()/2 {
+	if !spare(len(up), d.cluster.Nodes()) {
 		d.last = "one node is down already; with another there would be no majority: h heals"
 		return
 	}
@@ -253,23 +304,21 @@ func (d *demo) toOne(what, _ string, do func(int)) {
 	d.last = fmt.Sprintf("%s %s; nothing is lost", what, d.cluster.Name(i))
 }
 
-// frame asks the cluster what is happening now.
-func (d *demo) frame(ctx context.Context) frame {
+// spare reports whether a majority of nodes stays when one of those up goes.
+func spare(up, nodes int) bool { return (up-1)*2 > nodes }
+
+// frame is what is known at this moment; it waits for nothing.
+func (d *demo) frame() frame {
 	f := frame{
 		at: time.Now(), paused: d.paused.Load(), sent: d.sent.Load(), acked: d.acked(d.now),
 		halfLife: d.flags.halfLife, http: "http://" + d.cluster.HTTP(d.living()), last: d.last,
 	}
-	f.rate = float64(f.acked) / max(time.Since(d.began).Seconds(), 0.001)
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
-	defer cancel()
-	answers, err := d.client.Ask(ctx, []*ebbv1.Question{topCountries("")})
-	switch {
-	case err != nil:
-		f.problem = err.Error()
-	case answers[0].GetError() != nil:
-		f.problem = answers[0].GetError().GetMessage()
-	default:
-		f.answer = answers[0]
+	f.rate = d.rate(f.at, f.acked)
+	if r := d.latest.Load(); r != nil {
+		f.answer, f.problem = r.answer, r.problem
+		if age := f.at.Sub(r.at); age > demoStale {
+			f.age = age
+		}
 	}
 	for i := range d.cluster.Nodes() {
 		nf := nodeFrame{name: d.cluster.Name(i), state: d.cluster.State(i)}
@@ -283,6 +332,17 @@ func (d *demo) frame(ctx context.Context) frame {
 		f.nodes = append(f.nodes, nf)
 	}
 	return f
+}
+
+// rate is how many clicks a second were acknowledged over the last frames.
+func (d *demo) rate(at time.Time, acked uint64) float64 {
+	d.acks = append(d.acks, ackedAt{at, acked})
+	d.acks = d.acks[max(0, len(d.acks)-demoRateFrames):]
+	first := d.acks[0]
+	if passed := at.Sub(first.at); passed > 0 {
+		return float64(acked-min(acked, first.n)) / passed.Seconds()
+	}
+	return 0
 }
 
 func topCountries(namespace string) *ebbv1.Question {
@@ -321,11 +381,16 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 	}
 	go readKeys(ctx, d.s.term.in, keys)
 	var printed time.Time
+	var told string
 	out := d.s.term.out
 	if d.s.output == "json" {
 		out = d.s.term.err // the data is the ledger
 	}
 	for f := range frames {
+		if f.last != told {
+			told = f.last
+			fmt.Fprintln(out, told)
+		}
 		if f.at.Sub(printed) < time.Second {
 			continue
 		}

@@ -8,14 +8,16 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"charm.land/lipgloss/v2"
 
+	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // frame is one moment of the demo, as the view shows it.
 type frame struct {
 	at       time.Time
-	answer   *ebbv1.Answer // nil while the cluster cannot answer
-	problem  string
+	answer   *ebbv1.Answer // nil before the first
+	age      time.Duration // of the answer, if it is not of this moment
+	problem  string        // why there is no newer answer
 	nodes    []nodeFrame
 	paused   bool
 	sent     uint64
@@ -40,8 +42,12 @@ func (f frame) render() string {
 	var b strings.Builder
 	title := lipgloss.NewStyle().Bold(true)
 	faint := lipgloss.NewStyle().Faint(true)
-	fmt.Fprintf(&b, "%s  half-life %v, %d sent, %d acknowledged, %.0f/s%s\n",
-		title.Render("clicks by country, now"), f.halfLife, f.sent, f.acked, f.rate, pausedText(f.paused))
+	rate := fmt.Sprintf("%.0f/s", f.rate)
+	if f.paused {
+		rate = "paused"
+	}
+	fmt.Fprintf(&b, "%s  half-life %v, %d sent, %d acked, %s\n",
+		title.Render("clicks by country, now"), f.halfLife, f.sent, f.acked, rate)
 	fmt.Fprintf(&b, "%s\n\n", faint.Render("try:  curl '"+f.http+"/nmostprobable?distribution=country&N=5'"))
 	b.WriteString(f.table())
 	b.WriteString("\n")
@@ -61,10 +67,8 @@ func pausedText(paused bool) string {
 
 func (f frame) table() string {
 	var b strings.Builder
-	if f.answer == nil {
-		fmt.Fprintf(&b, "  waiting for an answer: %s\n", f.problem)
-		return b.String() + strings.Repeat("\n", demoTop)
-	}
+	faint := lipgloss.NewStyle().Faint(true)
+	fmt.Fprintf(&b, "%s\n", faint.Render(fmt.Sprintf("  %-3s %9s  %7s %-6s", "bin", "count", "share", "±95%")))
 	bins := f.answer.GetDistribution().GetBins()
 	bar := lipgloss.NewStyle().Foreground(lipgloss.Color("6"))
 	for i := range demoTop {
@@ -73,18 +77,35 @@ func (f frame) table() string {
 			continue
 		}
 		width := int(bins[i].GetP()*40 + 0.5)
-		fmt.Fprintf(&b, "  %-3s %9.2f  %6.2f%% ±%.2f  %s\n", bins[i].GetBin(), bins[i].GetCount(), 100*bins[i].GetP(),
-			50*(bins[i].GetPHigh()-bins[i].GetPLow()), bar.Render(strings.Repeat("█", width)))
+		note := ""
+		if string(bins[i].GetBin()) == load.EmptyBin {
+			note = faint.Render("  country unknown")
+		}
+		fmt.Fprintf(&b, "  %-3s %9.2f  %6.2f%% %-6s %s%s\n", bins[i].GetBin(), bins[i].GetCount(), 100*bins[i].GetP(),
+			fmt.Sprintf("±%.2f", 50*(bins[i].GetPHigh()-bins[i].GetPLow())), bar.Render(strings.Repeat("█", width)), note)
 	}
-	d := f.answer.GetDistribution()
-	fmt.Fprintf(&b, "  z %.2f, effective n %.0f, entropy %.2f bits\n", d.GetZ(), d.GetEffectiveN(), d.GetEntropyBits())
+	fmt.Fprintf(&b, "  %s\n", f.summary())
 	return b.String()
+}
+
+// summary is the line below the table: the answer's figures, or why there are none.
+func (f frame) summary() string {
+	switch d := f.answer.GetDistribution(); {
+	case f.answer == nil && f.problem == "":
+		return "waiting for the first answer"
+	case f.answer == nil:
+		return "waiting for an answer: " + f.problem
+	case f.age > 0:
+		return strings.TrimSuffix(fmt.Sprintf("as of %.1f s ago, waiting for an answer: %s", f.age.Seconds(), f.problem), ": ")
+	default:
+		return fmt.Sprintf("z %.2f, effective n %.0f, entropy %.2f bits", d.GetZ(), d.GetEffectiveN(), d.GetEntropyBits())
+	}
 }
 
 // line is a frame in one line, where there is no terminal.
 func (f frame) line() string {
-	if f.answer == nil {
-		return fmt.Sprintf("%s  waiting for an answer: %s", f.at.UTC().Format(time.TimeOnly), f.problem)
+	if f.answer == nil || f.age > 0 {
+		return f.at.UTC().Format(time.TimeOnly) + "  " + f.summary()
 	}
 	var top []string
 	for _, bin := range f.answer.GetDistribution().GetBins() {
