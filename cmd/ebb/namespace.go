@@ -170,12 +170,27 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 	set := c.SetNamespace
 	if create {
 		set = c.CreateNamespace
+	} else if err := mustExist(ctx, c, ns.Name); err != nil {
+		return err
 	}
 	got, err := set(ctx, ns)
 	if err != nil {
 		return err
 	}
 	return s.printNamespaces([]client.Namespace{got})
+}
+
+// mustExist refuses a namespace that is not there: a setting of a mistyped name
+// would otherwise make a second namespace and change nothing.
+func mustExist(ctx context.Context, c *client.Client, name string) error {
+	all, err := c.Namespaces(ctx)
+	if err != nil {
+		return err
+	}
+	if name == proto.DefaultNamespace || slices.ContainsFunc(all, func(n client.Namespace) bool { return n.Name == name }) {
+		return nil
+	}
+	return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).WithHint("create it: ebb namespace create " + name)
 }
 
 func (s *session) listNamespaces(cmd *cobra.Command) error {
