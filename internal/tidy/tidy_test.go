@@ -34,7 +34,6 @@ var mayImport = map[string][]string{
 	"cmd/ebb":         {"proto", "query", "node", "client", "chaos", "load", "bench"},
 	"web":             {},
 	"internal/tidy":   {},
-	"internal/deps":   {},
 }
 
 // pure packages decide; they do not wait, look at a clock or do I/O.
