@@ -74,20 +74,21 @@ func (n *Node) askStatus(ctx context.Context, name string) (report, error) {
 }
 
 // found waits until this node may make its first replicas: a majority of the
-// founders, this one included, has answered, and none of them knows of an
-// earlier life of this node. An empty replica in place of one whose disk was
+// founders, this one included, has answered, and all of these say that they know
+// of no earlier life of this node. An empty replica in place of one whose disk was
 // lost could vote a second time, and forget what it acknowledged.
 func (n *Node) found(ctx context.Context) error {
 	founders := n.cfg.founders()
 	for {
 		reports := n.survey(ctx)
-		if err := n.lostDisk(ctx, reports); err != nil {
+		told, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
+		if err != nil {
 			return err
 		}
-		if 2*(len(reports)+1) > len(founders) {
+		if 2*(told+1) > len(founders) {
 			return nil
 		}
-		n.phase.enter(phaseJoining, fmt.Sprintf("waits for a majority of %s: %d of %d found", strings.Join(founders, ", "), len(reports)+1, len(founders)))
+		n.phase.enter(phaseJoining, fmt.Sprintf("waits for a majority of %s: %d of %d found", strings.Join(founders, ", "), told+1, len(founders)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():
@@ -96,29 +97,39 @@ func (n *Node) found(ctx context.Context) error {
 	}
 }
 
-// lostDisk asks those who belong to a cluster whether this node did.
-func (n *Node) lostDisk(ctx context.Context, reports []report) error {
+// lostDisk asks those who belong to a cluster whether this node did, and returns
+// how many nodes know that it did not. One that cannot be asked knows nothing.
+func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (told int, err error) {
 	for _, r := range reports {
 		if r.clusterID == "" {
+			told++
 			continue
 		}
-		table, err := n.tableOf(ctx, r.node)
+		table, err := tableOf(r.node)
 		if err != nil {
 			continue
 		}
-		record := slices.IndexFunc(table.GetNodes(), func(m *ebbv1.NodeRecord) bool { return m.GetName() == n.cfg.Name })
-		switch {
-		case record < 0:
-			return proto.ErrWrongCluster.Errorf("cluster %s, which node %s belongs to, has no node %s", table.GetClusterId(), r.node, n.cfg.Name).
-				WithHint("use the name of one of its nodes, or join another cluster")
-		case table.Nodes[record].GetEnrolled():
-			return proto.ErrWrongCluster.Errorf("node %s is known to cluster %s, but its data directory %s is empty: its data is lost, or this is not its directory",
-				n.cfg.Name, table.GetClusterId(), n.cfg.DataDir).
-				WithHint("start it with the --data-dir it had; a lost disk cannot be replaced in this version")
+		if err := n.newcomer(table, r.node); err != nil {
+			return 0, err
 		}
-		return n.sameCluster(table.GetShards(), table.GetReplication())
+		told++
 	}
-	return nil
+	return told, nil
+}
+
+// newcomer refuses a node that is unknown to a cluster, or known too well.
+func (n *Node) newcomer(table *ebbv1.Table, from string) error {
+	record := slices.IndexFunc(table.GetNodes(), func(m *ebbv1.NodeRecord) bool { return m.GetName() == n.cfg.Name })
+	switch {
+	case record < 0:
+		return proto.ErrWrongCluster.Errorf("cluster %s, which node %s belongs to, has no node %s", table.GetClusterId(), from, n.cfg.Name).
+			WithHint("use the name of one of its nodes, or join another cluster")
+	case table.Nodes[record].GetEnrolled():
+		return proto.ErrWrongCluster.Errorf("node %s is known to cluster %s, but its data directory %s is empty: its data is lost, or this is not its directory",
+			n.cfg.Name, table.GetClusterId(), n.cfg.DataDir).
+			WithHint("start it with the --data-dir it had; a lost disk cannot be replaced in this version")
+	}
+	return n.sameCluster(table.GetShards(), table.GetReplication())
 }
 
 // sameCluster refuses settings other than those the cluster was born with.
