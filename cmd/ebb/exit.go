@@ -71,6 +71,13 @@ func usagef(format string, args ...any) error {
 	return usageError{fmt.Errorf(format, args...)}
 }
 
+// startError is why a node did not start. Its code may be one that a cluster
+// refuses requests with, but no cluster was asked.
+type startError struct{ err error }
+
+func (e startError) Error() string { return e.err.Error() }
+func (e startError) Unwrap() error { return e.err }
+
 // errRefusedRows says that an import went through but not with every row.
 var errRefusedRows = errors.New("rows were refused")
 
@@ -101,9 +108,12 @@ func exitCode(w io.Writer, err error) int {
 
 func codeOf(err error, coded *proto.Error) int {
 	var usage usageError
+	var start startError
 	switch {
 	case errors.As(err, &usage):
 		return exitUsage
+	case errors.As(err, &start):
+		return exitFailed
 	case errors.Is(err, errRefusedRows):
 		return exitRefused
 	case errors.Is(err, context.DeadlineExceeded):

@@ -77,7 +77,7 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 	}
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
-		return err
+		return startError{err}
 	}
 	if err := printBox(s, cfg, n.Addresses()); err != nil {
 		cfg.Logger.Warn("print addresses", "err", err)
