@@ -307,7 +307,7 @@ func TestLeadersMoveHome(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		b.open(1)
 		b.ready(1)
-		stop := b.writing(c, 20)
+		stop := b.writing(c, 5)
 		time.Sleep(30 * time.Second)
 		n := stop()
 		table := b.nodes[0].Table()
@@ -318,7 +318,7 @@ func TestLeadersMoveHome(t *testing.T) {
 				}
 			}
 		}
-		b.verify(c, 20, n)
+		b.verify(c, 5, n)
 	})
 }
 
@@ -454,7 +454,11 @@ func TestFailover(t *testing.T) {
 		b.plain(c)
 		stop := b.writing(c, 8)
 		time.Sleep(time.Second)
-		for range 3 {
+		rounds := 3
+		if testing.Short() {
+			rounds = 1
+		}
+		for range rounds {
 			victim := b.busiest()
 			b.crash(victim)
 			start := time.Now()

@@ -155,7 +155,7 @@ func (c *control) told(i *incarnation, index uint64) bool {
 			continue
 		}
 		p := i.link.progressOf(s.ID, term)
-		if p.told < index && time.Since(p.heard) < electionTimeout(c.shards)/2 {
+		if p.told < index && time.Since(p.heard) < c.timeout/2 {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -58,7 +59,7 @@ func TestOlderSnapshotWithoutItsLogIsNotRestored(t *testing.T) {
 	e := newEvents()
 	defer e.close()
 	m := newMember(seat{
-		group: 1, replica: 1, node: "n0", shards: 64,
+		group: 1, replica: 1, node: "n0", timeout: time.Second,
 		machine: new(tally), wal: group, snaps: open(),
 		carrier: func() carrier { return &wire{InmemTransport: in} }, events: e, disk: newHang(),
 		logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1),

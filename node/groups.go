@@ -73,7 +73,7 @@ func (n *Node) seat(birth *cluster.Table, group uint32, replica uint64) (seat, e
 	}
 	address := transport.Address(n.cfg.Name, replica)
 	return seat{
-		group: group, replica: replica, node: n.cfg.Name, shards: birth.Shards(),
+		group: group, replica: replica, node: n.cfg.Name, timeout: electionTimeout(birth.Shards()),
 		wal: log, snaps: snaps, events: n.events, disk: n.disk,
 		carrier: func() carrier { return n.mux.Group(group, address) },
 		logger:  newQuiet(n.logger, n.repeats, group),

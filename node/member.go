@@ -36,7 +36,7 @@ type seat struct {
 	group   uint32
 	replica uint64
 	node    string
-	shards  uint32 // of the cluster; decides the timeouts
+	timeout time.Duration // of elections
 
 	machine machine
 	wal     groupLog
@@ -82,14 +82,14 @@ func (i *incarnation) propose(entry []byte) raft.ApplyFuture {
 // are applied.
 func (i *incarnation) settle() error { return mortal(i.raft.Barrier(0), i.life).Error() }
 
-func newMember(s seat) *member { return &member{seat: s} }
+func newMember(s seat) *member { return &member{seat: s, refused: refusals{after: refuseAfter}} }
 
 // bootstrap writes the group's first configuration, unless this replica has any
 // state already.
 func (m *member) bootstrap(configuration raft.Configuration) error {
 	l := newLink(m.carrier())
 	defer l.Close() //nolint:errcheck // never fails
-	err := raft.BootstrapCluster(raftConfig(m.replica, m.shards, m.logger), m.wal, m.wal, m.snaps, l, configuration)
+	err := raft.BootstrapCluster(raftConfig(m.replica, m.timeout, m.logger), m.wal, m.wal, m.snaps, l, configuration)
 	if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 		return fmt.Errorf("bootstrap group %d: %w", m.group, err)
 	}
@@ -109,7 +109,7 @@ func (m *member) run() error {
 	if m.stopped {
 		return raft.ErrRaftShutdown
 	}
-	conf := raftConfig(m.replica, m.shards, m.logger)
+	conf := raftConfig(m.replica, m.timeout, m.logger)
 	snapshots, err := m.snaps.List()
 	if err != nil {
 		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
@@ -254,5 +254,5 @@ func (m *member) behind(id raft.ServerID) (entries uint64, heard bool) {
 	}
 	p := i.link.progressOf(id, term)
 	last := i.raft.LastIndex()
-	return last - min(last, p.match), time.Since(p.heard) < electionTimeout(m.shards)/2
+	return last - min(last, p.match), time.Since(p.heard) < m.timeout/2
 }

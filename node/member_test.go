@@ -142,19 +142,20 @@ type parliament struct {
 	states  []*tally
 	events  []*events
 	seen    []atomic.Pointer[func()] // called with each change of leadership
+	timeout time.Duration            // of elections
 }
 
 // convene runs f with a group of n members in a bubble.
 func convene(t *testing.T, n int, f func(p *parliament)) {
 	synctest.Test(t, func(t *testing.T) {
-		conveneNow(t, n, f)
+		conveneNow(t, n, time.Second, f)
 		time.Sleep(time.Minute) // Raft's own loose goroutines end by themselves
 	})
 }
 
 // conveneNow does so in real time.
-func conveneNow(t *testing.T, n int, f func(p *parliament)) {
-	p := &parliament{t: t, seen: make([]atomic.Pointer[func()], n)}
+func conveneNow(t *testing.T, n int, timeout time.Duration, f func(p *parliament)) {
+	p := &parliament{t: t, seen: make([]atomic.Pointer[func()], n), timeout: timeout}
 	var c raft.Configuration
 	for i := range n {
 		address := transport.Address(fmt.Sprintf("n%d", i), uint64(i+1))
@@ -182,7 +183,7 @@ func conveneNow(t *testing.T, n int, f func(p *parliament)) {
 func (p *parliament) seat(i int, c raft.Configuration) {
 	state, e := new(tally), newEvents()
 	m := newMember(seat{
-		group: 1, replica: uint64(i + 1), node: fmt.Sprintf("n%d", i), shards: 64,
+		group: 1, replica: uint64(i + 1), node: fmt.Sprintf("n%d", i), timeout: p.timeout,
 		machine: state, wal: memLog{raft.NewInmemStore()}, snaps: raft.NewInmemSnapshotStore(),
 		carrier: func() carrier { return p.wires[i] }, events: e, disk: newHang(),
 		logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1),
@@ -230,7 +231,7 @@ func (p *parliament) propose(i int) error {
 // is not for a bubble.
 func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 	t.Parallel()
-	conveneNow(t, 3, func(p *parliament) {
+	conveneNow(t, 3, 200*time.Millisecond, func(p *parliament) {
 		a := p.leader()
 		b, c := (a+1)%3, (a+2)%3
 		bID, cID := serverID(uint64(b+1)), serverID(uint64(c+1))
@@ -266,8 +267,9 @@ func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 		p.lead(a)
 		var fatal error
 		w := newGroupWatch(p.members[a:a+1], func(err error) { fatal = err }, slog.New(slog.DiscardHandler))
+		p.members[a].refused.after = 500 * time.Millisecond
 		refused := 0
-		for start := time.Now(); ; time.Sleep(watchEvery) {
+		for start := time.Now(); ; time.Sleep(watchEvery / 10) {
 			err := p.propose(a)
 			if err == nil {
 				break
@@ -288,7 +290,7 @@ func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 		if fatal != nil {
 			t.Errorf("fatal: %v", fatal)
 		}
-		time.Sleep(3 * time.Second)
+		time.Sleep(2 * time.Second)
 		for i, s := range p.states {
 			if n := s.count(); n != 3 {
 				t.Errorf("member %d has applied %d entries %v, want 3", i, n, s.seen)
@@ -305,7 +307,7 @@ func (p *parliament) lead(a int) {
 			return
 		}
 		p.members[a].campaign()
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(p.timeout / 2)
 	}
 	p.t.Fatalf("member %d does not come to lead", a)
 }
@@ -339,7 +341,7 @@ func TestPreVoteIsOn(t *testing.T) {
 	if _, ok := l.(raft.WithPreVote); !ok {
 		t.Error("the transport hides pre-vote from Raft")
 	}
-	if raftConfig(1, 64, nil).PreVoteDisabled {
+	if raftConfig(1, time.Second, nil).PreVoteDisabled {
 		t.Error("pre-vote is off")
 	}
 }
@@ -426,7 +428,7 @@ func TestEventsNeverBlockRaft(t *testing.T) {
 func TestRaftBlocksOnNotifyCh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		address, in := raft.NewInmemTransport("n0/1")
-		conf := raftConfig(1, 64, newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1))
+		conf := raftConfig(1, time.Second, newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1))
 		conf.NotifyCh = make(chan bool)
 		log, snaps := raft.NewInmemStore(), raft.NewInmemSnapshotStore()
 		if err := raft.BootstrapCluster(conf, log, log, snaps, in, raft.Configuration{Servers: []raft.Server{{ID: conf.LocalID, Address: address}}}); err != nil {
@@ -461,7 +463,7 @@ func TestRestoreCommittedLogsLosesTheConfiguration(t *testing.T) {
 	for _, on := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			address, in := raft.NewInmemTransport("n0/1")
-			conf := raftConfig(1, 64, newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1))
+			conf := raftConfig(1, time.Second, newQuiet(slog.New(slog.DiscardHandler), newRepeats(), 1))
 			if conf.RestoreCommittedLogs {
 				t.Error("RestoreCommittedLogs is on")
 			}
@@ -591,7 +593,7 @@ func TestRestartThatDoesNotHelp(t *testing.T) {
 // One refusal now and one much later are no sign of a stuck leader.
 func TestRefusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var r refusals
+		r := refusals{after: refuseAfter}
 		r.note(raft.ErrLeadershipTransferInProgress)
 		time.Sleep(time.Hour)
 		if r.lasting() {

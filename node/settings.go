@@ -37,8 +37,7 @@ func electionTimeout(shards uint32) time.Duration {
 // raftConfig is how each group runs. RestoreCommittedLogs stays false: it loses
 // the configuration on restart and hangs above some 8,192 committed entries.
 // NotifyCh stays nil: Raft blocks on it when nobody reads; events.go observes.
-func raftConfig(replica uint64, shards uint32, logger hclog.Logger) *raft.Config {
-	timeout := electionTimeout(shards)
+func raftConfig(replica uint64, timeout time.Duration, logger hclog.Logger) *raft.Config {
 	return &raft.Config{
 		ProtocolVersion:    raft.ProtocolVersionMax,
 		LocalID:            serverID(replica),

@@ -66,7 +66,7 @@ func (s *shelf) open(groups int) {
 		self.Connect(address, in)
 		w := &wire{InmemTransport: in, self: self}
 		m := newMember(seat{
-			group: group, replica: uint64(group), node: "n0", shards: 64, machine: new(tally), wal: g, snaps: snaps,
+			group: group, replica: uint64(group), node: "n0", timeout: time.Second, machine: new(tally), wal: g, snaps: snaps,
 			carrier: func() carrier { return w }, events: s.events, disk: newHang(),
 			logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), group),
 			seen:   func(string, uint64) {}, led: func(uint64) {},

@@ -121,7 +121,7 @@ func (w *groupWatch) stuck(m *member, now time.Time) (raft.ServerID, bool) {
 		}
 		f, p := follower{m, s.ID}, i.link.progressOf(s.ID, term)
 		was, known := w.behind[f]
-		switch heard := now.Sub(p.heard) < electionTimeout(m.shards); {
+		switch heard := now.Sub(p.heard) < m.timeout; {
 		case p.match >= last || !heard || p.install:
 			delete(w.behind, f)
 		case !known || was.match != p.match || was.term != term:
@@ -177,6 +177,8 @@ func watch(ctx context.Context, every time.Duration, look ...func()) {
 // refusals notes since when a leader has refused everything on account of a
 // transfer of leadership.
 type refusals struct {
+	after time.Duration // from then on they last
+
 	mu          sync.Mutex // guards what follows
 	first, last time.Time  // of refusals without any success in between
 }
@@ -195,9 +197,9 @@ func (r *refusals) note(err error) {
 	}
 }
 
-// lasting reports whether it went on for refuseAfter.
+// lasting reports whether it went on for so long.
 func (r *refusals) lasting() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return !r.first.IsZero() && r.last.Sub(r.first) > refuseAfter
+	return !r.first.IsZero() && r.last.Sub(r.first) > r.after
 }
