@@ -47,7 +47,8 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 	return s
 }
 
-// status reports on a member; nil before it runs.
+// status reports on a member; nil before it runs. What is applied is by Raft's
+// count, which includes entries of its own that never reach the machine.
 func (m *member) status() *ebbv1.ReplicaStatus {
 	i := m.now.Load()
 	if i == nil {
@@ -56,7 +57,7 @@ func (m *member) status() *ebbv1.ReplicaStatus {
 	return &ebbv1.ReplicaStatus{
 		Shard: m.group, Replica: m.replica, Node: m.node,
 		Role: strings.ToLower(i.raft.State().String()), Term: i.raft.CurrentTerm(),
-		CommitIndex: i.raft.CommitIndex(), AppliedIndex: m.machine.index(), LastIndex: i.raft.LastIndex(),
+		CommitIndex: i.raft.CommitIndex(), AppliedIndex: i.raft.AppliedIndex(), LastIndex: i.raft.LastIndex(),
 		Leader: m.leader(),
 	}
 }

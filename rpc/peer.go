@@ -48,7 +48,7 @@ func (p *Peer) Node() string { return p.node }
 // UNKNOWN_OUTCOME; UNREACHABLE means that the request was never sent.
 func (p *Peer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error) {
 	var sent peer.Peer
-	resp, err := p.shards.Apply(ctx, req, grpc.Peer(&sent))
+	resp, err := p.shards.Apply(ctx, req, grpc.Peer(&sent), grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
 	if err != nil {
 		return nil, p.writeError(err, sent.Addr != nil)
 	}
