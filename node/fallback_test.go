@@ -29,7 +29,7 @@ func TestOlderSnapshotWithoutItsLogIsNotRestored(t *testing.T) {
 	disk := fs.NewMem()
 	log, err := wal.Open(wal.Config{FS: disk, Dir: "/wal", Fatal: func(err error) { t.Error(err) }})
 	must(t, err)
-	defer log.Close() //nolint:errcheck // nothing is left to write
+	defer log.Close()
 	group := log.Group(1)
 	must(t, group.SetUint64([]byte("CurrentTerm"), 2))
 	address := transport.Address("n0", 1)
