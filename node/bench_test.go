@@ -269,11 +269,17 @@ func TestIdle(t *testing.T) {
 	if os.Getenv("EBB_BENCH") == "" {
 		t.Skip("a measurement: set EBB_BENCH=1")
 	}
-	newWorld(t, 3, 64)
-	time.Sleep(15 * time.Second)
-	stop := profile(t)
-	start, cpu := time.Now(), cpuTime()
-	time.Sleep(10 * time.Second)
-	stop()
-	t.Logf("%.3f of a core a node, %d goroutines a node", (cpuTime()-cpu).Seconds()/time.Since(start).Seconds()/3, runtime.NumGoroutine()/3)
+	for _, shards := range []uint32{64, 1024} {
+		t.Run(fmt.Sprint(shards, " shards"), func(t *testing.T) {
+			start := time.Now()
+			newWorld(t, 3, shards)
+			t.Logf("ready after %v", time.Since(start))
+			time.Sleep(15 * time.Second)
+			stop := profile(t)
+			start, cpu := time.Now(), cpuTime()
+			time.Sleep(10 * time.Second)
+			stop()
+			t.Logf("%.3f of a core a node, %d goroutines a node", (cpuTime()-cpu).Seconds()/time.Since(start).Seconds()/3, runtime.NumGoroutine()/3)
+		})
+	}
 }

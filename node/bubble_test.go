@@ -115,7 +115,8 @@ func (b *bubble) ready(i int) {
 	select {
 	case <-b.nodes[i].Ready():
 	case <-time.After(time.Minute):
-		b.Fatalf("node %d is not ready: %v", i, b.nodes[i].Status())
+		s := b.nodes[i].Status()
+		b.Fatalf("node %d is not ready: %s %s (%v)", i, s.Phase, s.Detail, b.said(i))
 	}
 }
 

@@ -73,8 +73,9 @@ func (w *world) ready(i int) {
 	w.t.Helper()
 	select {
 	case <-w.nodes[i].Ready():
-	case <-time.After(30 * time.Second):
-		w.t.Fatalf("node %d is not ready: %v", i, w.nodes[i].Status())
+	case <-time.After(2 * time.Minute):
+		s := w.nodes[i].Status()
+		w.t.Fatalf("node %d is not ready: %s %s", i, s.Phase, s.Detail)
 	}
 }
 

@@ -34,6 +34,10 @@ func electionTimeout(shards uint32) time.Duration {
 	return 5 * time.Second
 }
 
+// controlTimeout is how long a heartbeat or a vote may take: with many groups on
+// a busy machine it may be late and still come in time.
+func controlTimeout(election time.Duration) time.Duration { return max(time.Second, election/2) }
+
 // raftConfig is how each group runs. RestoreCommittedLogs stays false: it loses
 // the configuration on restart and hangs above some 8,192 committed entries.
 // NotifyCh stays nil: Raft blocks on it when nobody reads; events.go observes.

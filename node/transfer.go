@@ -17,10 +17,10 @@ const (
 	pauseMax = time.Second
 	// catchUpMax is how long the next leader may take to get the last entries.
 	catchUpMax = 500 * time.Millisecond
-	// handOverMax is how long a change of leadership may take. It is above the
-	// transport's deadline for the message that starts it, since a transfer
-	// that hangs keeps Raft from any other (hashicorp/raft #696).
-	handOverMax = 2 * time.Second
+	// handOverMore is how much longer a change of leadership may take than the
+	// message that starts it, since a transfer that hangs keeps Raft from any
+	// other (hashicorp/raft #696).
+	handOverMore = time.Second
 	// handOverPoll is how often to look whether it happened.
 	handOverPoll = 2 * time.Millisecond
 	// balanceAfter keeps leaders where they are in the first seconds of a node.
@@ -45,7 +45,7 @@ func (r *replica) handOver(to raft.Server) bool {
 		return false
 	}
 	r.now.Load().raft.LeadershipTransferToServer(to.ID, to.Address)
-	return eventually(handOverMax, func() bool { _, leads := r.leading(); return !leads })
+	return eventually(controlTimeout(r.timeout)+handOverMore, func() bool { _, leads := r.leading(); return !leads })
 }
 
 // caughtUp waits until a follower has the whole log.
