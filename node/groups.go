@@ -45,7 +45,7 @@ func (n *Node) newGroups(birth *cluster.Table) (*groups, error) {
 			return nil, err
 		}
 		if id == cluster.ControlShard {
-			g.control = newControl(s, birth, n.logger, n.tableChanged)
+			g.control = newControl(s, birth, n.logger, n.tables.note)
 			g.members = append(g.members, g.control.member)
 			continue
 		}

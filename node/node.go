@@ -39,6 +39,7 @@ type Node struct {
 	counts  counts
 
 	dir       *datadir
+	tables    *tables
 	listeners *listeners
 	log       *wal.Log
 	directory *directory
@@ -54,8 +55,6 @@ type Node struct {
 
 	groups   atomic.Pointer[groups] // nil until this node has replicas
 	balancer atomic.Pointer[balancer]
-	saved    atomic.Pointer[cluster.Table] // of the last run; nil if there is none
-	newTable chan struct{}                 // holds a token when the table has changed
 
 	ctx    context.Context // ends when the node stops
 	cancel context.CancelFunc
@@ -79,7 +78,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n := &Node{
 		cfg: cfg, logger: cfg.Logger.With("node", cfg.Name), repeats: newRepeats(),
-		started: cfg.Clock.Now(), newTable: make(chan struct{}, 1),
+		started: cfg.Clock.Now(),
 	}
 	n.phase = newPhase(n.logger)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -102,7 +101,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	if err := n.cfg.check(); err != nil {
 		return nil, err
 	}
-	n.saved.Store(n.dir.table())
+	n.tables = newTables(n.dir.table())
 
 	if n.listeners, err = listen(ctx, &n.cfg); err != nil {
 		return nil, err
@@ -209,10 +208,10 @@ func (n *Node) serve() {
 	peers := remote{n.peers}
 	services := rpc.Services{
 		Router: cluster.NewRouter(cluster.RouterConfig{
-			Node: n.cfg.Name, Table: n.bornTable, Leaders: n.leaders, Local: n.backend, Peers: peers,
+			Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
 		}),
 		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
-			Node: n.cfg.Name, Table: n.bornTable, Leaders: n.leaders, Local: n.backend, Peers: peers,
+			Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
 			Now: n.cfg.Clock.Now,
 		}),
 		Local: n.backend, Cluster: clusterView{n},
@@ -241,7 +240,11 @@ func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
 	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look) })
-	n.wg.Go(n.keepTable)
+	n.wg.Go(func() {
+		if err := n.tables.run(n.ctx, n.keep); err != nil {
+			n.fatal(err)
+		}
+	})
 	n.wg.Go(func() {
 		if err := n.bringUp(n.ctx); err != nil && n.ctx.Err() == nil {
 			n.fatal(err)
@@ -258,6 +261,7 @@ func (n *Node) mute(on bool) {
 // adopt makes the groups those of this node.
 func (n *Node) adopt(g *groups) {
 	n.balancer.Store(newBalancer(n.cfg.Name, g.replicas, n.Table, n.directory.alive, n.logger))
+	n.tables.control.Store(g.control.state.control)
 	n.groups.Store(g)
 }
 
@@ -301,59 +305,15 @@ func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {
 	return records
 }
 
-// Table returns the cluster's table as this node knows it. Before the control
-// group's log is applied that is the last run's; it is empty before the cluster is born.
-func (n *Node) Table() *cluster.Table {
-	saved := n.saved.Load()
-	g := n.groups.Load()
-	if g == nil {
-		if saved != nil {
-			return saved
-		}
-		return emptyTable
-	}
-	table := g.control.state.control.Table()
-	if saved != nil && saved.Epoch() > table.Epoch() {
-		return saved
-	}
-	return table
-}
-
-var emptyTable = cluster.NewControl().Table()
-
-// bornTable is Table for those who need a cluster with an identity.
-func (n *Node) bornTable() *cluster.Table { return n.Table() }
+// Table returns the cluster's table as this node knows it; it is empty before
+// the cluster is born.
+func (n *Node) Table() *cluster.Table { return n.tables.now() }
 
 // clusterID returns the cluster's identity; "" before this node knows it.
 func (n *Node) clusterID() string { return n.Table().ClusterID() }
 
-// tableChanged notes that there is a new table. It does not wait.
-func (n *Node) tableChanged() {
-	select {
-	case n.newTable <- struct{}{}:
-	default:
-	}
-}
-
-// keepTable writes new tables down, for the next start.
-func (n *Node) keepTable() {
-	for {
-		select {
-		case <-n.ctx.Done():
-			return
-		case <-n.newTable:
-		}
-		if err := n.keep(n.groups.Load().control.state.control.Table()); err != nil {
-			n.fatal(err)
-			return
-		}
-	}
-}
-
+// keep writes a table down, for the next start, unless it is another cluster's.
 func (n *Node) keep(t *cluster.Table) error {
-	if t.ClusterID() == "" {
-		return nil
-	}
 	id := n.dir.identity()
 	if id.ClusterID != "" && id.ClusterID != t.ClusterID() {
 		return proto.ErrWrongCluster.Errorf("data directory %s belongs to cluster %s, and its control group is that of cluster %s", n.cfg.DataDir, id.ClusterID, t.ClusterID())

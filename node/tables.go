@@ -1,0 +1,58 @@
+package node
+
+import (
+	"context"
+	"sync/atomic"
+
+	"github.com/ebbdb/ebb/cluster"
+)
+
+// tables is the cluster's table as this node knows it.
+type tables struct {
+	saved   *cluster.Table                  // of the last run; nil if there is none
+	control atomic.Pointer[cluster.Control] // nil until this node has a member of the control group
+	changed chan struct{}                   // holds a token when control has a new one
+}
+
+func newTables(saved *cluster.Table) *tables {
+	return &tables{saved: saved, changed: make(chan struct{}, 1)}
+}
+
+var emptyTable = cluster.NewControl().Table()
+
+// now returns the newest table: before the control group's log is applied that
+// of the last run, or an empty one.
+func (t *tables) now() *cluster.Table {
+	table := emptyTable
+	if c := t.control.Load(); c != nil {
+		table = c.Table()
+	}
+	if t.saved != nil && t.saved.Epoch() > table.Epoch() {
+		return t.saved
+	}
+	return table
+}
+
+// note is told that the control group has a new table. It does not wait.
+func (t *tables) note() {
+	select {
+	case t.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run hands every new table to keep, until ctx ends or keep returns an error.
+func (t *tables) run(ctx context.Context, keep func(*cluster.Table) error) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.changed:
+		}
+		if table := t.control.Load().Table(); table.ClusterID() != "" {
+			if err := keep(table); err != nil {
+				return err
+			}
+		}
+	}
+}
