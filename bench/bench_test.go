@@ -49,7 +49,8 @@ func TestPairsFollowTheSeed(t *testing.T) {
 		}
 		return out
 	}
-	if draw(1) != draw(1) || draw(1) == draw(2) {
+	first, again, other := draw(1), draw(1), draw(2)
+	if first != again || first == other {
 		t.Error("pairs do not follow the seed")
 	}
 }
