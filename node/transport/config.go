@@ -57,6 +57,9 @@ type Config struct {
 	AppendTimeout time.Duration
 	// ReadIndexTimeout is how long a round of read barriers waits for one peer.
 	ReadIndexTimeout time.Duration
+	// ReadIndexHedge is how long a read barrier waits for as few voters as make a
+	// majority before it asks the others too.
+	ReadIndexHedge time.Duration
 	// ChunkTimeout is how long a snapshot stream may go without progress.
 	ChunkTimeout time.Duration
 	// InstallTimeout is how long a follower may take from a snapshot's last
@@ -97,10 +100,11 @@ func (c Config) withDefaults() Config {
 	}
 	orInt(&c.AppendStreams, 2)
 	orInt(&c.InFlightBytesMax, 16<<20)
-	orTime(&c.Coalesce, 5*time.Millisecond)
+	orTime(&c.Coalesce, 25*time.Millisecond)
 	orTime(&c.ControlTimeout, time.Second)
 	orTime(&c.AppendTimeout, 3*time.Second)
 	orTime(&c.ReadIndexTimeout, time.Second)
+	orTime(&c.ReadIndexHedge, 20*time.Millisecond)
 	orTime(&c.ChunkTimeout, 10*time.Second)
 	orTime(&c.InstallTimeout, 5*time.Minute)
 	orTime(&c.DialTimeout, 2*time.Second)

@@ -1,8 +1,11 @@
 package transport
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -22,11 +25,13 @@ const (
 // barrier is one ReadIndex call. It ends when its outcome is certain.
 type barrier struct {
 	done chan struct{} // closed with the outcome
+	more chan struct{} // closed when a voter did not confirm: ask others
 
 	mu      sync.Mutex // guards what follows
 	need    int        // confirmations that are still missing
 	spare   int        // voters that may still fail
 	denials int
+	failed  bool
 	ended   bool
 	ok      bool
 }
@@ -34,7 +39,7 @@ type barrier struct {
 // newBarrier makes the barrier of a group with so many voters.
 func newBarrier(voters int) *barrier {
 	need := voters/2 + 1
-	return &barrier{done: make(chan struct{}), need: need, spare: voters - need}
+	return &barrier{done: make(chan struct{}), more: make(chan struct{}), need: need, spare: voters - need}
 }
 
 // vote counts one voter.
@@ -52,6 +57,10 @@ func (b *barrier) vote(v verdict) {
 		b.spare--
 	case unreached:
 		b.spare--
+	}
+	if v != confirmed && !b.failed {
+		b.failed = true
+		close(b.more)
 	}
 	if b.need <= 0 || b.spare < 0 {
 		b.ended, b.ok = true, b.need <= 0
@@ -78,30 +87,42 @@ func (b *barrier) err(group uint32, term uint64, voters int) error {
 // its address names. A voter on this node is asked as well. Everything that waits
 // for the same peer goes there in one message.
 //
+// As few voters are asked as make a majority, always the same of them, so that
+// the reads of all groups share messages; the others when one of those does not
+// confirm, or when it is late.
+//
 // Any error means that nothing is known: ErrNotLeader if a voter denied it,
 // ErrNoLeader if too few were reached, or the context's.
 func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
 	n := len(voters)
-	b := newBarrier(n)
 	if n == 0 {
 		return proto.ErrNoLeader.Errorf("shard %d: no voters", group).WithShard(group)
 	}
-	for i, v := range voters {
-		for _, other := range voters[:i] {
-			if v == other {
-				return proto.ErrInternal.Errorf("shard %d: voter %s is named twice", group, v).WithShard(group)
-			}
+	first, err := m.electorate(group, term, voters)
+	if err != nil {
+		return err
+	}
+	b := newBarrier(n)
+	var rest []elector
+	if need := b.need; !slices.ContainsFunc(first[:need], elector.late) {
+		first, rest = first[:need], first[need:]
+	}
+	m.poll(b, first)
+	if len(rest) > 0 {
+		timer := time.NewTimer(m.cfg.ReadIndexHedge)
+		defer timer.Stop()
+		select {
+		case <-b.done:
+			return b.err(group, term, n)
+		case <-b.more:
+		case <-timer.C:
+			b.suspect(first)
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.ctx.Done():
+			return raft.ErrTransportShutdown
 		}
-		node, replica, err := ParseAddress(v)
-		if err != nil {
-			return proto.ErrInternal.Errorf("shard %d: %v", group, err).WithShard(group)
-		}
-		a := ask{group: group, replica: replica, term: term}
-		if node == m.cfg.Node {
-			b.vote(m.confirm(a))
-		} else if p := m.peer(node); p == nil || !p.reads.add(a, b) {
-			b.vote(unreached)
-		}
+		m.poll(b, rest)
 	}
 	select {
 	case <-b.done:
@@ -110,6 +131,64 @@ func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters [
 		return ctx.Err()
 	case <-m.ctx.Done():
 		return raft.ErrTransportShutdown
+	}
+}
+
+// elector is a voter that may be asked.
+type elector struct {
+	node string
+	peer *peer // nil on this node, and when the Mux has closed
+	ask  ask
+}
+
+func (e elector) late() bool { return e.peer != nil && e.peer.reads.late.Load() }
+
+// electorate resolves voters, in the order in which to ask them: this node, then
+// the others by name, beginning after its own.
+func (m *Mux) electorate(group uint32, term uint64, voters []raft.ServerAddress) ([]elector, error) {
+	all := make([]elector, len(voters))
+	for i, v := range voters {
+		node, replica, err := ParseAddress(v)
+		if err != nil {
+			return nil, proto.ErrInternal.Errorf("shard %d: %v", group, err).WithShard(group)
+		}
+		if slices.Contains(voters[:i], v) {
+			return nil, proto.ErrInternal.Errorf("shard %d: voter %s is named twice", group, v).WithShard(group)
+		}
+		all[i] = elector{node: node, ask: ask{group: group, replica: replica, term: term}}
+		if node != m.cfg.Node {
+			all[i].peer = m.peer(node)
+		}
+	}
+	slices.SortFunc(all, func(x, y elector) int {
+		if xb, yb := x.node < m.cfg.Node, y.node < m.cfg.Node; xb != yb {
+			if yb {
+				return -1
+			}
+			return 1
+		}
+		return cmp.Compare(x.node, y.node)
+	})
+	return all, nil
+}
+
+// poll asks voters.
+func (m *Mux) poll(b *barrier, voters []elector) {
+	for _, e := range voters {
+		if e.node == m.cfg.Node {
+			b.vote(m.confirm(e.ask))
+		} else if e.peer == nil || !e.peer.reads.add(e.ask, b) {
+			b.vote(unreached)
+		}
+	}
+}
+
+// suspect notes that the barrier waits for these.
+func (b *barrier) suspect(voters []elector) {
+	for _, e := range voters {
+		if e.peer != nil {
+			e.peer.reads.late.Store(true)
+		}
 	}
 }
 
@@ -139,6 +218,7 @@ type round struct {
 // sharing safe: every answer was asked for after each of its barriers began.
 type readQueue struct {
 	wake chan struct{} // holds a token when forming is not empty
+	late atomic.Bool   // the last that was heard: a round took longer than a hedge
 
 	mu      sync.Mutex // guards what follows
 	forming *round
@@ -263,9 +343,13 @@ func (p *peer) readRound(timer <-chan time.Time) {
 		return
 	}
 	var verdicts []verdict
+	left := p.mux.mono()
 	if s.post(func(b []byte) []byte { return appendAsks(b, r.id, r.asks) }) {
 		select {
 		case verdicts = <-r.told:
+			if p.mux.mono()-left < p.mux.cfg.ReadIndexHedge {
+				p.reads.late.Store(false)
+			}
 		case <-timer:
 		case <-s.broken:
 		}

@@ -415,6 +415,50 @@ func TestReadIndexWithASilentPeer(t *testing.T) {
 	})
 }
 
+// As few voters are asked as make a majority; the others when one of those does not
+// confirm or is late, and then at once, until it is prompt again.
+func TestReadIndexAsksNoMoreThanItNeeds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, of := voters(t, 1)
+		a, vs := w.nodes["a"], addresses(servers(1, w.names...))
+		// read returns how long a read took, and how often b and c were asked.
+		read := func() (took time.Duration, b, c int) {
+			t.Helper()
+			b, c = of["b"].questions(), of["c"].questions()
+			start := time.Now()
+			if err := a.ReadIndex(t.Context(), 1, 7, vs); err != nil {
+				t.Fatal(err)
+			}
+			took = time.Since(start)
+			synctest.Wait()
+			return took, of["b"].questions() - b, of["c"].questions() - c
+		}
+		read()
+		time.Sleep(time.Second) // the sessions stand
+		if _, b, c := read(); b != 1 || c != 0 {
+			t.Fatalf("b was asked %d times and c %d", b, c)
+		}
+		of["b"].set(1, 6) // does not confirm
+		if took, b, c := read(); b != 1 || c != 1 || took >= a.cfg.ReadIndexHedge {
+			t.Fatalf("b denies: it was asked %d times and c %d, in %s", b, c, took)
+		}
+		of["b"].set(1, 7)
+		w.net.cut("a", "b", true)
+		if took, _, c := read(); c != 1 || took < a.cfg.ReadIndexHedge || took > 2*a.cfg.ReadIndexHedge {
+			t.Fatalf("b is cut off: c was asked %d times, in %s", c, took)
+		}
+		if took, _, c := read(); c != 1 || took >= a.cfg.ReadIndexHedge {
+			t.Fatalf("b is known to be late: c was asked %d times, in %s", c, took)
+		}
+		w.net.cut("a", "b", false)
+		time.Sleep(10 * time.Second)
+		read() // b answers in time again
+		if _, b, c := read(); b != 1 || c != 0 {
+			t.Fatalf("b is back: it was asked %d times and c %d", b, c)
+		}
+	})
+}
+
 func BenchmarkReadIndex(b *testing.B) {
 	for _, readers := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprintf("readers=%d", readers), func(b *testing.B) {
