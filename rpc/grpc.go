@@ -28,6 +28,14 @@ const (
 	streamsMax     = 10_000
 )
 
+// Flow-control windows, fixed: while gRPC looks for their best size by itself, it
+// pings after every message and the other side answers: a quarter of the system calls
+// of single requests. A stream holds a whole message, so that none is sent in turns.
+const (
+	streamWindow = proto.MessageBytesMax
+	connWindow   = 4 * streamWindow
+)
+
 // streamWorkers are goroutines that keep their stacks between requests: 2.4 of
 // an empty call's 31.6 us were spent growing new ones. A stream of a peer keeps
 // one for itself; when all are taken, gRPC starts goroutines as it would anyway.
@@ -45,6 +53,8 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.ChainUnaryInterceptor(unary(&s, m)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
+		grpc.StaticStreamWindowSize(streamWindow),
+		grpc.StaticConnWindowSize(connWindow),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.WaitForHandlers(true),
 	}

@@ -112,8 +112,8 @@ func (s *session) dial() (*grpc.ClientConn, error) {
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(),
 		grpc.WithIdleTimeout(0),
-		grpc.WithInitialWindowSize(streamWindow),
-		grpc.WithInitialConnWindowSize(connWindow),
+		grpc.WithStaticStreamWindowSize(streamWindow),
+		grpc.WithStaticConnWindowSize(connWindow),
 		grpc.WithDefaultCallOptions(grpc.CallContentSubtype(codecName)),
 	}
 	conn, err := grpc.NewClient("passthrough:///"+node, append(options, m.cfg.DialOptions...)...)
