@@ -2,7 +2,6 @@ package sketch
 
 import (
 	"encoding/binary"
-	"errors"
 	"math"
 	"slices"
 )
@@ -19,9 +18,6 @@ import (
 //	values   8 bytes each, little endian (4 when compact)
 
 const codecVersion = 1
-
-// ErrCorrupt refuses bytes that no distribution encodes to.
-var ErrCorrupt = errors.New("corrupt distribution")
 
 // AppendBinary appends the encoding to b.
 func (d *Distribution) AppendBinary(b []byte) []byte {

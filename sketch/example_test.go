@@ -149,7 +149,7 @@ func ExampleDistribution_AppendBinary() {
 	fmt.Println(err, copied.At(p, noon).Count(germany))
 	// Output:
 	// 39 0 <nil> 1
-	// corrupt distribution 1
+	// corrupt summary 1
 }
 
 func ExampleWeight() {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "rewrite testdata/golden.txt")
+var update = flag.Bool("update", false, "rewrite the golden files of testdata")
 
 // TestGolden: every machine computes the same bits. tools/golden.sh runs it as GOAMD64=v1 and v3, with cpu.fma=off, and as arm64.
 // The file changes only together with a behaviour version: replicas of different releases share a log.
@@ -22,9 +22,14 @@ func TestGolden(t *testing.T) {
 	for _, p := range everyParams() {
 		goldenDistribution(t, &b, p)
 	}
-	const file = "testdata/golden.txt"
+	golden(t, "golden.txt", b.Bytes())
+}
+
+// golden holds what was computed against a file of testdata.
+func golden(t *testing.T, name string, b []byte) {
+	file := "testdata/" + name
 	if *update {
-		if err := os.WriteFile(file, b.Bytes(), 0o644); err != nil {
+		if err := os.WriteFile(file, b, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -32,13 +37,13 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got, expected := bytes.Split(b.Bytes(), []byte("\n")), bytes.Split(want, []byte("\n"))
+	got, expected := bytes.Split(b, []byte("\n")), bytes.Split(want, []byte("\n"))
 	for i := range max(len(got), len(expected)) {
 		if i >= len(got) || i >= len(expected) || !bytes.Equal(got[i], expected[i]) {
-			t.Fatalf("on %s/%s line %d differs:\ngot  %s\nwant %s", runtime.GOOS, runtime.GOARCH, i+1, line(got, i), line(expected, i))
+			t.Fatalf("%s on %s/%s line %d differs:\ngot  %s\nwant %s", name, runtime.GOOS, runtime.GOARCH, i+1, line(got, i), line(expected, i))
 		}
 	}
-	t.Logf("%d lines agree on %s/%s", len(got), runtime.GOOS, runtime.GOARCH)
+	t.Logf("%s: %d lines agree on %s/%s", name, len(got), runtime.GOOS, runtime.GOARCH)
 }
 
 func line(lines [][]byte, i int) []byte {

@@ -20,7 +20,7 @@ run() {
 	local label=$1
 	shift
 	printf '%-24s ' "$label"
-	"$@" -test.run '^TestGolden$' -test.v | grep -E '^ +golden_test.go|^--- FAIL|^FAIL' || { echo "failed"; return 1; }
+	"$@" -test.run '^TestGolden' -test.v | grep -E '^ +golden_test.go|^--- FAIL|^FAIL' || { echo "failed"; return 1; }
 }
 
 on() { # on ARCH BINARY: how to run it here
