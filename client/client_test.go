@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ebbdb/ebb/chaos/proc"
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -78,14 +79,12 @@ func TestDialOutlivesNoContext(t *testing.T) {
 }
 
 func TestRefusedPortAnswersFast(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addrs, err := proc.FreeAddresses(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := l.Addr().String()
-	l.Close()
 	start := time.Now()
-	if _, err := ebb.Dial(context.Background(), addr); !errors.Is(err, syscall.ECONNREFUSED) {
+	if _, err := ebb.Dial(context.Background(), addrs[0]); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("%v", err)
 	}
 	if took := time.Since(start); took > time.Second {

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -53,14 +52,14 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(4 * opts.Nodes)
+	addrs, err := FreeAddresses(4 * opts.Nodes)
 	if err != nil {
 		return nil, err
 	}
 	f := &Fleet{opts: opts}
 	for i := range opts.Nodes {
-		p := ports[4*i:]
-		f.nodes = append(f.nodes, &process{name: "ebb-" + strconv.Itoa(i), grpc: p[0], http: p[1], gossip: p[2], admin: p[3]})
+		a := addrs[4*i:]
+		f.nodes = append(f.nodes, &process{name: "ebb-" + strconv.Itoa(i), grpc: a[0], http: a[1], gossip: a[2], admin: a[3]})
 	}
 	for i := range f.nodes {
 		if err := f.Launch(i); err != nil {
@@ -73,20 +72,6 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 		return nil, err
 	}
 	return f, nil
-}
-
-// freePorts finds loopback addresses that nobody listens on right now.
-func freePorts(n int) ([]string, error) {
-	var out []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		out = append(out, l.Addr().String())
-	}
-	return out, nil
 }
 
 // Launch starts node i (again), with the data it has.

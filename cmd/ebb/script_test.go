@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/signal"
@@ -12,6 +11,8 @@ import (
 	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/ebbdb/ebb/chaos/proc"
 )
 
 func TestMain(m *testing.M) {
@@ -25,7 +26,8 @@ func TestMain(m *testing.M) {
 }
 
 // The scripts are stories at a terminal: each has four free addresses, $GRPC,
-// $HTTP, $GOSSIP and $ADMIN, and `await` waits for a node to be ready.
+// $HTTP, $GOSSIP and $ADMIN, and $NOBODY, where nobody listens; `await` waits for
+// a node to be ready.
 func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -43,13 +45,13 @@ func TestScripts(t *testing.T) {
 }
 
 func setupScript(env *testscript.Env) error {
-	for _, name := range []string{"GRPC", "HTTP", "GOSSIP", "ADMIN", "NOBODY"} {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return err
-		}
-		defer l.Close()
-		env.Setenv(name, l.Addr().String())
+	names := []string{"GRPC", "HTTP", "GOSSIP", "ADMIN", "NOBODY"}
+	addrs, err := proc.FreeAddresses(len(names))
+	if err != nil {
+		return err
+	}
+	for i, name := range names {
+		env.Setenv(name, addrs[i])
 	}
 	env.Setenv("EBB_ADDR", env.Getenv("GRPC"))
 	env.Setenv("HOME", env.WorkDir)
