@@ -177,11 +177,10 @@ func snapshot(t fataler, f interface {
 // reopen is the state after a restart from a snapshot.
 func reopen(t fataler, s *State) *State {
 	t.Helper()
-	back, err := Restore(s.id, Heap{}, bytes.NewReader(snapshot(t, s)))
+	back, err := restoreUnder(s.limits, s.id, Heap{}, bytes.NewReader(snapshot(t, s)))
 	if err != nil {
 		t.Fatalf("restore: %v", err)
 	}
-	back.SetLimits(s.limits)
 	return back
 }
 

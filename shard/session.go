@@ -191,12 +191,9 @@ func (w *session) advance(top, window uint64) {
 		w.grow(need)
 	}
 	mask := uint64(len(w.ring) - 1)
-	first := w.top + 1
-	if top-w.top > uint64(len(w.ring)) {
-		first = top - mask
-	}
-	for i := first; i <= top; i++ {
-		w.ring[i&mask] = 0
+	// Counted down to 0, for top may be the last number there is.
+	for fresh := min(top-w.top, uint64(len(w.ring))); fresh > 0; fresh-- {
+		w.ring[(top-fresh+1)&mask] = 0
 	}
 	w.top = top
 }

@@ -156,8 +156,8 @@ func (s *session) write(b *blockWriter) {
 	b.tick(s.due)
 	window := min(s.top, uint64(len(s.ring)))
 	b.uvarint(window)
-	for sequence := s.top - window + 1; sequence <= s.top; sequence++ {
-		b.uvarint(uint64(s.ring[sequence&uint64(len(s.ring)-1)]))
+	for back := window; back > 0; back-- { // counted, for top may be the last number there is
+		b.uvarint(uint64(s.ring[(s.top-back+1)&uint64(len(s.ring)-1)]))
 	}
 	b.uvarint(uint64(len(s.odd)))
 	for _, o := range s.odd {
@@ -205,9 +205,14 @@ func writeRoster[T any](b *blockWriter, r *roster[T], item func(i uint32, item *
 // Restore reads a snapshot of a shard. Bytes that WriteTo cannot have written
 // are refused with CORRUPT, a snapshot by a newer version with NEWER_VERSION;
 // nothing may follow it. What a length claims is never allocated before the
-// bytes are there.
+// bytes are there, and what Apply and Ask rely on is checked, not believed.
 func Restore(id ID, mem Memory, r io.Reader) (*State, error) {
+	return restoreUnder(DefaultLimits(), id, mem, r)
+}
+
+func restoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
 	s := New(id, mem)
+	s.limits = limits
 	b := &blockReader{r: r}
 	s.restore(b)
 	if b.err == nil {
@@ -233,9 +238,19 @@ func (s *State) restore(b *blockReader) {
 	b.section(sectionAnswered)
 	readRoster(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
 	b.section(sectionEnd)
+	s.checkReferences(b)
+}
+
+// checkReferences looks for what nothing refers to any more.
+func (s *State) checkReferences(b *blockReader) {
 	for bin, n := range s.bins.names.all {
 		if n.refs == 0 {
 			b.corrupt("bin %d belongs to no key", bin)
+		}
+	}
+	for _, ns := range s.namespaces {
+		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {
+			b.corrupt("namespace %q: era %d has no keys", ns.definition.Name, ns.eraBase)
 		}
 	}
 }
@@ -261,7 +276,18 @@ func (s *State) readHeader(b *blockReader) {
 	s.applied = b.uvarint()
 	s.now = b.tick()
 	s.lastSession = b.uvarint()
+	if s.now > clockMax || s.lastSession > lastSessionMax {
+		b.corrupt("clock %d and last session %d: more than there can be", s.now, s.lastSession)
+	}
 }
+
+const (
+	// lastSessionMax leaves room for more sessions than will ever be opened
+	// above those that the clock has numbered.
+	lastSessionMax = math.MaxUint64 / 2
+	// eraMax leaves room in the same way for further changes of settings.
+	eraMax = noEra / 2
+)
 
 func (s *State) readNamespaces(b *blockReader) {
 	b.section(sectionNamespaces)
@@ -293,9 +319,32 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q is one too many", name)
 	} else if len(ns.eras) == 0 || *ns.params() != paramsOf(ns.definition) {
 		b.corrupt("namespace %q: settings do not agree", name)
-	} else if uint64(ns.eraBase)+uint64(len(ns.eras)) >= uint64(noEra) {
+	} else if uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
 		b.corrupt("namespace %q: era %d", name, ns.eraBase)
+	} else if ns.eventTime > s.now || !ns.soundEras(s.now) {
+		b.corrupt("namespace %q: its times are ahead or out of order, or its signs are not known", name)
 	}
+}
+
+// soundEras reports whether eras follow each other up to now, and whether the
+// namespace is signed if one of them is. The first may have begun on another
+// clock than the rest.
+func (ns *namespace) soundEras(now sketch.Tick) bool {
+	for i := range ns.eras {
+		e := &ns.eras[i]
+		if e.from > now || e.params.AllowNegative && !ns.signed || i > 1 && e.from < ns.eras[i-1].from {
+			return false
+		}
+	}
+	return true
+}
+
+// until returns the time up to which an era's distributions may have been written.
+func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
+	if i := era - ns.eraBase + 1; i < uint32(len(ns.eras)) {
+		return ns.eras[i].from
+	}
+	return ns.clock(now)
 }
 
 func readDefinition(b *blockReader) *ebbv1.Namespace {
@@ -365,6 +414,15 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		b.corrupt("key %d: empty, a name that another has, or of no era", key)
 		return
 	}
+	params := &ns.eras[sum.era-ns.eraBase].params
+	if sum.dist.Last() > s.now || !sum.dist.Suits(params, ns.until(sum.era, s.now), ns.signed) {
+		b.corrupt("key %d: a distribution that its namespace cannot have", key)
+		return
+	}
+	if vanished(params, &sum.dist, min(sum.due, clockMax)-1) {
+		b.corrupt("key %d: it dies before its visit", key)
+		return
+	}
 	s.keys.adopt(key, tag, ns.space, text, s.epoch)
 	s.keys.retain(key, s.epoch)
 	s.summaries.reach(key, s.epoch)
@@ -385,6 +443,28 @@ func (s *State) readKey(b *blockReader, key uint32) {
 
 func (s *State) readSession(b *blockReader, slot uint32) {
 	w := session{id: b.uvarint(), top: b.uvarint(), low: b.uvarint(), used: b.tick(), due: b.tick(), epoch: s.epoch}
+	w.readRing(b)
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		o := oddity{b.uvarint(), readMore(b)}
+		w.odd = append(w.odd, o)
+		w.oddBytes += len(o.more)
+	}
+	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now || w.due-s.limits.SessionExpiry > w.used {
+		b.corrupt("session %d: a number that it cannot have", w.id)
+	}
+	if b.err == nil && !w.consistent(s.limits.SessionWindow) {
+		b.corrupt("session %d: its window does not agree with what is remembered", w.id)
+	}
+	if b.err != nil {
+		return
+	}
+	*s.sessions.edit(slot, s.epoch) = w
+	s.sessionSlots[w.id] = slot
+	s.sessionVisits.set(slot, w.due)
+}
+
+// readRing reads the values of the window, oldest first.
+func (w *session) readRing(b *blockReader) {
 	window := b.uvarint()
 	if window > w.top {
 		b.corrupt("session %d: window of %d", w.id, window)
@@ -400,20 +480,34 @@ func (s *State) readSession(b *blockReader, slot uint32) {
 	for i, v := range values {
 		w.ring[(w.top-uint64(len(values)-1-i))&uint64(len(w.ring)-1)] = v
 	}
-	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
-		o := oddity{b.uvarint(), readMore(b)}
-		w.odd = append(w.odd, o)
-		w.oddBytes += len(o.more)
+	// A ring that is not full has been written since sequence 1.
+	if len(values) < len(w.ring) && uint64(len(values)) != w.top {
+		b.corrupt("session %d: a part of its window", w.id)
 	}
-	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || (w.top > 0 && len(values) == 0) {
-		b.corrupt("session %d: a number that it cannot have", w.id)
+}
+
+// consistent reports whether recall can answer for every sequence of the
+// window: the ring reaches back to its floor, and has more to say of those
+// sequences, and of no others, that odd has.
+func (w *session) consistent(window uint64) bool {
+	if w.low > w.top || uint64(len(w.ring)) < min(w.top, window) {
+		return false
 	}
-	if b.err != nil {
-		return
+	odd := make(map[uint64]bool, len(w.odd))
+	for _, o := range w.odd {
+		odd[o.sequence] = o.more != ""
 	}
-	*s.sessions.edit(slot, s.epoch) = w
-	s.sessionSlots[w.id] = slot
-	s.sessionVisits.set(slot, w.due)
+	found := 0
+	for sequence, left := w.top, w.top-w.floor(window); left > 0; sequence, left = sequence-1, left-1 {
+		v := w.ring[sequence&uint64(len(w.ring)-1)]
+		if v == oddBit || v&oddBit != 0 && !odd[sequence] {
+			return false
+		}
+		if v&oddBit != 0 {
+			found++
+		}
+	}
+	return found == len(w.odd)
 }
 
 // memoBytesMax bounds what one result says: every increment of an entry
@@ -440,7 +534,7 @@ func (s *State) readSource(b *blockReader, slot uint32) {
 		offset += gap
 		src.refused = append(src.refused, refusedRow{offset, ebbv1.Code(code)})
 	}
-	if _, known := s.sourceSlots[src.name]; known || src.name == "" {
+	if _, known := s.sourceSlots[src.name]; known || src.name == "" || len(src.refused) > s.limits.SourceRefusals {
 		b.corrupt("source %q: a name that it cannot have", src.name)
 	}
 	if b.err != nil {

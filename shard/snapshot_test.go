@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 	"runtime"
 	"strings"
 	"testing"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
 )
 
 // furnished is a small state with something of everything in it.
@@ -175,10 +177,36 @@ func FuzzRestore(f *testing.F) {
 	})
 }
 
+// Arbitrary bytes with checksums that fit, so that it is what is in the blocks
+// that is refused.
 func FuzzRestoreBytes(f *testing.F) {
 	f.Add(snapshot(f, furnished(f)))
+	f.Add(snapshot(f, New(1, Heap{})))
+	for _, c := range misfits {
+		s := furnished(f)
+		c.change(s)
+		f.Add(snapshot(f, s))
+	}
 	f.Add([]byte{})
-	f.Fuzz(func(t *testing.T, raw []byte) { restoreAny(t, raw) })
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		restoreAny(t, raw)
+		restoreAny(t, resummed(raw))
+	})
+}
+
+// resummed corrects the checksum of every block that is there.
+func resummed(raw []byte) []byte {
+	out := bytes.Clone(raw)
+	for at := 0; len(out)-at >= blockOverhead+4; {
+		n := int(binary.LittleEndian.Uint32(out[at+1:]))
+		if n > len(out)-at-blockOverhead-4 {
+			break
+		}
+		at += blockOverhead + n
+		binary.LittleEndian.PutUint32(out[at:], crc32.Checksum(out[:at], castagnoli))
+		at += 4
+	}
+	return out
 }
 
 // Every single damage of every payload, with right checksums.
@@ -205,15 +233,200 @@ func TestRestoreOfResealedDamage(t *testing.T) {
 	}
 }
 
+// restoreAny restores a snapshot of unknown origin and, if it is accepted, uses
+// the state for a while: nothing panics, and it stays a sound state.
 func restoreAny(t *testing.T, raw []byte) (accepted bool) {
+	t.Helper()
 	s, err := Restore(1, Heap{}, bytes.NewReader(raw))
 	if err != nil {
+		if !errors.Is(err, proto.ErrCorrupt) && !errors.Is(err, proto.ErrNewerVersion) {
+			t.Fatal(err)
+		}
 		return false
 	}
+	audit(t, s)
 	if again := snapshot(t, s); !bytes.Equal(again, snapshot(t, reopen(t, s))) {
 		t.Fatalf("an accepted snapshot does not survive a round trip:\n%s", described(s))
 	}
+	use(t, s)
+	audit(t, s)
+	reopen(t, s)
 	return true
+}
+
+// use applies commands of every kind and asks about every key.
+func use(t *testing.T, s *State) {
+	t.Helper()
+	if s.applied > 1<<62 {
+		return // a log that is at its end
+	}
+	for _, after := range []int64{0, second, 120 * second, 7200 * second} {
+		var commands []*ebbv1.Command
+		for _, c := range seedCommands() {
+			if c.GetBehaviour() == nil && c.GetDropSource() == nil {
+				commands = append(commands, c)
+			}
+		}
+		for _, w := range s.sessions.all {
+			for _, sequence := range []uint64{w.top, w.top + 1, w.top - 1, w.top - 5, w.low, w.low + 1, w.top + 9} {
+				c := increments("clicks/link", "us", "new")
+				c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: w.id, Sequence: sequence}}
+				commands = append(commands, c)
+			}
+		}
+		for _, a := range s.answered.all {
+			c := increments("rows", "us")
+			c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: a.key.issuedAt, Hi: a.key.hi, Lo: a.key.lo}}
+			commands = append(commands, c)
+		}
+		for _, ns := range s.namespaces {
+			for key := range s.keys.names.all {
+				c := increments(string(s.keys.bytesOf(key)), "us", "other")
+				c.Namespace = ns.definition.Name
+				commands = append(commands, c)
+			}
+		}
+		stamp := min(int64(s.now)+after, int64(clockMax))
+		if n := len(s.Apply(s.applied+1, encode(t, stamp, commands...), nil)); n != len(commands) {
+			t.Fatalf("%d results of %d commands", n, len(commands))
+		}
+		askAll(s)
+	}
+}
+
+func askAll(s *State) {
+	for _, ns := range s.namespaces {
+		for key := range s.keys.names.all {
+			for _, partial := range []bool{false, true} {
+				q := question(ns.definition.Name, &ebbv1.DistributionQuestion{Keys: [][]byte{s.keys.bytesOf(key)}})
+				q.Partial = partial
+				s.Ask(q, s.now+second)
+			}
+		}
+		s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{
+			Namespace: ns.definition.Name, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}},
+		}}, s.now)
+	}
+}
+
+// misfits are changes to a furnished state that make it one that no log leads
+// to, and that later code would trip over.
+var misfits = []struct {
+	name   string
+	change func(s *State)
+}{
+	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.odd = w.odd[1:] }},
+	{"more to say, and the ring does not know", func(s *State) { w := someSession(s); w.ring[w.odd[0].sequence&uint64(len(w.ring)-1)] &^= oddBit }},
+	{"more to say twice", func(s *State) { w := someSession(s); w.odd = append(w.odd, w.odd[0]) }},
+	{"more to say that is empty", func(s *State) { someSession(s).odd[0].more = "" }},
+	{"an odd result below the window", func(s *State) { w := someSession(s); w.low = w.odd[0].sequence }},
+	{"a count of minus one", func(s *State) { w := someSession(s); w.ring[w.top&uint64(len(w.ring)-1)] = oddBit }},
+	{"a ring shorter than the window", func(s *State) { someSession(s).top = 1000 }},
+	{"no ring", func(s *State) { w := someSession(s); w.ring, w.odd = nil, nil }},
+	{"a floor above the top", func(s *State) { w := someSession(s); w.low, w.odd = w.top+1, nil }},
+	{"a session used tomorrow", func(s *State) { someSession(s).used = s.now + 1 }},
+	{"a session that is looked at too late", func(s *State) { someSession(s).due = sketch.MaxTick }},
+	{"no session number left", func(s *State) { s.lastSession = math.MaxUint64 }},
+	{"a clock past its end", func(s *State) { s.now = clockMax + 1 }},
+	{"an event time ahead of the clock", func(s *State) { s.namespaces[1].eventTime = s.now + 1 }},
+	{"an era that has not begun", func(s *State) { s.namespaces[0].eras[0].from = s.now + 1 }},
+	{"eras out of order", func(s *State) {
+		ns := s.namespaces[0]
+		ns.eras = append(ns.eras, ns.eras[1])
+		ns.eras[2].from--
+	}},
+	{"the last era but a few", func(s *State) {
+		s.namespaces[0].eraBase += noEra - 3
+		for key := range s.keys.names.all {
+			if sum := s.summaries.at(key); sum.space == 0 {
+				sum.era += noEra - 3
+			}
+		}
+	}},
+	{"an era without keys", func(s *State) {
+		ns := s.namespaces[1]
+		ns.eras = append(ns.eras[:1:1], ns.eras...)
+		for key := range s.keys.names.all {
+			if sum := s.summaries.at(key); sum.space == 1 {
+				sum.era++
+			}
+		}
+	}},
+	{"signs that nobody knows of", func(s *State) { s.namespaces[0].eras[0].params.AllowNegative = true }},
+	{"a key that dies before its visit", func(s *State) { someSummary(s, 0).due = sketch.MaxTick }},
+	{"counts under a linear namespace", func(s *State) { someSummary(s, 2).dist = someSummary(s, 0).dist.Clone() }},
+	{"levels under plain counts", func(s *State) { sum := someSummary(s, 0); sum.dist, sum.due = someSummary(s, 2).dist.Clone(), s.now }},
+	{"compact values in a namespace of doubles", func(s *State) { someSummary(s, 0).dist = someSummary(s, 1).dist.Clone() }},
+	{"a landmark ahead of the clock", func(s *State) { addAt(s, s.now+3*3600*second, 1) }},
+	{"an event ahead of the clock", func(s *State) { addAt(s, s.now+1, 1) }},
+	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
+}
+
+// someSession is one with counts, and with results that say more.
+func someSession(s *State) *session {
+	for _, w := range s.sessions.all {
+		if len(w.odd) > 0 {
+			return w
+		}
+	}
+	panic("no session has more to say")
+}
+
+func someSummary(s *State, space uint16) *summary {
+	for key := range s.keys.names.all {
+		if sum := s.summaries.at(key); sum.space == space {
+			return sum
+		}
+	}
+	panic("no key")
+}
+
+// addAt adds to a key of plain namespace 0 behind the state's back.
+func addAt(s *State, t sketch.Tick, n float64) {
+	sum := someSummary(s, 0)
+	p := s.namespaces[0].eras[sum.era-s.namespaces[0].eraBase].params
+	p.AllowNegative = true
+	bin := uint32(0)
+	sum.dist.Each(func(b uint32) { bin = b })
+	if err := sum.dist.Add(&p, t, t, bin, n); err != nil {
+		panic(err)
+	}
+	sum.due = s.now
+}
+
+// What Apply and Ask take for granted, Restore has checked.
+func TestRestoreRefusesMisfits(t *testing.T) {
+	for _, c := range misfits {
+		t.Run(c.name, func(t *testing.T) {
+			s := furnished(t)
+			c.change(s)
+			if _, err := Restore(1, Heap{}, bytes.NewReader(snapshot(t, s))); !errors.Is(err, proto.ErrCorrupt) {
+				t.Fatalf("got %v", err)
+			}
+		})
+	}
+}
+
+// The furnished state itself stands all that restoreAny does.
+func TestUseOfRestored(t *testing.T) {
+	if !restoreAny(t, snapshot(t, furnished(t))) {
+		t.Fatal("refused")
+	}
+}
+
+// The largest sequence there is ends a session's numbers, not the replica.
+func TestLastSequence(t *testing.T) {
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1})
+	id := s.openSession().Session
+	last := increments("k", "a")
+	last.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: id, Sequence: math.MaxUint64}}
+	r := s.Apply(2, encode(t, 0, last, last), nil)
+	if r[0].Applied != 1 || r[1].Applied != 1 {
+		t.Fatalf("got %v", r)
+	}
+	if back := reopen(t, s); s.Checksum() != back.Checksum() {
+		t.Fatal("checksums differ")
+	}
 }
 
 // Errors of the writer and the reader are reported, not swallowed.

@@ -101,6 +101,28 @@ func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
 	return r.b, nil
 }
 
+// Suits says whether a distribution can have been written under p, with no clock after until; signed says that amounts may
+// have been negative then or earlier. Decode cannot tell, for it does not know the Params. It takes time proportional to the
+// number of bins.
+func (d *Distribution) Suits(p *Params, until Tick, signed bool) bool {
+	if p.Decay == Linear {
+		return d.z == 0 && d.z2 == 0 && (d.form() == micro || d.Len() == 0)
+	}
+	if d.form() == micro || d.form() == compact && !p.Compact || d.mark < 0 || d.mark > p.landmark(until) {
+		return false
+	}
+	return signed || !d.hasNegative()
+}
+
+func (d *Distribution) hasNegative() bool {
+	for i := range d.Len() {
+		if d.value(i) < 0 {
+			return true
+		}
+	}
+	return d.z < 0
+}
+
 func (d *Distribution) decodeBins(r *reader, bins int) bool {
 	f := d.form()
 	d.setShape(bins, f)
