@@ -11,7 +11,7 @@ import (
 func TestFreeAddresses(t *testing.T) {
 	end := ofMachine().end
 	given := map[netip.AddrPort]bool{}
-	for _, n := range []int{0, 1, 5, 2 * blockPorts} { // more than a block holds
+	for _, n := range []int{0, 1, 12} {
 		addrs, err := FreeAddresses(n)
 		if err != nil || len(addrs) != n {
 			t.Fatalf("%d of %d addresses: %v", len(addrs), n, err)
@@ -107,20 +107,17 @@ func TestPortsInUseArePassedOver(t *testing.T) {
 	}
 }
 
-// A range of one block: claimed by another, then free, then used up.
+// A range of one block: another has it, and that one uses it up.
 func TestNoPortIsLeft(t *testing.T) {
-	other := fresh(t, 0)
-	taken(t, other, 1)
-	p := fresh(t, 0)
-	p.first = other.blockEnd - blockPorts
-	p.end = other.blockEnd
+	owner := fresh(t, 0)
+	taken(t, owner, 1)
+	first, end := owner.blockEnd-blockPorts, owner.blockEnd
+	p := &ports{first: first, end: end}
 	if addrs, err := p.take(1); err == nil {
 		t.Errorf("got %s in a block of another's", addrs)
 	}
-	other.claims[0].Close()
-	p.tried = 0
-	taken(t, p, 1)
-	if addrs, err := p.take(blockPorts); err == nil {
+	owner.first, owner.end = first, end
+	if addrs, err := owner.take(blockPorts); err == nil {
 		t.Errorf("got %d more ports in a block of %d", len(addrs), blockPorts)
 	}
 }
