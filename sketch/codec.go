@@ -169,6 +169,18 @@ func (r *reader) take(n int) []byte {
 	return b
 }
 
+// header takes the kind and the version with which the encodings of all kinds but the distribution begin.
+func (r *reader) header(kind byte) {
+	r.ok = r.byte() == kind && r.byte() == codecVersion && r.ok
+}
+
+// plainFloat takes any double but minus 0; the caller knows which are good.
+func (r *reader) plainFloat() float64 {
+	v := binary.LittleEndian.Uint64(r.take(8))
+	r.ok = r.ok && v != 1<<63
+	return math.Float64frombits(v)
+}
+
 func (r *reader) byte() byte { return r.take(1)[0] }
 
 func (r *reader) uvarint() uint64 {

@@ -1,0 +1,318 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// Limits of a CountMin.
+const (
+	CountMinCellsMax = 1 << 22
+	CountMinDepthMax = 32
+)
+
+// CountMinParams decide the shape of a CountMin: a width of ceil(e/Epsilon) cells and a depth of ceil(ln(1/Delta)) rows.
+type CountMinParams struct {
+	// Epsilon is the error as a part of Z, the sum of all counts: in (0, 1).
+	Epsilon float64
+	// Delta is the probability that an estimate errs by more: in (0, 1).
+	Delta float64
+	// HalfLife in microseconds, 0 for none.
+	HalfLife Tick
+	Hash     Hash
+}
+
+// shape is width and depth.
+func (p *CountMinParams) shape() (width, depth int, err error) {
+	if !(p.Epsilon > 0 && p.Epsilon < 1) {
+		return 0, 0, fmt.Errorf("%w: count-min: epsilon %v is not between 0 and 1", ErrParams, p.Epsilon)
+	}
+	if !(p.Delta >= 0x1p-1000 && p.Delta < 1) {
+		return 0, 0, fmt.Errorf("%w: count-min: delta %v is not between 0 and 1", ErrParams, p.Delta)
+	}
+	w, d := math.Ceil(math.E/p.Epsilon), max(1, math.Ceil(float64(-Log2(p.Delta)*math.Ln2)))
+	if d > CountMinDepthMax {
+		return 0, 0, fmt.Errorf("%w: count-min: delta %v takes %.0f rows, more than %d", ErrParams, p.Delta, d, CountMinDepthMax)
+	}
+	if float64(w*d) > CountMinCellsMax {
+		return 0, 0, fmt.Errorf("%w: count-min: epsilon %v and delta %v take %.0f cells, more than %d",
+			ErrParams, p.Epsilon, p.Delta, float64(w*d), CountMinCellsMax)
+	}
+	if !p.Hash.known() {
+		return 0, 0, fmt.Errorf("%w: count-min: hash id %d is unknown", ErrParams, p.Hash.ID)
+	}
+	return int(w), int(d), checkHalfLife("count-min", p.HalfLife)
+}
+
+// CountMin estimates how often each of any number of items occurred (Cormode, Muthukrishnan 2005), under forward decay: a
+// write adds n times the weight of its time to a cell of each row, a read scales the least of them. All cells share one
+// landmark, so that time passes without touching them.
+//
+//	truth <= estimate, and estimate <= truth + e/width * Z with probability 1 - Delta
+//
+// The update is the plain one: the conservative one does not merge. It commutes: to the bit without a half-life and
+// with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as nothing.
+//
+// It is a value with one owner: to keep a copy, Clone it. Cells are allocated by the first write, 8 bytes each.
+type CountMin struct {
+	params CountMinParams
+	fade
+	width, depth int
+	cells        []float64 // depth rows; nil while empty
+	z            float64
+	last         Tick
+}
+
+// NewCountMin makes an empty sketch, or answers ErrParams.
+func NewCountMin(p CountMinParams) (CountMin, error) {
+	p.Hash = p.Hash.orDefault()
+	width, depth, err := p.shape()
+	if err != nil {
+		return CountMin{}, err
+	}
+	return CountMin{params: p, fade: fade{halfLife: p.HalfLife}, width: width, depth: depth}, nil
+}
+
+// Params is what it was made with.
+func (c *CountMin) Params() CountMinParams { return c.params }
+
+// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now. It
+// answers ErrNegative or ErrOverflow, and then no count has changed.
+func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
+	if err := checkAmount(n); err != nil || n == 0 {
+		return err
+	}
+	c.settle(now)
+	atNow := c.weight(now)
+	inc, least := float64(n*c.weight(t)), faint(atNow)
+	if inc < least {
+		c.last = max(c.last, t)
+		return nil
+	}
+	z := atLeast(c.z, least) + inc
+	if z > float64(CountMax*atNow) {
+		return ErrOverflow
+	}
+	if c.cells == nil {
+		c.cells = make([]float64, c.width*c.depth)
+	}
+	for row := range c.depth {
+		cell := &c.cells[c.at(row, hash)]
+		*cell = atLeast(*cell, least) + inc
+	}
+	c.z = z
+	c.last = max(c.last, t)
+	return nil
+}
+
+// at is the cell of an item in a row.
+func (c *CountMin) at(row int, hash uint64) int {
+	return row*c.width + int(mulHigh(remix(hash, row), uint64(c.width)))
+}
+
+// settle moves the landmark when it must, so that weights stay small.
+func (c *CountMin) settle(now Tick) {
+	if c.z == 0 {
+		c.mark = c.landmark(now)
+		return
+	}
+	if mark, move := c.due(now); move {
+		c.rebase(mark)
+	}
+}
+
+// rebase moves to a later landmark: an exact multiplication by a power of two. It is the only loop over the cells.
+func (c *CountMin) rebase(mark int64) {
+	scale := c.moveTo(mark)
+	if c.z = atLeast(float64(c.z*scale), faintest); c.z == 0 {
+		c.cells = nil
+	}
+	for i, v := range c.cells {
+		c.cells[i] = atLeast(float64(v*scale), faintest)
+	}
+}
+
+// CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count, the upper bound always, the lower with
+// probability 1 - Delta.
+type CountMinEstimate struct {
+	Count, Err float64
+	// Z is the sum of all counts.
+	Z float64
+}
+
+// Estimate reads the count of an item at a time. It never writes.
+func (c *CountMin) Estimate(at Tick, hash uint64) CountMinEstimate {
+	if c.z == 0 {
+		return CountMinEstimate{}
+	}
+	scale, cut := c.scale(at), faint(c.weight(at))
+	least := c.z
+	for row := range c.depth {
+		least = min(least, c.cells[c.at(row, hash)])
+	}
+	z := float64(atLeast(c.z, cut) * scale)
+	count := float64(atLeast(least, cut) * scale)
+	return CountMinEstimate{Count: count, Err: min(count, float64(z*math.E)/float64(c.width)), Z: z}
+}
+
+// Last is the tick of the latest event, 0 when there was none.
+func (c *CountMin) Last() Tick { return c.last }
+
+// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums. It answers
+// ErrIncompatible or ErrOverflow, and then nothing has changed.
+func (c *CountMin) Merge(o *CountMin) error {
+	if c.params != o.params {
+		return fmt.Errorf("%w: count-min of %+v and of %+v", ErrIncompatible, c.params, o.params)
+	}
+	if c.z+o.z > mergedMax {
+		return ErrOverflow
+	}
+	last := max(c.last, o.last)
+	if c.z == 0 {
+		*c = o.Clone()
+	} else if o.z != 0 {
+		c.add(o)
+	}
+	c.last = last
+	return nil
+}
+
+// add merges cells, of which both have some.
+func (c *CountMin) add(o *CountMin) {
+	scale := 1.0
+	if o.mark > c.mark {
+		c.rebase(o.mark)
+	} else {
+		scale = Exp2(o.mark-c.mark, 0)
+	}
+	c.z += atLeast(float64(o.z*scale), faintest)
+	if c.cells == nil { // it faded on the way
+		c.cells = make([]float64, len(o.cells))
+	}
+	for i, v := range o.cells {
+		c.cells[i] += atLeast(float64(v*scale), faintest)
+	}
+}
+
+// Clone is a copy that shares nothing.
+func (c *CountMin) Clone() CountMin {
+	d := *c
+	d.cells = append([]float64(nil), c.cells...)
+	return d
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (c *CountMin) Size() int { return 112 + 8*cap(c.cells) }
+
+// A CountMin in bytes. Every state has one encoding.
+//
+//	kind, version    1 byte each: 'c', 1
+//	hash             9 bytes, see Hash
+//	epsilon, delta   8 bytes each, little endian doubles
+//	half-life        uvarint
+//	mark, last       uvarints; mark is 0 when nothing is stored
+//	z                8 bytes; 0 is the end
+//	form             1 byte: 0 dense, 1 sparse, which is when less than half of the cells are used
+//	cells            dense: 8 bytes each
+//	                 sparse: a uvarint of how many; of each the distance from its predecessor, less 1, and 8 bytes
+
+const countMinKind = 'c'
+
+// AppendBinary appends the encoding to b.
+func (c *CountMin) AppendBinary(b []byte) []byte {
+	b = c.params.Hash.append(append(b, countMinKind, codecVersion))
+	b = appendFloat(appendFloat(b, c.params.Epsilon), c.params.Delta)
+	b = binary.AppendUvarint(b, uint64(c.halfLife))
+	mark, used := c.mark, 0
+	if c.z == 0 {
+		mark = 0
+	}
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(mark)), uint64(c.last))
+	b = appendFloat(b, c.z)
+	if c.z == 0 {
+		return b
+	}
+	for _, v := range c.cells {
+		if v != 0 {
+			used++
+		}
+	}
+	if 2*used >= len(c.cells) {
+		b = append(b, 0)
+		for _, v := range c.cells {
+			b = appendFloat(b, v)
+		}
+		return b
+	}
+	b = binary.AppendUvarint(append(b, 1), uint64(used))
+	next := 0
+	for i, v := range c.cells {
+		if v != 0 {
+			b = appendFloat(binary.AppendUvarint(b, uint64(i-next)), v)
+			next = i + 1
+		}
+	}
+	return b
+}
+
+func appendFloat(b []byte, v float64) []byte {
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
+}
+
+// Decode replaces the sketch by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was. A sparse encoding takes up to CountMinCellsMax cells
+// of memory.
+func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	r.header(countMinKind)
+	p := CountMinParams{Hash: r.hash(), Epsilon: r.plainFloat(), Delta: r.plainFloat()}
+	f, last := r.fade()
+	p.HalfLife = f.halfLife
+	z := r.float()
+	n, err := NewCountMin(p)
+	if !r.ok || err != nil || z < 0 || z == 0 && f.mark != 0 {
+		return nil, ErrCorrupt
+	}
+	n.fade, n.last, n.z = f, last, z
+	if z != 0 && !n.decodeCells(&r) {
+		return nil, ErrCorrupt
+	}
+	*c = n
+	return r.b, nil
+}
+
+func (c *CountMin) decodeCells(r *reader) bool {
+	cells, used := c.width*c.depth, 0
+	switch r.byte() {
+	case 0:
+		if !r.ok || cells > len(r.b)/8 {
+			return false
+		}
+		c.cells = make([]float64, cells)
+		for i := range c.cells {
+			if c.cells[i] = r.float(); c.cells[i] != 0 {
+				used++
+			}
+			r.ok = r.ok && c.cells[i] >= 0
+		}
+		return r.ok && 2*used >= cells
+	case 1:
+		n := r.uvarint()
+		if !r.ok || n == 0 || 2*n >= uint64(cells) || n > uint64(len(r.b)/9) {
+			return false
+		}
+		c.cells = make([]float64, cells)
+		next := uint64(0)
+		for range n {
+			gap, v := r.uvarint(), r.float()
+			if !r.ok || gap >= uint64(cells)-next || v <= 0 {
+				return false
+			}
+			c.cells[next+gap] = v
+			next += gap + 1
+		}
+		return true
+	}
+	return false
+}

@@ -1,0 +1,93 @@
+package sketch
+
+import (
+	"fmt"
+	"math"
+)
+
+// HalfLifeMax is the longest half-life of a summary that carries its own: 285 years.
+const HalfLifeMax = Tick(1 << 53)
+
+// fade is the forward decay of a summary that carries its own half-life (see the package comment). A half-life of 0 never
+// forgets. Times before 1970 count as 1970.
+type fade struct {
+	halfLife Tick
+	mark     int64 // the landmark in half-lives; 0 while nothing is stored
+}
+
+func checkHalfLife(kind string, h Tick) error {
+	if h < 0 || h > HalfLifeMax {
+		return fmt.Errorf("%w: %s: half-life of %d microseconds is not in 0..%d", ErrParams, kind, h, HalfLifeMax)
+	}
+	return nil
+}
+
+// landmark is the last one at or before t.
+func (f *fade) landmark(t Tick) int64 {
+	if f.halfLife == 0 {
+		return 0
+	}
+	return int64(max(t, 0) / f.halfLife)
+}
+
+// weight is what an event at t weighs, at most 2^1024.
+func (f *fade) weight(t Tick) float64 {
+	if f.halfLife == 0 {
+		return 1
+	}
+	return Weight(max(t, 0), f.mark, f.halfLife)
+}
+
+// scale is what a stored unit counts at a time: 1/weight, rounded once. What is earlier than 256 half-lives before the landmark
+// reads as that time.
+func (f *fade) scale(at Tick) float64 {
+	if f.halfLife == 0 {
+		return 1
+	}
+	at = max(at, 0, Tick((f.mark-earliest)*int64(f.halfLife)))
+	k, frac := exponent(at, f.mark, f.halfLife)
+	if frac == 0 {
+		return Exp2(-k, 0)
+	}
+	return Exp2(-k-1, -frac)
+}
+
+// due is the landmark to move to before a write at now, when it is time to.
+func (f *fade) due(now Tick) (mark int64, move bool) {
+	mark = f.landmark(now)
+	return mark, mark-f.mark > RebaseAfter
+}
+
+// moveTo changes the landmark and answers the power of two by which to multiply what is stored.
+func (f *fade) moveTo(mark int64) (scale float64) {
+	scale = Exp2(f.mark-mark, 0)
+	f.mark = mark
+	return scale
+}
+
+// faint is the stored value below which something counts as nothing, as seen from a time of this weight.
+func faint(atNow float64) float64 { return float64(faintest * max(atNow, 1)) }
+
+// fade takes a half-life, a landmark and the tick of the latest event.
+func (r *reader) fade() (f fade, last Tick) {
+	f.halfLife = Tick(r.uvarint())
+	f.mark = int64(r.uvarint())
+	last = Tick(r.uvarint())
+	r.ok = r.ok && last >= 0 && f.mark >= 0 && f.halfLife >= 0 && f.halfLife <= HalfLifeMax
+	r.ok = r.ok && (f.mark == 0 || f.halfLife > 0 && f.mark <= math.MaxInt64/int64(f.halfLife))
+	return f, last
+}
+
+// checkAmount refuses what cannot be counted.
+func checkAmount(n float64) error {
+	if n != n || n > CountMax || n < -CountMax {
+		return ErrOverflow
+	}
+	if n < 0 {
+		return ErrNegative
+	}
+	return nil
+}
+
+// mergedMax bounds the sums that merging makes.
+const mergedMax = 0x1p400
