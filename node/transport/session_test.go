@@ -57,6 +57,9 @@ func TestEveryCallGetsItsAnswer(t *testing.T) {
 					for n := range 50 {
 						args := appendOf("a", int(id), entries, 10)
 						args.Term, args.PrevLogEntry = uint64(id), uint64(1000*n)
+						for j, l := range args.Entries {
+							l.Index = uint64(1000*n + j + 1)
+						}
 						var resp raft.AppendEntriesResponse
 						err := g.AppendEntries("", Address("b", uint64(id)), args, &resp)
 						if err != nil || resp.Term != uint64(id) || resp.LastLog != uint64(1000*n+entries) {

@@ -410,7 +410,24 @@ func decodeAppend(f *fields, node string) *raft.AppendEntriesRequest {
 	if n > 0 {
 		c.Entries = decodeLogs(f, int(n))
 	}
+	if !inOrder(c) {
+		f.fail()
+	}
 	return c
+}
+
+// inOrder reports whether the entries continue the log after the previous one,
+// index by index and in terms that do not fall. Raft stores them as they come.
+func inOrder(c *raft.AppendEntriesRequest) bool {
+	index, term := c.PrevLogEntry, c.PrevLogTerm
+	for _, l := range c.Entries {
+		index++
+		if index == 0 || l.Index != index || l.Term < term {
+			return false
+		}
+		term = l.Term
+	}
+	return true
 }
 
 // decodeLogs makes three allocations, however many entries there are: Raft

@@ -69,6 +69,42 @@ func TestConfigurationThatRaftWouldPanicOn(t *testing.T) {
 	}
 }
 
+// outOfOrder are requests whose entries do not continue a log.
+func outOfOrder() map[string]*raft.AppendEntriesRequest {
+	request := func(prev, prevTerm uint64, entries ...*raft.Log) *raft.AppendEntriesRequest {
+		return &raft.AppendEntriesRequest{RPCHeader: header("a", 1), Term: 9, PrevLogEntry: prev, PrevLogTerm: prevTerm, Entries: entries}
+	}
+	entry := func(index, term uint64) *raft.Log { return &raft.Log{Index: index, Term: term} }
+	return map[string]*raft.AppendEntriesRequest{
+		"a gap before them":       request(9, 2, entry(11, 3)),
+		"the previous one again":  request(9, 2, entry(9, 2)),
+		"not from the beginning":  request(0, 0, entry(2, 1)),
+		"a gap between them":      request(9, 2, entry(10, 3), entry(12, 3)),
+		"one twice":               request(9, 2, entry(10, 3), entry(10, 3)),
+		"backwards":               request(9, 2, entry(10, 3), entry(9, 3)),
+		"a term before the last":  request(9, 4, entry(10, 3)),
+		"a term that falls":       request(9, 2, entry(10, 3), entry(11, 2)),
+		"past the largest number": request(math.MaxUint64, 2, entry(0, 3)),
+	}
+}
+
+// Raft stores entries as they come, so those that do not continue a log are refused.
+func TestEntriesContinueTheLog(t *testing.T) {
+	for name, c := range outOfOrder() {
+		p := only(t, appendRequest(nil, "a", envelope{}, c), kindAppend)
+		if _, _, err := decodeRequest(kindAppend, p, "a"); !errors.Is(err, errMalformed) {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	ok := &raft.AppendEntriesRequest{
+		RPCHeader: header("a", 1), Term: 9, PrevLogEntry: math.MaxUint64 - 2, PrevLogTerm: 3,
+		Entries: []*raft.Log{{Index: math.MaxUint64 - 1, Term: 3}, {Index: math.MaxUint64, Term: 9}},
+	}
+	if _, _, err := decodeRequest(kindAppend, only(t, appendRequest(nil, "a", envelope{}, ok), kindAppend), "a"); err != nil {
+		t.Errorf("up to the largest number: %v", err)
+	}
+}
+
 func responses() map[kind][]any {
 	h := header("b", 2)
 	return map[kind][]any{
@@ -223,6 +259,9 @@ func FuzzFrame(f *testing.F) {
 		add(appendRequest(nil, "a", envelope{id: 1, group: 2, replica: 3, ttl: time.Second}, c))
 	}
 	for _, c := range commands()[2:] {
+		add(appendRequest(nil, "a", envelope{id: 1, group: 2, replica: 3, ttl: time.Second}, c))
+	}
+	for _, c := range outOfOrder() {
 		add(appendRequest(nil, "a", envelope{id: 1, group: 2, replica: 3, ttl: time.Second}, c))
 	}
 	for k, list := range responses() {
