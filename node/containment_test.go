@@ -136,6 +136,42 @@ func TestFailingDisk(t *testing.T) {
 	})
 }
 
+// A node's failpoints reach its transport: one that may not ask the others
+// leads nothing, and leads again when it may.
+func TestTransportFailpoints(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		for i := range b.config {
+			b.config[i].Fail.Record()
+		}
+		b.openAll()
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		for i := range b.config {
+			for _, point := range []string{"transport.open", "transport.ask", "transport.answer"} {
+				if b.config[i].Fail.Hits()[point] == 0 {
+					t.Errorf("node %d never passed %s", i, point)
+				}
+			}
+		}
+		victim := b.busiest()
+		b.config[victim].Fail.Arm("transport.ask", 0, fail.Error(errors.New("mute")))
+		time.Sleep(10 * time.Second)
+		if led := b.led(victim); led > 0 {
+			t.Errorf("a node that may not ask leads %d groups", led)
+		}
+		b.config[victim].Fail.Disarm("transport.ask")
+		time.Sleep(time.Minute)
+		if b.led(victim) == 0 {
+			t.Error("a node that may ask again leads nothing")
+		}
+		b.write(c, "k", "x", 1)
+		if got := b.count(c, "k", "x"); got != 1 {
+			t.Errorf("%v counted", got)
+		}
+	})
+}
+
 // A leader whose clock runs ahead refuses writes and hands its shards over; no
 // shard's time jumps.
 func TestClockAhead(t *testing.T) {

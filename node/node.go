@@ -131,7 +131,7 @@ func (n *Node) wire() {
 	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), network: n.cfg.Network, table: n.Table}
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(electionTimeout(n.cfg.Shards)),
+		Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(electionTimeout(n.cfg.Shards)),
 	})
 	n.mux.SetReadIndexHandler(func(group uint32, replica, term uint64) bool {
 		g := n.groups.Load()
