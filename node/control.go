@@ -30,6 +30,9 @@ type control struct {
 	state  *controlMachine
 	birth  *cluster.Table // the table that a new cluster starts with
 	logger *slog.Logger
+
+	mu     sync.Mutex // guards closed, and that nothing is added to wg after it
+	closed bool
 	wg     sync.WaitGroup
 }
 
@@ -46,15 +49,30 @@ func newControl(s seat, birth *cluster.Table, logger *slog.Logger, changed func(
 
 // stop ends the member, as replica.stop does.
 func (c *control) stop() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
 	c.leave()
 	c.member.stop()
 	c.wg.Wait()
 }
 
-// lead gives a new cluster its identity.
+// goFunc runs f in a goroutine that stop waits for; it reports false, and does
+// not run it, if stop has begun.
+func (c *control) goFunc(f func()) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return false
+	}
+	c.wg.Go(f)
+	return true
+}
+
+// lead gives a new cluster its identity, unless this node is stopping.
 func (c *control) lead(uint64) {
 	i := c.now.Load()
-	c.wg.Go(func() {
+	_ = c.goFunc(func() {
 		if i.settle() != nil || c.state.control.Table().ClusterID() != "" {
 			return
 		}
@@ -100,9 +118,10 @@ func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv
 	if _, ok := c.leading(); !ok {
 		return nil, c.notLeader()
 	}
-	future := c.member.propose(raw)
 	done := make(chan outcome, 1)
-	c.wg.Go(func() { done <- c.await(future) })
+	if !c.goFunc(func() { done <- c.await(c.member.propose(raw)) }) {
+		return nil, errShuttingDown(c.group)
+	}
 	select {
 	case o := <-done:
 		return o.result, o.err
