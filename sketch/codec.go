@@ -193,6 +193,16 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
+// int takes a uvarint of at most limit.
+func (r *reader) int(limit int) int {
+	v := r.uvarint()
+	if v > uint64(limit) {
+		r.ok = false
+		return 0
+	}
+	return int(v)
+}
+
 func (r *reader) varint() int64 {
 	u := r.uvarint()
 	return int64(u>>1) ^ -int64(u&1)

@@ -223,16 +223,12 @@ const countMinKind = 'c'
 func (c *CountMin) AppendBinary(b []byte) []byte {
 	b = c.params.Hash.append(append(b, countMinKind, codecVersion))
 	b = appendFloat(appendFloat(b, c.params.Epsilon), c.params.Delta)
-	b = binary.AppendUvarint(b, uint64(c.halfLife))
-	mark, used := c.mark, 0
-	if c.z == 0 {
-		mark = 0
-	}
-	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(mark)), uint64(c.last))
+	b = c.fade.append(b, c.z == 0, c.last)
 	b = appendFloat(b, c.z)
 	if c.z == 0 {
 		return b
 	}
+	used := 0
 	for _, v := range c.cells {
 		if v != 0 {
 			used++

@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"encoding/binary"
 	"fmt"
 	"math"
 )
@@ -67,6 +68,17 @@ func (f *fade) moveTo(mark int64) (scale float64) {
 
 // faint is the stored value below which something counts as nothing, as seen from a time of this weight.
 func faint(atNow float64) float64 { return float64(faintest * max(atNow, 1)) }
+
+// append writes the half-life, the landmark (0 when nothing is stored) and the tick of the latest event, as uvarints.
+func (f *fade) append(b []byte, empty bool, last Tick) []byte {
+	mark := f.mark
+	if empty {
+		mark = 0
+	}
+	b = binary.AppendUvarint(b, uint64(f.halfLife))
+	b = binary.AppendUvarint(b, uint64(mark))
+	return binary.AppendUvarint(b, uint64(last))
+}
 
 // fade takes a half-life, a landmark and the tick of the latest event.
 func (r *reader) fade() (f fade, last Tick) {

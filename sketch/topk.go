@@ -1,0 +1,607 @@
+package sketch
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// Limits of a TopK.
+const (
+	TopKEntriesMax = 65_534
+	TopKNameMax    = 1024
+)
+
+// ErrName says that a name is longer than TopKNameMax bytes.
+var ErrName = errors.New("name is too long")
+
+// TopKParams decide the shape of a TopK.
+type TopKParams struct {
+	// K is how many items are asked for.
+	K int
+	// Entries is how many are kept, at least 10*K; 0 means 10*K.
+	Entries int
+	// HalfLife in microseconds, 0 for none.
+	HalfLife Tick
+	// Hash seeds the table of names; callers pass names, not hashes.
+	Hash Hash
+}
+
+func (p *TopKParams) check() error {
+	if p.K < 1 || p.K > TopKEntriesMax/10 {
+		return fmt.Errorf("%w: top-k: k of %d is not in 1..%d", ErrParams, p.K, TopKEntriesMax/10)
+	}
+	if p.Entries < 10*p.K || p.Entries > TopKEntriesMax {
+		return fmt.Errorf("%w: top-k: %d entries are not in 10*k..%d, k being %d", ErrParams, p.Entries, TopKEntriesMax, p.K)
+	}
+	if !p.Hash.known() {
+		return fmt.Errorf("%w: top-k: hash id %d is unknown", ErrParams, p.Hash.ID)
+	}
+	return checkHalfLife("top-k", p.HalfLife)
+}
+
+// TopK finds the items that occur most, with a bracket for each: weighted SpaceSaving (Metwally, Agrawal, El Abbadi 2005) on
+// forward weights. Of m entries, all with the weight of one landmark, the least makes room for an item that is new and
+// leaves its count behind, as what the newcomer may have too much:
+//
+//	estimate >= truth >= estimate - err      err <= Z/m, Z the sum of all counts
+//
+// All weights shrink alike, so the bracket holds at every time and not only when it was written. It holds up to the rounding of
+// sums (exactly without a half-life and with whole amounts up to 2^53 together); what is below 2^-100 counts as nothing. An
+// item with more than Z/m is always among the entries.
+//
+// Ties for the least are broken by a seeded hash of the name, then by the name: the state depends on the events and their order, not
+// on how it is laid out. It is a value with one owner: to keep a copy, Clone it. An entry takes about 32 bytes and its name.
+type TopK struct {
+	params TopKParams
+	fade
+	values, errs []float64 // by position; an error never exceeds its value
+	names        []uint32  // by position: where in the arena
+	hashes       []uint32  // by position
+	heap         []uint16  // positions, the least at the root
+	places       []uint16  // by position: where in the heap
+	slots        []uint16  // position + 1 by hash, probed linearly; a power of two, at most 3/4 used
+	arena        []byte    // names, each after its length in 2 bytes
+	waste        int       // bytes of the arena that nobody refers to
+	z            float64
+	last         Tick
+}
+
+// NewTopK makes an empty summary, or answers ErrParams.
+func NewTopK(p TopKParams) (TopK, error) {
+	p.Hash = p.Hash.orDefault()
+	if p.Entries == 0 && p.K <= TopKEntriesMax/10 {
+		p.Entries = 10 * p.K
+	}
+	if err := p.check(); err != nil {
+		return TopK{}, err
+	}
+	return TopK{params: p, fade: fade{halfLife: p.HalfLife}}, nil
+}
+
+// Params is what it was made with, Entries filled in.
+func (s *TopK) Params() TopKParams { return s.params }
+
+// Len is the number of entries in use.
+func (s *TopK) Len() int { return len(s.values) }
+
+// Add counts n events of an item at time t. now is the namespace's clock, not before t and not before any earlier now. It
+// answers ErrName, ErrNegative or ErrOverflow, and then nothing has changed.
+func (s *TopK) Add(now, t Tick, name []byte, n float64) error {
+	if len(name) > TopKNameMax {
+		return fmt.Errorf("%w: %d bytes, more than %d", ErrName, len(name), TopKNameMax)
+	}
+	if err := checkAmount(n); err != nil || n == 0 {
+		return err
+	}
+	s.settle(now)
+	atNow := s.weight(now)
+	inc, cut := float64(n*s.weight(t)), faint(atNow)
+	if inc < cut {
+		s.last = max(s.last, t)
+		return nil
+	}
+	z := atLeast(s.z, cut) + inc
+	if z > float64(CountMax*atNow) {
+		return ErrOverflow
+	}
+	s.z = z
+	s.last = max(s.last, t)
+	s.count(name, inc, cut)
+	return nil
+}
+
+// count adds to the entry of a name, or makes one.
+func (s *TopK) count(name []byte, inc, cut float64) {
+	h := s.hash(name)
+	i := s.find(name, h)
+	if i < 0 && s.Len() < s.params.Entries {
+		s.push(name, h, inc, 0)
+		return
+	}
+	if i < 0 {
+		i = int(s.heap[0])
+		s.unslot(i)
+		s.waste += 2 + len(s.name(i))
+		s.names[i], s.hashes[i] = s.intern(name), h
+		s.slot(i)
+		s.errs[i] = s.values[i]
+	}
+	if s.values[i] < cut {
+		s.values[i], s.errs[i] = 0, 0
+	}
+	s.values[i] += inc
+	s.sink(int(s.places[i]))
+}
+
+// settle moves the landmark when it must, so that weights stay small.
+func (s *TopK) settle(now Tick) {
+	if s.z == 0 {
+		s.mark = s.landmark(now)
+		return
+	}
+	if mark, move := s.due(now); move {
+		s.rebase(mark)
+	}
+}
+
+// rebase moves to a later landmark, an exact multiplication by a power of two, and drops what has faded.
+func (s *TopK) rebase(mark int64) {
+	scale := s.moveTo(mark)
+	if s.z = atLeast(float64(s.z*scale), faintest); s.z == 0 {
+		s.clear()
+		return
+	}
+	gone := false
+	for i := range s.values {
+		s.values[i] = atLeast(float64(s.values[i]*scale), faintest)
+		s.errs[i] = atLeast(float64(s.errs[i]*scale), faintest)
+		gone = gone || s.values[i] == 0
+	}
+	if gone {
+		s.rebuild(s.entries())
+	}
+}
+
+// topKEntry is one entry outside of its arrays.
+type topKEntry struct {
+	name       []byte
+	hash       uint32
+	value, err float64
+}
+
+// entries are those that have not faded, in no order. Their names lie in the arena.
+func (s *TopK) entries() []topKEntry {
+	all := make([]topKEntry, 0, s.Len())
+	for i, v := range s.values {
+		if v != 0 {
+			all = append(all, topKEntry{name: s.name(i), hash: s.hashes[i], value: v, err: s.errs[i]})
+		}
+	}
+	return all
+}
+
+// rebuild makes the arrays anew.
+func (s *TopK) rebuild(all []topKEntry) {
+	s.clear()
+	s.reserve(len(all))
+	for _, e := range all {
+		s.push(e.name, e.hash, e.value, e.err)
+	}
+}
+
+// clear leaves no entries; the names of those that were stay readable.
+func (s *TopK) clear() {
+	*s = TopK{params: s.params, fade: s.fade, z: s.z, last: s.last}
+}
+
+// reserve makes room for n entries in all.
+func (s *TopK) reserve(n int) {
+	s.values, s.errs = enlarged(s.values, n), enlarged(s.errs, n)
+	s.names, s.hashes = enlarged(s.names, n), enlarged(s.hashes, n)
+	s.heap, s.places = enlarged(s.heap, n), enlarged(s.places, n)
+	if slots := slotsFor(n); slots > len(s.slots) {
+		s.slots = make([]uint16, slots)
+		for i := range s.values {
+			s.slot(i)
+		}
+	}
+}
+
+func enlarged[T any](v []T, room int) []T { return append(make([]T, 0, room), v...) }
+
+// slotsFor is a power of two of which n are at most 3/4.
+func slotsFor(n int) int { return 1 << bits.Len(uint(max(4, n+n/3))) }
+
+// push appends an entry for a name that has none.
+func (s *TopK) push(name []byte, hash uint32, value, err float64) {
+	i := s.Len()
+	if i == cap(s.values) {
+		s.reserve(min(s.params.Entries, i+i/4+4))
+	}
+	s.values, s.errs = append(s.values, value), append(s.errs, err)
+	s.names, s.hashes = append(s.names, s.intern(name)), append(s.hashes, hash)
+	s.heap, s.places = append(s.heap, uint16(i)), append(s.places, uint16(i))
+	s.slot(i)
+	s.lift(i)
+}
+
+// name is the name at a position; it is good until the next write.
+func (s *TopK) name(i int) []byte {
+	at := s.names[i]
+	n := binary.LittleEndian.Uint16(s.arena[at:])
+	return s.arena[at+2:][:n:n]
+}
+
+// intern puts a name into the arena, and packs that when half of it is waste.
+func (s *TopK) intern(name []byte) uint32 {
+	if s.waste > 256 && 2*s.waste > len(s.arena) {
+		s.pack()
+	}
+	at := len(s.arena)
+	s.arena = append(binary.LittleEndian.AppendUint16(s.arena, uint16(len(name))), name...)
+	return uint32(at)
+}
+
+func (s *TopK) pack() {
+	packed := make([]byte, 0, len(s.arena)-s.waste+len(s.arena)/8)
+	for i := range s.names {
+		at := uint32(len(packed))
+		packed = append(binary.LittleEndian.AppendUint16(packed, uint16(len(s.name(i)))), s.name(i)...)
+		s.names[i] = at
+	}
+	s.arena, s.waste = packed, 0
+}
+
+// hash mixes 8 bytes at a time by a product of 128 bits, as wyhash does.
+func (s *TopK) hash(name []byte) uint32 {
+	h := s.params.Hash.Seed ^ uint64(len(name))*0x9e3779b97f4a7c15
+	for ; len(name) >= 8; name = name[8:] {
+		hi, lo := bits.Mul64(h^binary.LittleEndian.Uint64(name), 0xd6e8feb86659fd93)
+		h = hi ^ lo
+	}
+	var tail uint64
+	for _, c := range name {
+		tail = tail<<8 | uint64(c)
+	}
+	return uint32(remix(h^tail, int(s.params.Hash.ID)))
+}
+
+// find is the position of a name, -1 when it has no entry.
+func (s *TopK) find(name []byte, hash uint32) int {
+	if len(s.slots) == 0 {
+		return -1
+	}
+	mask := uint32(len(s.slots) - 1)
+	for at := hash & mask; s.slots[at] != 0; at = (at + 1) & mask {
+		if i := int(s.slots[at]) - 1; s.hashes[i] == hash && bytes.Equal(s.name(i), name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// slot enters a position.
+func (s *TopK) slot(i int) {
+	mask := uint32(len(s.slots) - 1)
+	at := s.hashes[i] & mask
+	for s.slots[at] != 0 {
+		at = (at + 1) & mask
+	}
+	s.slots[at] = uint16(i + 1)
+}
+
+// unslot takes a position out and closes the gap: what follows moves back unless that would be before its home.
+func (s *TopK) unslot(i int) {
+	mask := uint32(len(s.slots) - 1)
+	gap := s.hashes[i] & mask
+	for s.slots[gap] != uint16(i+1) {
+		gap = (gap + 1) & mask
+	}
+	for at := (gap + 1) & mask; s.slots[at] != 0; at = (at + 1) & mask {
+		home := s.hashes[s.slots[at]-1] & mask
+		if (at-home)&mask >= (at-gap)&mask {
+			s.slots[gap] = s.slots[at]
+			gap = at
+		}
+	}
+	s.slots[gap] = 0
+}
+
+// less is the order of the heap: by value, then hash, then name. No two entries are equal in it.
+func (s *TopK) less(i, j uint16) bool {
+	if s.values[i] != s.values[j] {
+		return s.values[i] < s.values[j]
+	}
+	if s.hashes[i] != s.hashes[j] {
+		return s.hashes[i] < s.hashes[j]
+	}
+	return bytes.Compare(s.name(int(i)), s.name(int(j))) < 0
+}
+
+// sink restores the heap below a place.
+func (s *TopK) sink(at int) {
+	i := s.heap[at]
+	for {
+		child := 2*at + 1
+		if child >= len(s.heap) {
+			break
+		}
+		if child+1 < len(s.heap) && s.less(s.heap[child+1], s.heap[child]) {
+			child++
+		}
+		if !s.less(s.heap[child], i) {
+			break
+		}
+		s.put(at, s.heap[child])
+		at = child
+	}
+	s.put(at, i)
+}
+
+// lift restores the heap above a place.
+func (s *TopK) lift(at int) {
+	i := s.heap[at]
+	for at > 0 {
+		parent := (at - 1) / 2
+		if !s.less(i, s.heap[parent]) {
+			break
+		}
+		s.put(at, s.heap[parent])
+		at = parent
+	}
+	s.put(at, i)
+}
+
+func (s *TopK) put(at int, i uint16) { s.heap[at], s.places[i] = i, uint16(at) }
+
+// least is what an item without an entry may have had: the least value, 0 while there is room.
+func (s *TopK) least() float64 {
+	if s.Len() < s.params.Entries {
+		return 0
+	}
+	return s.values[s.heap[0]]
+}
+
+// TopKItem is an item's count at one time: Count - Err <= truth <= Count.
+type TopKItem struct {
+	Name       []byte
+	Count, Err float64
+}
+
+// Top appends the k items with the largest counts at a time to dst: largest first, then by name. Names are good until the
+// next write. Up to Entries may be asked for. It never writes.
+func (s *TopK) Top(at Tick, k int, dst []TopKItem) []TopKItem {
+	k = min(k, s.Len())
+	if k <= 0 {
+		return dst
+	}
+	best := make([]int, 0, k)
+	for i := range s.values {
+		if len(best) == k && s.values[i] < s.values[best[k-1]] {
+			continue
+		}
+		place, _ := slices.BinarySearchFunc(best, i, s.compare)
+		if place == k {
+			continue
+		}
+		if len(best) == k {
+			best = best[:k-1]
+		}
+		best = slices.Insert(best, place, i)
+	}
+	scale, cut := s.scale(at), faint(s.weight(at))
+	for _, i := range best {
+		if s.values[i] >= cut {
+			dst = append(dst, TopKItem{
+				Name: s.name(i), Count: float64(s.values[i] * scale), Err: float64(atLeast(s.errs[i], cut) * scale),
+			})
+		}
+	}
+	return dst
+}
+
+// compare is the order of answers.
+func (s *TopK) compare(i, j int) int {
+	switch {
+	case s.values[i] > s.values[j]:
+		return -1
+	case s.values[i] < s.values[j]:
+		return 1
+	}
+	return bytes.Compare(s.name(i), s.name(j))
+}
+
+// Item reads one item at a time. One without an entry may have had up to what ErrMax says: Count and Err are that.
+func (s *TopK) Item(at Tick, name []byte) TopKItem {
+	scale, cut := s.scale(at), faint(s.weight(at))
+	value, err := s.least(), s.least()
+	if i := s.find(name, s.hash(name)); i >= 0 {
+		value, err = s.values[i], s.errs[i]
+	}
+	return TopKItem{Name: name, Count: float64(atLeast(value, cut) * scale), Err: float64(atLeast(err, cut) * scale)}
+}
+
+// Z is the sum of all counts at a time.
+func (s *TopK) Z(at Tick) float64 { return float64(atLeast(s.z, faint(s.weight(at))) * s.scale(at)) }
+
+// ErrMax is what no Err exceeds at a time, and no count of an item without an entry: at most Z/Entries.
+func (s *TopK) ErrMax(at Tick) float64 {
+	return float64(atLeast(s.least(), faint(s.weight(at))) * s.scale(at))
+}
+
+// Last is the tick of the latest event, 0 when there was none.
+func (s *TopK) Last() Tick { return s.last }
+
+// Merge adds what o holds, which stays as it is, and keeps the bracket with the Z of both (Agarwal et al. 2013): an item that only one
+// has an entry for may have had the least of the other; of all sums the m largest stay. It commutes, bit for bit. It does
+// not associate: fold in a fixed order. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
+func (s *TopK) Merge(o *TopK) error {
+	if s.params != o.params {
+		return fmt.Errorf("%w: top-k of %+v and of %+v", ErrIncompatible, s.params, o.params)
+	}
+	if s.z+o.z > mergedMax {
+		return ErrOverflow
+	}
+	last := max(s.last, o.last)
+	if s.z == 0 {
+		*s = o.Clone()
+	} else if o.z != 0 {
+		other := o.Clone()
+		if other.mark < s.mark {
+			other.rebase(s.mark)
+		} else if s.mark < other.mark {
+			s.rebase(other.mark)
+		}
+		s.add(&other)
+	}
+	s.last = last
+	return nil
+}
+
+// add merges entries of the same landmark.
+func (s *TopK) add(o *TopK) {
+	mine, theirs := s.least(), o.least()
+	all := s.entries()
+	for i := range all {
+		e := &all[i]
+		if j := o.find(e.name, e.hash); j >= 0 {
+			e.value, e.err = e.value+o.values[j], e.err+o.errs[j]
+			continue
+		}
+		e.value, e.err = e.value+theirs, e.err+theirs
+	}
+	for _, e := range o.entries() {
+		if s.find(e.name, e.hash) < 0 {
+			e.value, e.err = e.value+mine, e.err+mine
+			all = append(all, e)
+		}
+	}
+	slices.SortFunc(all, func(a, b topKEntry) int {
+		switch {
+		case a.value > b.value || a.value == b.value && a.hash > b.hash:
+			return -1
+		case a.value < b.value || a.hash < b.hash:
+			return 1
+		}
+		return bytes.Compare(b.name, a.name)
+	})
+	s.z += o.z
+	s.rebuild(all[:min(len(all), s.params.Entries)])
+}
+
+// Clone is a copy that shares nothing.
+func (s *TopK) Clone() TopK {
+	c := *s
+	c.values, c.errs = slices.Clone(s.values), slices.Clone(s.errs)
+	c.names, c.hashes = slices.Clone(s.names), slices.Clone(s.hashes)
+	c.heap, c.places, c.slots = slices.Clone(s.heap), slices.Clone(s.places), slices.Clone(s.slots)
+	c.arena = slices.Clone(s.arena)
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (s *TopK) Size() int {
+	return 272 + 8*(cap(s.values)+cap(s.errs)) + 4*(cap(s.names)+cap(s.hashes)) +
+		2*(cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
+}
+
+// A TopK in bytes. Every state has one encoding.
+//
+//	kind, version    1 byte each: 'k', 1
+//	hash             9 bytes, see Hash
+//	k, entries       uvarints
+//	half-life        uvarint
+//	mark, last       uvarints; mark is 0 when nothing is stored
+//	z                8 bytes; 0 is the end
+//	n                uvarint: entries in use
+//	names            each a uvarint of its length and its bytes; ascending
+//	values, errors   8 bytes each, little endian doubles
+
+const topKKind = 'k'
+
+// AppendBinary appends the encoding to b.
+func (s *TopK) AppendBinary(b []byte) []byte {
+	b = s.params.Hash.append(append(b, topKKind, codecVersion))
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(s.params.K)), uint64(s.params.Entries))
+	b = s.fade.append(b, s.z == 0, s.last)
+	b = appendFloat(b, s.z)
+	if s.z == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, uint64(s.Len()))
+	order := make([]int, s.Len())
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return bytes.Compare(s.name(i), s.name(j)) })
+	for _, i := range order {
+		b = append(binary.AppendUvarint(b, uint64(len(s.name(i)))), s.name(i)...)
+	}
+	for _, column := range [][]float64{s.values, s.errs} {
+		for _, i := range order {
+			b = appendFloat(b, column[i])
+		}
+	}
+	return b
+}
+
+// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was.
+func (s *TopK) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	r.header(topKKind)
+	p := TopKParams{Hash: r.hash(), K: r.int(TopKEntriesMax), Entries: r.int(TopKEntriesMax)}
+	f, last := r.fade()
+	p.HalfLife = f.halfLife
+	z := r.float()
+	if !r.ok || p.Entries == 0 || z < 0 || z == 0 && f.mark != 0 {
+		return nil, ErrCorrupt
+	}
+	n, err := NewTopK(p)
+	if err != nil {
+		return nil, ErrCorrupt
+	}
+	n.fade, n.last, n.z = f, last, z
+	if z != 0 && !n.decodeEntries(&r) {
+		return nil, ErrCorrupt
+	}
+	*s = n
+	return r.b, nil
+}
+
+func (s *TopK) decodeEntries(r *reader) bool {
+	n := r.int(s.params.Entries)
+	if !r.ok || n > len(r.b)/(1+8+8) {
+		return false
+	}
+	all := make([]topKEntry, n)
+	for i := range all {
+		e := &all[i]
+		e.name = r.take(r.int(TopKNameMax))
+		if !r.ok || i > 0 && bytes.Compare(all[i-1].name, e.name) >= 0 {
+			return false
+		}
+		e.hash = s.hash(e.name)
+	}
+	for i := range all {
+		all[i].value = r.float()
+		if all[i].value <= 0 || all[i].value > float64(s.z*(1+0x1p-10)) {
+			return false
+		}
+	}
+	for i := range all {
+		all[i].err = r.float()
+		if all[i].err < 0 || all[i].err > all[i].value {
+			return false
+		}
+	}
+	if !r.ok {
+		return false
+	}
+	s.rebuild(all)
+	return true
+}
