@@ -87,7 +87,7 @@ func TestDistinctIsExactWhileSmall(t *testing.T) {
 // drawHashes has repetitions, hashes that share registers, and hashes of nearly nothing but zeros.
 func drawHashes(t *rapid.T, label string) []uint64 {
 	r := rng(rapid.Uint64().Draw(t, label))
-	hashes := make([]uint64, rapid.IntRange(0, 300).Draw(t, label+" count"))
+	hashes := make([]uint64, r.below(300))
 	for i := range hashes {
 		hashes[i] = r.next() >> (r.next() % 64)
 		if i > 0 && r.below(4) == 0 {
