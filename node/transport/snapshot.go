@@ -233,16 +233,31 @@ func (a *arriving) install(session *incoming, st started, timer *time.Timer) err
 	case <-a.stream.Context().Done():
 		return errEnded
 	}
+	return a.conclude(g, session, st.e.id, responses)
+}
+
+// conclude waits for Raft's answer and sends it. An answer that is there counts,
+// whatever has ended meanwhile: the snapshot is installed, and the sender would
+// send all of it again.
+func (a *arriving) conclude(g *Group, session *incoming, id uint64, responses <-chan raft.RPCResponse) error {
+	ended := errEnded
 	select {
 	case r := <-responses:
-		return a.reply(st.e.id, r.Response, r.Error)
+		return a.reply(id, r.Response, r.Error)
 	case <-g.ctx.Done():
-		return a.reply(st.e.id, nil, g.refusal())
+		ended = nil
 	case <-session.done:
-		return errEnded
 	case <-a.stream.Context().Done():
-		return errEnded
 	}
+	select {
+	case r := <-responses:
+		return a.reply(id, r.Response, r.Error)
+	default:
+	}
+	if ended != nil {
+		return ended
+	}
+	return a.reply(id, nil, g.refusal())
 }
 
 func (a *arriving) reply(id uint64, response any, err error) error {

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"errors"
 	"hash"
@@ -15,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/grpc"
 
 	"github.com/ebbdb/ebb/proto"
 )
@@ -233,4 +235,50 @@ func TestFewSnapshotsAtATime(t *testing.T) {
 			}
 		}
 	})
+}
+
+// An install that is done is reported as done, even if its replica is closed or
+// the session ends before the answer is on its way.
+func TestInstallThatIsDoneIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		g := w.nodes["b"].Group(1, "b/12")
+		_ = g.Close()
+		over := &incoming{done: make(chan struct{})}
+		close(over.done)
+		for range 100 { // each would be a toss of the dice
+			s := &lastWords{ctx: t.Context()}
+			a := &arriving{mux: w.nodes["b"].Mux, stream: s}
+			responses := make(chan raft.RPCResponse, 1)
+			responses <- raft.RPCResponse{Response: &raft.InstallSnapshotResponse{Term: 3, Success: true}}
+			if err := a.conclude(g, over, 7, responses); err != nil {
+				t.Fatal(err)
+			}
+			var resp raft.InstallSnapshotResponse
+			if err := decodeAnswer(only(t, s.said, kindAnswer), "b", kindInstall, &resp); err != nil || !resp.Success {
+				t.Fatalf("the sender hears %+v, %v", resp, err)
+			}
+		}
+		// Without an answer it hears that the replica is closed.
+		s := &lastWords{ctx: t.Context()}
+		a := &arriving{mux: w.nodes["b"].Mux, stream: s}
+		if err := a.conclude(g, &incoming{done: make(chan struct{})}, 7, nil); err != nil {
+			t.Fatal(err)
+		}
+		isCode(t, decodeAnswer(only(t, s.said, kindAnswer), "b", kindInstall, &raft.InstallSnapshotResponse{}), proto.ErrUnreachable)
+	})
+}
+
+// lastWords is a stream that keeps what was sent last.
+type lastWords struct {
+	grpc.ServerStream
+	ctx  context.Context
+	said []byte
+}
+
+func (s *lastWords) Context() context.Context { return s.ctx }
+
+func (s *lastWords) SendMsg(m any) error {
+	s.said = bytes.Clone(m.(*frame).body)
+	return nil
 }
