@@ -46,10 +46,9 @@ type Config struct {
 type Store struct {
 	cfg Config
 
-	mu          sync.Mutex // guards what follows; never held across a call to the disk
-	listed      []listed   // newest first
-	quarantined []string
-	count       uint64 // of the last name given
+	mu     sync.Mutex // guards what follows; never held across a call to the disk
+	listed []listed   // newest first
+	count  uint64     // of the last name given
 }
 
 // listed is a snapshot that can be opened, as far as one knows.
@@ -62,8 +61,9 @@ type listed struct {
 var _ raft.SnapshotStore = (*Store)(nil)
 
 // Open finds a group's snapshots and removes what unfinished ones left. A file
-// of a newer format is proto.ErrNewerVersion; one that is damaged is set aside,
-// see Quarantined.
+// of a newer format is proto.ErrNewerVersion; one that is damaged is set aside
+// under a name that ends in .bad, and logged. If the log does not reach back to
+// what is left (see wal.Group.Continues), the replica is lost and must be rebuilt.
 func Open(cfg Config) (*Store, error) {
 	if cfg.Retain == 0 {
 		cfg.Retain = 2
@@ -162,17 +162,7 @@ func (s *Store) quarantine(id string, why error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.quarantined = append(s.quarantined, id)
 	s.listed = slices.DeleteFunc(s.listed, func(l listed) bool { return l.id == id })
-}
-
-// Quarantined returns the snapshots found damaged since the store was opened. If
-// the log does not reach back to what is left (see wal.Group.Continues), the
-// replica is lost and must be rebuilt.
-func (s *Store) Quarantined() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.quarantined)
 }
 
 // Newest returns the newest snapshot's index and term, zeros if there is none.
