@@ -1,0 +1,392 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// Limits and defaults of a Quantile.
+const (
+	QuantileAccuracy       = 0.01 // default
+	QuantileAccuracyMin    = 1e-4
+	QuantileAccuracyMax    = 0.5
+	QuantileBucketsDefault = 4096
+)
+
+// ErrValue says that a value is not a finite number.
+var ErrValue = errors.New("value is not finite")
+
+// QuantileParams decide the shape of a Quantile.
+type QuantileParams struct {
+	// Accuracy is the largest relative error of a value, 0 means 0.01.
+	Accuracy float64
+	// HalfLife in microseconds, 0 for none.
+	HalfLife Tick
+	// Threshold is the count below which a bucket is gone; 0 means 2^-100. Without a half-life it is ignored.
+	Threshold float64
+	// BucketsMax bounds the buckets, 12 bytes each (8 when Compact); 0 means 4096. At 0.01, 35 buckets double a value.
+	BucketsMax int
+	// Compact stores counts in 32 bits, with a relative error of at most 1e-5.
+	Compact bool
+}
+
+func (p *QuantileParams) check() error {
+	if !(p.Accuracy >= QuantileAccuracyMin && p.Accuracy <= QuantileAccuracyMax) {
+		return fmt.Errorf("%w: quantile: accuracy %v is not in %v..%v", ErrParams, p.Accuracy, QuantileAccuracyMin, QuantileAccuracyMax)
+	}
+	if !(p.Threshold >= 0 && p.Threshold <= CountMax) {
+		return fmt.Errorf("%w: quantile: threshold %v is not in 0..2^200", ErrParams, p.Threshold)
+	}
+	if p.BucketsMax < 1 || p.BucketsMax > BinsMax {
+		return fmt.Errorf("%w: quantile: %d buckets are not in 1..%d", ErrParams, p.BucketsMax, BinsMax)
+	}
+	return checkHalfLife("quantile", p.HalfLife)
+}
+
+// Quantile answers quantiles and ranks of values with a bounded relative error: DDSketch (Masson, Rim, Lee 2019). It is a
+// Distribution over buckets, and so it decays, merges and is stored as one.
+//
+//	bucket i holds gamma^(i-1) < |x| <= gamma^i      gamma = (1+a)/(1-a), a = Accuracy
+//	and stands for gamma^i (1-a)                     at most a|x| from every x in it
+//
+// Negative values have buckets of their own, and what is nearer to 0 than 2^-1022 counts as 0. Buckets come from Log2, which is
+// the same on every machine; a is made smaller by 2^-40 to cover its rounding, so the bound is hard. What decides about a
+// quantile is the count of values, exact up to the rounding of sums.
+//
+// It is a value with one owner: to keep a copy, Clone it. It hashes nothing.
+type Quantile struct {
+	params    QuantileParams
+	perOctave float64 // buckets that double a value: 1/log2(gamma)
+	low, high float64 // the least and the largest value, without a half-life
+	d         Distribution
+}
+
+// NewQuantile makes an empty summary, or answers ErrParams.
+func NewQuantile(p QuantileParams) (Quantile, error) {
+	if p.Accuracy == 0 {
+		p.Accuracy = QuantileAccuracy
+	}
+	if p.BucketsMax == 0 {
+		p.BucketsMax = QuantileBucketsDefault
+	}
+	if err := p.check(); err != nil {
+		return Quantile{}, err
+	}
+	a := p.Accuracy - 0x1p-40
+	return Quantile{params: p, perOctave: 1 / Log2((1+a)/(1-a))}, nil
+}
+
+// Params is what it was made with, defaults filled in.
+func (q *Quantile) Params() QuantileParams { return q.params }
+
+// under are the params of the distribution.
+func (q *Quantile) under() Params {
+	p := Params{
+		Decay: HalfLife, HalfLife: q.params.HalfLife, Floor: Prune,
+		Threshold: q.params.Threshold, Compact: q.params.Compact, BinsMax: q.params.BucketsMax,
+	}
+	if q.params.HalfLife == 0 {
+		p.Decay = None
+	}
+	return p
+}
+
+// Buckets as bins: 0 is the bucket of 0, then the buckets near 1 come first, so that ids are small numbers.
+//
+//	id = 1 + 2*zigzag(i) + (1 when negative)
+
+// bucket is the id of a finite value's bucket.
+func (q *Quantile) bucket(x float64) uint32 {
+	m := math.Abs(x)
+	if m < 0x1p-1022 {
+		return 0
+	}
+	i := int32(math.Ceil(float64(Log2(m) * q.perOctave)))
+	id := 1 + 2*uint32(i<<1^i>>31)
+	if x < 0 {
+		id++
+	}
+	return id
+}
+
+// index is the signed number of a bucket that is not that of 0.
+func (q *Quantile) index(id uint32) (i int32, negative bool) {
+	z := (id - 1) / 2
+	return int32(z>>1) ^ -int32(z&1), id%2 == 0
+}
+
+// order sorts buckets by their values.
+func (q *Quantile) order(id uint32) int64 {
+	if id == 0 {
+		return 0
+	}
+	i, negative := q.index(id)
+	if negative {
+		return -int64(i) - 1<<32
+	}
+	return int64(i) + 1<<32
+}
+
+// stands is the value that a bucket stands for.
+func (q *Quantile) stands(id uint32) float64 {
+	if id == 0 {
+		return 0
+	}
+	i, negative := q.index(id)
+	a := q.params.Accuracy - 0x1p-40
+	v := 0.0
+	if octaves := float64(i) / q.perOctave; i > 0 { // by way of half or twice of it, which a double always holds
+		v = min(float64(exp2Float(octaves-1)*float64(2*(1-a))), math.MaxFloat64)
+	} else {
+		v = float64(exp2Float(octaves+1) * float64((1-a)/2))
+	}
+	if negative {
+		return -v
+	}
+	return v
+}
+
+// Add counts n values x at time t. now is the namespace's clock, not before t and not before any earlier now. It answers
+// ErrValue, ErrTooManyBins, ErrNegative or ErrOverflow, and then no count has changed.
+func (q *Quantile) Add(now, t Tick, x, n float64) error {
+	if x != x || math.IsInf(x, 0) {
+		return ErrValue
+	}
+	if err := checkAmount(n); err != nil || n < faintest {
+		return err
+	}
+	now, t = max(now, 0), max(t, 0)
+	p, id := q.under(), q.bucket(x)
+	err := q.d.Add(&p, now, t, id, n)
+	if err == ErrTooManyBins {
+		q.d.Prune(&p, now, nil)
+		err = q.d.Add(&p, now, t, id, n)
+	}
+	if err == nil && q.params.HalfLife == 0 {
+		q.extend(x, x)
+	}
+	return err
+}
+
+// extend widens the range of values; it is only kept without a half-life.
+func (q *Quantile) extend(low, high float64) {
+	if q.low == 0 && q.high == 0 && q.d.Len() <= 1 && q.d.find(0) < 0 {
+		q.low, q.high = low, high // the first
+	}
+	q.low, q.high = min(q.low, low)+0, max(q.high, high)+0 // never minus 0
+}
+
+// Last is the tick of the latest event, 0 when there was none.
+func (q *Quantile) Last() Tick { return q.d.Last() }
+
+// Dead says whether everything has faded at now; see Distribution.Dead.
+func (q *Quantile) Dead(now Tick) bool {
+	p := q.under()
+	return q.d.Dead(&p, now)
+}
+
+// Death is a tick from which on Dead holds, as long as nothing is added; see Distribution.Death.
+func (q *Quantile) Death() Tick {
+	p := q.under()
+	return q.d.Death(&p)
+}
+
+// QuantileReading is a Quantile evaluated at one time. It shares nothing with what it was made from.
+type QuantileReading struct {
+	// N is how many values count at this time, EffectiveN how many of equal weight tell as much.
+	N, EffectiveN float64
+	// Min and Max are exact without a half-life, else within Accuracy of the least and the largest that have not faded.
+	Min, Max float64
+	// Accuracy is the largest relative error of a value.
+	Accuracy float64
+
+	q       Quantile // for its mapping
+	buckets []quantileBucket
+}
+
+type quantileBucket struct {
+	order int64
+	value float64
+	upTo  float64 // count of this bucket and those before
+}
+
+// At reads the summary at a time, which may be any. It never writes. It sorts the buckets.
+func (q *Quantile) At(at Tick) QuantileReading {
+	p := q.under()
+	r := q.d.At(&p, at)
+	out := QuantileReading{EffectiveN: r.EffectiveN, Accuracy: q.params.Accuracy, q: Quantile{params: q.params, perOctave: q.perOctave}}
+	if r.Bins == 0 {
+		return out
+	}
+	out.buckets = make([]quantileBucket, 0, r.Bins)
+	r.each(func(b Bin) {
+		out.buckets = append(out.buckets, quantileBucket{order: q.order(b.ID), value: q.stands(b.ID), upTo: b.Count})
+	})
+	slices.SortFunc(out.buckets, func(a, b quantileBucket) int {
+		if a.order < b.order {
+			return -1
+		}
+		return 1
+	})
+	for i := range out.buckets {
+		out.N += out.buckets[i].upTo
+		out.buckets[i].upTo = out.N
+	}
+	out.Min, out.Max = out.buckets[0].value, out.buckets[len(out.buckets)-1].value
+	if q.params.HalfLife == 0 {
+		out.Min, out.Max = q.low, q.high
+	}
+	return out
+}
+
+// Quantile is the least value that at least this part of all values does not exceed, with a relative error of at most Accuracy:
+// 0 is Min, 0.5 the (lower) median, 1 is Max. It is NaN when there is nothing.
+func (r QuantileReading) Quantile(part float64) float64 {
+	if len(r.buckets) == 0 || part != part {
+		return math.NaN()
+	}
+	if part <= 0 {
+		return r.Min
+	}
+	if part >= 1 {
+		return r.Max
+	}
+	target := float64(part*r.N) - float64(r.N*0x1p-48) // 0.07 * 100 is a little more than 7
+	i := sort.Search(len(r.buckets)-1, func(i int) bool { return r.buckets[i].upTo >= target })
+	return min(max(r.buckets[i].value, r.Min), r.Max)
+}
+
+// Rank is the part of all values that do not exceed x, as a bracket: its ends differ by the bucket that x is in. It is NaN when
+// there is nothing.
+func (r QuantileReading) Rank(x float64) (low, high float64) {
+	if len(r.buckets) == 0 || x != x {
+		return math.NaN(), math.NaN()
+	}
+	if math.IsInf(x, 0) {
+		x = math.Copysign(math.MaxFloat64, x)
+	}
+	order := r.q.order(r.q.bucket(x))
+	i := sort.Search(len(r.buckets), func(i int) bool { return r.buckets[i].order >= order })
+	if i > 0 {
+		low = r.buckets[i-1].upTo / r.N
+	}
+	high = low
+	if i < len(r.buckets) && r.buckets[i].order == order {
+		high = r.buckets[i].upTo / r.N
+	}
+	return low, high
+}
+
+// Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums; see
+// Distribution.Merge. It may pass BucketsMax. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.
+func (q *Quantile) Merge(o *Quantile) error {
+	if q.params != o.params {
+		return fmt.Errorf("%w: quantile of %+v and of %+v", ErrIncompatible, q.params, o.params)
+	}
+	if q.d.z+o.d.z > mergedMax {
+		return ErrOverflow
+	}
+	switch {
+	case o.d.Len() == 0:
+	case q.d.Len() == 0:
+		q.low, q.high = o.low, o.high
+	default:
+		q.low, q.high = min(q.low, o.low), max(q.high, o.high)
+	}
+	p := q.under()
+	q.d.Merge(&p, &o.d, nil)
+	return nil
+}
+
+// Clone is a copy that shares nothing.
+func (q *Quantile) Clone() Quantile {
+	c := *q
+	c.d = q.d.Clone()
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (q *Quantile) Size() int { return 128 + 8*cap(q.d.words) }
+
+// A Quantile in bytes. Every state has one encoding.
+//
+//	kind, version    1 byte each: 'q', 1
+//	accuracy         8 bytes, a little endian double
+//	half-life        uvarint
+//	threshold        8 bytes
+//	buckets max      uvarint
+//	compact          1 byte, 0 or 1
+//	min, max         8 bytes each; only without a half-life
+//	distribution     over buckets, see Distribution.AppendBinary
+
+const quantileKind = 'q'
+
+// AppendBinary appends the encoding to b.
+func (q *Quantile) AppendBinary(b []byte) []byte {
+	b = appendFloat(append(b, quantileKind, codecVersion), q.params.Accuracy)
+	b = appendFloat(binary.AppendUvarint(b, uint64(q.params.HalfLife)), q.params.Threshold)
+	b = binary.AppendUvarint(b, uint64(q.params.BucketsMax))
+	compact := byte(0)
+	if q.params.Compact {
+		compact = 1
+	}
+	b = append(b, compact)
+	if q.params.HalfLife == 0 {
+		b = appendFloat(appendFloat(b, q.low), q.high)
+	}
+	return q.d.AppendBinary(b)
+}
+
+// Decode replaces the summary by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was.
+func (q *Quantile) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	r.header(quantileKind)
+	p := QuantileParams{Accuracy: r.plainFloat(), HalfLife: Tick(r.uvarint()), Threshold: r.plainFloat(), BucketsMax: r.int(BinsMax)}
+	flag := r.byte()
+	p.Compact = flag == 1
+	if !r.ok || flag > 1 || p.check() != nil {
+		return nil, ErrCorrupt
+	}
+	n, err := NewQuantile(p)
+	if err != nil {
+		return nil, ErrCorrupt
+	}
+	if p.HalfLife == 0 {
+		n.low, n.high = r.plainFloat(), r.plainFloat()
+	}
+	if !r.ok {
+		return nil, ErrCorrupt
+	}
+	if rest, err = n.d.Decode(r.b); err != nil || !n.sound() {
+		return nil, ErrCorrupt
+	}
+	*q = n
+	return rest, nil
+}
+
+// sound: the distribution is one of buckets.
+func (q *Quantile) sound() bool {
+	f, h := q.d.form(), int64(q.params.HalfLife)
+	if f == micro || f == compact && !q.params.Compact || q.d.z < 0 {
+		return false
+	}
+	if q.d.mark < 0 || h == 0 && q.d.mark != 0 || h > 0 && q.d.mark > math.MaxInt64/h {
+		return false
+	}
+	if !(q.low <= q.high && q.low >= -math.MaxFloat64 && q.high <= math.MaxFloat64) || q.d.Len() == 0 && (q.low != 0 || q.high != 0) {
+		return false
+	}
+	first, last := q.bucket(math.MaxFloat64), q.bucket(0x1p-1022)
+	most := max(first, last) + 1
+	for i := range q.d.Len() {
+		if q.d.id(i) > most || q.d.value(i) < 0 {
+			return false
+		}
+	}
+	return true
+}
