@@ -620,6 +620,44 @@ func TestSourceIsFenced(t *testing.T) {
 	}
 }
 
+// A drop forgets the source and not its epochs: who held it before is fenced,
+// and its offsets are not those of the next import.
+func TestSourceIsFencedAfterADrop(t *testing.T) {
+	w := newWorld(t, 1)
+	c := w.connect()
+	ns := w.plain()
+	ctx := context.Background()
+	old, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.DropSource(ctx, "f"); err != nil {
+		t.Fatal(err)
+	}
+	fresh, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Add(ctx, 1000, ebb.One("k", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := old.Flush(ctx); !errors.Is(err, ebb.ErrSourceFenced) {
+		t.Errorf("the holder from before the drop: %v", err)
+	}
+	if err := fresh.Add(ctx, 1, ebb.One("k", "b")); err != nil {
+		t.Fatal(err)
+	}
+	if err := fresh.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if n := w.count(ns, "k"); n != 1 {
+		t.Errorf("counted %g", n)
+	}
+	if err := old.Close(ctx); err != nil && !errors.Is(err, ebb.ErrSourceFenced) {
+		t.Error(err)
+	}
+}
+
 // TestSourceStopsAtALoss: when a command is given up, nothing behind it in its
 // shard may be written, or the next import would skip what was lost.
 func TestSourceStopsAtALoss(t *testing.T) {

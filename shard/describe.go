@@ -84,6 +84,9 @@ func (f *frame) describeSummary(w io.Writer, ns *namespace, sum *summary) {
 }
 
 func (f *frame) describeSources(w io.Writer) {
+	if f.lastEpoch > 0 {
+		fmt.Fprintf(w, "sources: %d, last epoch %d\n", f.sources.live, f.lastEpoch)
+	}
 	var sources []*source
 	for _, s := range f.sources.all {
 		sources = append(sources, s)

@@ -21,6 +21,7 @@ type model struct {
 	sources    map[string]*modelSource
 	answered   map[idempotencyKey]*ebbv1.CommandResult
 	lastID     uint64
+	lastEpoch  uint64
 }
 
 type modelNamespace struct {
@@ -153,10 +154,12 @@ func (m *model) openSource(o *ebbv1.OpenSource) *ebbv1.CommandResult {
 	case src == nil && len(m.sources) >= m.limits.Sources:
 		return failure(ebbv1.Code_CODE_TOO_MANY_SOURCES)
 	case src == nil:
-		src = &modelSource{epoch: 1, token: o.Token, refused: map[uint64]ebbv1.Code{}}
+		m.lastEpoch++
+		src = &modelSource{epoch: m.lastEpoch, token: o.Token, refused: map[uint64]ebbv1.Code{}}
 		m.sources[o.Name] = src
 	case src.token != o.Token:
-		src.epoch, src.token = src.epoch+1, o.Token
+		m.lastEpoch++
+		src.epoch, src.token = m.lastEpoch, o.Token
 	}
 	return &ebbv1.CommandResult{Epoch: src.epoch, LastOffset: src.last}
 }

@@ -34,13 +34,13 @@ type script struct {
 	versions uint64
 	sessions []uint64
 	sequence uint64
-	sources  map[string]uint64
+	epoch    uint64 // the newest of a source
 	offset   uint64
 	past     []*ebbv1.Command
 }
 
 func newScript(t *rapid.T) *script {
-	return &script{t: t, now: 1_700_000_000 * second, sources: map[string]uint64{}}
+	return &script{t: t, now: 1_700_000_000 * second}
 }
 
 func (d *script) entry() (stamp int64, commands []*ebbv1.Command) {
@@ -84,7 +84,7 @@ func (d *script) increments() *ebbv1.Command {
 			Hi:         rapid.Uint64Range(1, 3).Draw(d.t, "hi"), Lo: 9,
 		}}
 	case 3:
-		c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: d.source(), Epoch: rapid.Uint64Range(1, 3).Draw(d.t, "epoch")}}
+		c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: d.source(), Epoch: d.epoch - min(d.epoch, rapid.Uint64Range(0, 3).Draw(d.t, "older"))}}
 	}
 	batch := &ebbv1.Increments{}
 	for range rapid.IntRange(0, 5).Draw(d.t, "size") {
@@ -146,6 +146,7 @@ func (d *script) learn(results []*ebbv1.CommandResult) {
 		if r.Session != 0 {
 			d.sessions = append(d.sessions, r.Session)
 		}
+		d.epoch = max(d.epoch, r.Epoch)
 	}
 }
 

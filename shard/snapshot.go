@@ -18,7 +18,7 @@ import (
 // uvarints unless said otherwise, times are zigzag varints, text is a length
 // and its bytes, doubles and hashes take 8 bytes, little endian.
 //
-//	header      "EBBSHARD" format(1) shard behaviour applied now last-session
+//	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch
 //	namespaces  count { definition signed event-time era-base eras { params from } }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
@@ -90,6 +90,7 @@ func (f *frame) writeHeader(b *blockWriter) {
 	b.uvarint(f.applied)
 	b.tick(f.now)
 	b.uvarint(f.lastSession)
+	b.uvarint(f.lastEpoch)
 }
 
 func (f *frame) writeNamespaces(b *blockWriter) {
@@ -276,8 +277,9 @@ func (s *State) readHeader(b *blockReader) {
 	s.applied = b.uvarint()
 	s.now = b.tick()
 	s.lastSession = b.uvarint()
-	if s.now > clockMax || s.lastSession > lastSessionMax {
-		b.corrupt("clock %d and last session %d: more than there can be", s.now, s.lastSession)
+	s.lastEpoch = b.uvarint()
+	if s.now > clockMax || s.lastSession > lastSessionMax || s.lastEpoch > lastEpochMax {
+		b.corrupt("clock %d, last session %d and last epoch %d: more than there can be", s.now, s.lastSession, s.lastEpoch)
 	}
 }
 
@@ -285,6 +287,8 @@ const (
 	// lastSessionMax leaves room for more sessions than will ever be opened
 	// above those that the clock has numbered.
 	lastSessionMax = math.MaxUint64 / 2
+	// lastEpochMax leaves room in the same way for further openings of sources.
+	lastEpochMax = math.MaxUint64 / 2
 	// eraMax leaves room in the same way for further changes of settings.
 	eraMax = noEra / 2
 )
@@ -536,6 +540,9 @@ func (s *State) readSource(b *blockReader, slot uint32) {
 	}
 	if _, known := s.sourceSlots[src.name]; known || src.name == "" || len(src.refused) > s.limits.SourceRefusals {
 		b.corrupt("source %q: a name that it cannot have", src.name)
+	}
+	if src.epoch == 0 || src.epoch > s.lastEpoch {
+		b.corrupt("source %q: epoch %d of %d", src.name, src.epoch, s.lastEpoch)
 	}
 	if b.err != nil {
 		return

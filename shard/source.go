@@ -18,7 +18,7 @@ import (
 // order: a source has one command under way in a shard at a time.
 type source struct {
 	name  string // "": a free slot
-	epoch uint64 // grows with each opening by another token
+	epoch uint64 // of its latest opening by another token
 	token uint64 // of the opening that has the present epoch
 	last  uint64 // the largest offset that has been decided
 	// refused remembers the latest rows that were refused, oldest first, so
@@ -31,6 +31,11 @@ type refusedRow struct {
 	offset uint64
 	code   ebbv1.Code
 }
+
+// INVARIANT source-epoch-grows: each opening by another token gets an epoch
+// above all that the shard has given before, whatever the source: dropping a
+// source forgets its epochs, and a holder from before the drop must not pass
+// for one of those that open the name after it.
 
 // openSource takes a source over.
 func (s *State) openSource(body []byte) *ebbv1.CommandResult {
@@ -53,8 +58,7 @@ func (s *State) openSource(body []byte) *ebbv1.CommandResult {
 	}
 	src := s.sources.edit(slot, s.epoch)
 	if src.token != token {
-		src.token = token
-		src.epoch++
+		src.token, src.epoch = token, s.nextEpoch()
 	}
 	return &ebbv1.CommandResult{Epoch: src.epoch, LastOffset: src.last}
 }
@@ -65,9 +69,15 @@ func (s *State) newSource(name string, token uint64) *ebbv1.CommandResult {
 			WithHint("drop sources that are done"))
 	}
 	slot := s.sources.add(s.epoch)
-	*s.sources.edit(slot, s.epoch) = source{name: name, epoch: 1, token: token}
+	src := s.sources.edit(slot, s.epoch)
+	*src = source{name: name, epoch: s.nextEpoch(), token: token}
 	s.sourceSlots[name] = slot
-	return &ebbv1.CommandResult{Epoch: 1}
+	return &ebbv1.CommandResult{Epoch: src.epoch}
+}
+
+func (s *State) nextEpoch() uint64 {
+	s.lastEpoch++
+	return s.lastEpoch
 }
 
 // dropSource forgets a source. Dropping twice is dropping once.

@@ -34,6 +34,7 @@ type frame struct {
 	now         sketch.Tick
 	behaviour   uint32
 	lastSession uint64
+	lastEpoch   uint64 // given to a source
 
 	namespaces []*namespace
 	spaces     map[string]uint16 // by name; a view shares it, see addNamespace

@@ -576,7 +576,7 @@ type SourceIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "source/partition"
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// from OpenSource; an older epoch is fenced
+	// from OpenSource; any other epoch is fenced
 	Epoch         uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1240,7 +1240,7 @@ func (x *CloseSession) GetSession() uint64 {
 	return 0
 }
 
-// OpenSource takes over an ordered source: it raises its epoch, which fences every earlier holder.
+// OpenSource takes over an ordered source: it gives it an epoch above all that the shard has given, which fences every earlier holder.
 type OpenSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
