@@ -146,6 +146,9 @@ func (c *Config) check() error {
 		return proto.ErrBadRequest.Errorf("%d shards for %d nodes: there must be at least one a node", c.Shards, c.BootstrapExpect)
 	case int(c.Replication) > c.BootstrapExpect:
 		return proto.ErrBadRequest.Errorf("replication %d on %d nodes: there must be a node for each replica", c.Replication, c.BootstrapExpect)
+	case c.GRPC == Off:
+		return proto.ErrBadRequest.Errorf("gRPC is off: a node needs it, for clients and for other nodes").
+			WithHint("give an address of this machine with --grpc; only --http, --gossip and --admin can be off")
 	case c.Gossip == Off && c.BootstrapExpect > 1:
 		return proto.ErrBadRequest.Errorf("gossip is off: a cluster of %d nodes needs it", c.BootstrapExpect)
 	}

@@ -77,6 +77,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		{"too many shards", func(c *node.Config) { c.Shards = 5000 }, []string{"5000", "1024"}},
 		{"fewer shards than nodes", func(c *node.Config) { c.Shards, c.BootstrapExpect = 2, 3 }, []string{"2 shards", "3 nodes"}},
 		{"too much replication", func(c *node.Config) { c.Replication = 3 }, []string{"replication 3", "1 nodes"}},
+		{"no gRPC", func(c *node.Config) { c.GRPC = node.Off }, []string{"gRPC is off"}},
 		{"no gossip among three", func(c *node.Config) { c.Gossip, c.BootstrapExpect, c.Shards = node.Off, 3, 8 }, []string{"gossip"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
