@@ -292,6 +292,13 @@ func isTime(fd protoreflect.FieldDescriptor) bool {
 	return strings.HasSuffix(string(fd.Name()), "_us") && !isDuration(fd)
 }
 
+// isMoment tells the times of requests that stand for now when 0. To those who
+// write one, 0 is the beginning of 1970: the microsecond after it, as in the Go client.
+func isMoment(fd protoreflect.FieldDescriptor) bool {
+	name := fd.FullName()
+	return name == "ebb.v1.Increment.time_us" || name == "ebb.v1.DistributionQuestion.as_of_us"
+}
+
 func isDuration(fd protoreflect.FieldDescriptor) bool {
 	switch fd.Name() {
 	case "half_life_us", "max_staleness_us", "retry_after_us":
@@ -356,6 +363,9 @@ func parseInt64(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, 
 		if err := proto.CheckHalfLife(n); err != nil {
 			return protoreflect.Value{}, err
 		}
+	}
+	if isMoment(fd) && n == 0 {
+		n = 1
 	}
 	return protoreflect.ValueOfInt64(n), nil
 }

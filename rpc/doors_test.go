@@ -251,3 +251,21 @@ func TestDBSize(t *testing.T) {
 		t.Error(got)
 	}
 }
+
+// An event at the very beginning of 1970 is as old as that at every door that
+// takes times, and not one that happens now, which is what 0 says on the wire.
+func TestTheBeginningOf1970(t *testing.T) {
+	for _, written := range []string{`0`, `"0"`, `0.0`, `"1970-01-01T00:00:00Z"`} {
+		var got int64
+		f := &fake{increment: func(_ context.Context, req *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error) {
+			got = req.GetIncrements()[0].GetTimeUs()
+			return &ebbv1.IncrementResponse{Applied: 1}, nil
+		}}
+		w := httptest.NewRecorder()
+		body := `{"increments":[{"key":"k","bin":"b","time_us":` + written + `}]}`
+		NewHTTP(f.services()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/increment", strings.NewReader(body)))
+		if w.Code != http.StatusOK || got != 1 {
+			t.Errorf("%s arrives as %d µs: %d %s", written, got, w.Code, w.Body)
+		}
+	}
+}

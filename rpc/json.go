@@ -24,7 +24,7 @@ import (
 //	enum            "half_life", not "DECAY_HALF_LIFE"; both are read
 //	names           as in the .proto; lowerCamelCase is read too
 //	zero values     written, so that an answer always has the same shape
-//	unset message, optional or oneof    left out
+//	unset message, optional or oneof    left out, and so is a question's or an increment's time when 0: 0 is read as 1970
 //	ebb.v1.Error    {"code":"EBB-2002", ...} without what it does not say
 
 // numberMax is the largest integer that every JSON reader holds exactly.
@@ -53,7 +53,7 @@ func (w *jsonWriter) message(m protoreflect.Message) error {
 	first := true
 	for i := range fields.Len() {
 		fd := fields.Get(i)
-		if fd.HasPresence() && !m.Has(fd) {
+		if (fd.HasPresence() || isMoment(fd)) && !m.Has(fd) {
 			continue
 		}
 		if !first {

@@ -155,7 +155,8 @@ func when(us int64) string {
 }
 
 // instant reads a time as people write it: RFC 3339, a date, or seconds since
-// 1970 (with a fraction, or in ms or µs when it is that large).
+// 1970 (with a fraction, or in ms or µs when it is that large). It is 0 for now
+// and 1 at the least for anything else.
 func instant(text string) (int64, error) {
 	if text == "" || text == "now" {
 		return 0, nil
@@ -182,5 +183,5 @@ func tick(us int64, text string) (int64, error) {
 	if us < 0 {
 		return 0, proto.ErrBadTime.Errorf("time %q is before 1970-01-01", text)
 	}
-	return us, nil
+	return max(us, 1), nil // 0 would be now
 }

@@ -444,7 +444,7 @@ type Increment struct {
 	Bin   []byte                 `protobuf:"bytes,2,opt,name=bin,proto3" json:"bin,omitempty"`
 	// 1 when absent
 	Amount *float64 `protobuf:"fixed64,3,opt,name=amount,proto3,oneof" json:"amount,omitempty"`
-	// when it happened; the shard's own time when 0
+	// when it happened; the shard's own time when 0 (in JSON when left out, and 0 is the beginning of 1970)
 	TimeUs int64 `protobuf:"varint,4,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
 	// of a source identity only: the position of this row in its source, from 1, growing
 	Offset        uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
@@ -1825,7 +1825,7 @@ type DistributionQuestion struct {
 	//	*DistributionQuestion_Top
 	//	*DistributionQuestion_Bins
 	Select isDistributionQuestion_Select `protobuf_oneof:"select"`
-	// evaluate at this time; now when 0. A shard whose clock is ahead evaluates at its own and says so.
+	// evaluate at this time; now when 0 (in JSON when left out). A shard whose clock is ahead evaluates at its own and says so.
 	AsOfUs int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
 	Confidence float64 `protobuf:"fixed64,6,opt,name=confidence,proto3" json:"confidence,omitempty"`
