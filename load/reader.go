@@ -400,26 +400,58 @@ func (r *Reader) next() (Row, error) {
 }
 
 // record returns the next line, or the next few if CSV has a line end in quotes.
+// If the lines that follow a quote do not close it properly within LineMax, it is
+// the quote that is wrong: its line alone is refused, and those are read as lines
+// of their own.
 func (r *Reader) record() (string, error) {
 	line, err := r.takeLine()
 	if err != nil || r.opts.Format != CSV {
 		return line, err
 	}
-	start := r.line
-	for openQuote(line) {
-		more, err := r.takeLine()
-		if err == io.EOF {
-			return "", &Refused{Line: start, Reason: errOpenedQuote}
-		}
-		if err != nil {
-			return "", err
-		}
-		if len(line)+1+len(more) > r.opts.LineMax {
-			return "", &Refused{Line: start, Reason: fmt.Errorf("%w within %d bytes", errOpenedQuote, r.opts.LineMax)}
-		}
-		line += "\n" + more
+	open, wrong := quotes(line, false)
+	if !open {
+		return line, nil
 	}
-	return line, nil
+	start, size := r.line, len(line)
+	var held []peeked
+	for open && wrong == nil {
+		more, err := r.takeLine()
+		var refused *Refused
+		switch {
+		case err == io.EOF:
+			wrong = errOpenedQuote
+			continue
+		case err != nil && !errors.As(err, &refused):
+			return "", err // the line may be fine: what ends it was not read
+		}
+		held = append(held, peeked{more, err})
+		if size += 1 + len(more); err != nil || size > r.opts.LineMax {
+			wrong = fmt.Errorf("%w within %d bytes", errOpenedQuote, r.opts.LineMax)
+			continue
+		}
+		open, wrong = quotes(more, true)
+	}
+	if wrong != nil {
+		r.giveBack(held)
+		return "", &Refused{Line: start, Reason: wrong}
+	}
+	return join(line, held), nil
+}
+
+func join(line string, more []peeked) string {
+	var b strings.Builder
+	b.WriteString(line)
+	for _, m := range more {
+		b.WriteByte('\n')
+		b.WriteString(m.line)
+	}
+	return b.String()
+}
+
+// giveBack makes the lines that were taken last the next ones.
+func (r *Reader) giveBack(held []peeked) {
+	r.pending = append(held, r.pending...)
+	r.line -= uint64(len(held))
 }
 
 func (r *Reader) takeLine() (string, error) {

@@ -88,7 +88,23 @@ func TestReader(t *testing.T) {
 			"quotes gone wrong", "a.csv", "k,b\nx\"y,US\nx,GB\n\"never,US\nx,GB\n",
 			Options{Key: "k", Bin: "b"},
 			"refused line 2: malformed: a quote in a field that does not begin with one\n3 \"x\" \"GB\" 1\n" +
-				"refused line 4: malformed: a quote is not closed\n",
+				"refused line 4: malformed: a quote is not closed\n5 \"x\" \"GB\" 1\n",
+		},
+		{
+			"a quote that is never closed costs its own line, also where other lines have quotes", "a.csv",
+			"k,b\n\"never,US\nx,GB\ny,\"F\nR\"\n\"z\",US\nw,\"US\n\"v\",\"GB\"\nu,FR",
+			Options{Key: "k", Bin: "b"},
+			"refused line 2: malformed: text after a closing quote\n3 \"x\" \"GB\" 1\n4 \"y\" \"F\\nR\" 1\n6 \"z\" \"US\" 1\n" +
+				"refused line 7: malformed: text after a closing quote\n8 \"v\" \"GB\" 1\n9 \"u\" \"FR\" 1\n",
+		},
+		{
+			"a record in quotes is no longer than a line", "a.csv",
+			"k,b\n\"a" + strings.Repeat("\nx,GB", 4) + "\n\"b\nb\",US\n\"c\n" + strings.Repeat("y", 30) + "\nd\",US\n",
+			Options{Key: "k", Bin: "b", LineMax: 20},
+			"refused line 2: malformed: a quote is not closed within 20 bytes\n" +
+				"3 \"x\" \"GB\" 1\n4 \"x\" \"GB\" 1\n5 \"x\" \"GB\" 1\n6 \"x\" \"GB\" 1\n7 \"b\\nb\" \"US\" 1\n" +
+				"refused line 9: malformed: a quote is not closed within 20 bytes\nrefused line 10: too long: the limit of a line is 20 bytes\n" +
+				"refused line 11: malformed: a quote in a field that does not begin with one\n",
 		},
 		{
 			"a bare quote", "a.csv", "k,b\nx\"y\",US\n\"x\"y,US\nx,GB\n",
@@ -205,6 +221,10 @@ func TestGzip(t *testing.T) {
 	n, err := drain(whole[:len(whole)/2], "a.tsv.gz")
 	if !errors.Is(err, ErrTruncated) || !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), fmt.Sprintf("a.tsv.gz: line %d: ", n+2)) {
 		t.Errorf("truncated after %d rows: %v", n, err)
+	}
+	quoted := zipped(t, "k,b\n"+strings.Repeat("x,y\n", 5000)+"\"in quotes"+strings.Repeat("\na,b", 5000))
+	if n, err := drain(quoted[:len(quoted)-12], "a.csv.gz"); n != 5000 || !errors.Is(err, ErrTruncated) {
+		t.Errorf("truncated in quotes after %d rows: %v", n, err)
 	}
 	broken := bytes.Clone(whole)
 	broken[len(broken)-6] ^= 0x55
@@ -372,9 +392,16 @@ func FuzzSplitCommas(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, record string) {
 		for i := range len(record) {
-			if record[i] == '\r' || record[i] == '\n' && !openQuote(record[:i]) {
+			if record[i] == '\r' {
+				return
+			}
+		}
+		lines, open := strings.Split(record, "\n"), false
+		for i, line := range lines {
+			if i > 0 && !open {
 				return // not one record
 			}
+			open, _ = quotes(line, open)
 		}
 		if record == "" {
 			return

@@ -76,26 +76,23 @@ func nextField(record string) (field, rest string, err error) {
 	return strings.ReplaceAll(field, `""`, `"`), rest, nil
 }
 
-// openQuote reports whether a record ends inside quotes, so that the next line
-// belongs to it. Only a quote at the beginning of a field opens one.
-func openQuote(record string) bool {
+// quotes follows the quotes of one line; in says that it begins inside some. It
+// reports whether the line ends inside quotes, so that the next line belongs to
+// the same record, or what is wrong with them. Only a quote at the beginning of a
+// field opens one, and a doubled one does not span lines.
+func quotes(line string, in bool) (open bool, err error) {
+	if in {
+		line = `"` + line
+	}
 	for {
-		if record == "" || record[0] != '"' {
-			comma := strings.IndexByte(record, ',')
-			if comma < 0 {
-				return false
-			}
-			record = record[comma+1:]
-			continue
+		_, rest, err := nextField(line)
+		switch {
+		case err == errOpenedQuote:
+			return true, nil
+		case err != nil || rest == "":
+			return false, err
 		}
-		_, rest, err := nextField(record)
-		if err == errOpenedQuote {
-			return true
-		}
-		if err != nil || rest == "" {
-			return false
-		}
-		record = rest[1:]
+		line = rest[1:]
 	}
 }
 
