@@ -2,6 +2,7 @@ package shard
 
 import (
 	"errors"
+	"math"
 	"strconv"
 	"time"
 
@@ -62,6 +63,10 @@ func (s *State) increment(ns *namespace, in *proto.IncrementWire) ebbv1.Code {
 	}
 	t := sketch.Tick(in.TimeUS)
 	switch {
+	case t == 0 && ns.onEventTime():
+		// Dated now, it would take the namespace's clock to now, and
+		// everything that lives in its past would be dead for good.
+		return ebbv1.Code_CODE_BAD_TIME
 	case t == 0:
 		t = s.now
 	case t > s.now+s.limits.Future:
@@ -171,7 +176,7 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 	case ebbv1.Code_CODE_BAD_BIN:
 		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
 	case ebbv1.Code_CODE_BAD_TIME:
-		return refusedTime(in.TimeUS)
+		return refusedTime(ns, in.TimeUS)
 	case ebbv1.Code_CODE_BAD_REQUEST:
 		return proto.ErrBadRequest.Errorf("offset %d: offsets of a source begin at 1 and grow", in.Offset)
 	case ebbv1.Code_CODE_TOO_MANY_BINS:
@@ -179,6 +184,10 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 	case ebbv1.Code_CODE_NEGATIVE_AMOUNT:
 		return proto.ErrNegativeAmount.Errorf("amount %g for bin %s of key %s: the namespace does not allow negative amounts", in.Amount, quote(in.Bin), quote(in.Key))
 	case ebbv1.Code_CODE_BAD_AMOUNT:
+		if ns != nil && ns.params().Decay == sketch.Linear && math.Abs(in.Amount) <= proto.AmountMax {
+			return proto.ErrBadAmount.Errorf("amount %g for bin %s of key %s: under linear decay a bin holds micro-counts, at most about %.2g counts less what has leaked since 1970",
+				in.Amount, quote(in.Bin), quote(in.Key), math.MaxInt64/1e6)
+		}
 		return proto.ErrBadAmount.Errorf("amount %g for bin %s of key %s: it must be finite, at most %g, and its sum must not overflow", in.Amount, quote(in.Bin), quote(in.Key), float64(proto.AmountMax))
 	}
 	return &proto.Error{Code: code, Message: "refused"}
@@ -191,9 +200,13 @@ func binsMax(ns *namespace) int {
 	return ns.params().BinsMax
 }
 
-func refusedTime(us int64) *proto.Error {
-	if us < 0 {
+func refusedTime(ns *namespace, us int64) *proto.Error {
+	switch {
+	case us < 0:
 		return proto.ErrBadTime.Errorf("time %d µs is before 1970", us)
+	case us == 0 && ns != nil:
+		return proto.ErrBadTime.Errorf("no time given: namespace %s has an event clock and lives by the times of its events", quote([]byte(ns.definition.GetName()))).
+			WithHint("say when it happened: --at for one event, --time COLUMN for an import, time_us in a request")
 	}
 	return proto.ErrBadTime.Errorf("time %s is more than %s ahead of the shard's clock", time.UnixMicro(us).UTC().Format(time.RFC3339Nano), text(proto.FutureMaxUS))
 }

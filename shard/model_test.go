@@ -278,7 +278,7 @@ func (m *model) increment(ns *modelNamespace, in *ebbv1.Increment) ebbv1.Code {
 		return ebbv1.Code_CODE_BAD_BIN
 	case math.IsNaN(amount) || math.Abs(amount) > proto.AmountMax:
 		return ebbv1.Code_CODE_BAD_AMOUNT
-	case t < 0 || t > m.now+m.limits.Future:
+	case t < 0 || t > m.now+m.limits.Future || t == 0 && ns.def.GetClock() == ebbv1.Clock_CLOCK_EVENT:
 		return ebbv1.Code_CODE_BAD_TIME
 	case amount < 0 && !ns.def.GetAllowNegative():
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT

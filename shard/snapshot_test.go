@@ -36,12 +36,18 @@ func furnished(t testing.TB) *State {
 	session := apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}).Session
 	apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "file/0", Token: 5}}})
+	dated := func(c *ebbv1.Command) *ebbv1.Command {
+		for _, in := range c.GetIncrements().Increments {
+			in.TimeUs = now
+		}
+		return c
+	}
 	for i, namespace := range []string{"default", "history", "leak", "absent"} {
-		c := increments("clicks/link", "us", "de", strings.Repeat("x", 300), "jp")
+		c := dated(increments("clicks/link", "us", "de", strings.Repeat("x", 300), "jp"))
 		c.Namespace = namespace
 		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: uint64(i) + 2}}
 		apply(c)
-		c = increments("other"+namespace, "us", "fr")
+		c = dated(increments("other"+namespace, "us", "fr"))
 		c.Namespace = namespace
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: now, Hi: 1, Lo: uint64(i)}}
 		apply(c)

@@ -444,7 +444,8 @@ type Increment struct {
 	Bin   []byte                 `protobuf:"bytes,2,opt,name=bin,proto3" json:"bin,omitempty"`
 	// 1 when absent
 	Amount *float64 `protobuf:"fixed64,3,opt,name=amount,proto3,oneof" json:"amount,omitempty"`
-	// when it happened; the shard's own time when 0 (in JSON when left out, and 0 is the beginning of 1970)
+	// when it happened; the shard's own time when 0 (in JSON when left out, and 0 is the beginning of
+	// 1970); a namespace with an event clock wants it
 	TimeUs int64 `protobuf:"varint,4,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
 	// of a source identity only: the position of this row in its source, from 1, growing
 	Offset        uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
