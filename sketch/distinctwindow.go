@@ -264,7 +264,7 @@ func (w *DistinctWindow) Clone() DistinctWindow {
 
 // Size is the memory it takes, in bytes, itself included.
 func (w *DistinctWindow) Size() int {
-	size := 88 + 56*(cap(w.unions)-len(w.unions))
+	size := 80 + 56*(cap(w.unions)-len(w.unions))
 	for i := range w.unions {
 		size += 8 + w.unions[i].of.Size()
 	}

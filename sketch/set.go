@@ -1,0 +1,452 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Limits of a Set.
+const (
+	SetKMin     = 16
+	SetKMax     = 65536
+	SetKDefault = 1024
+	// SetMemberMax bounds a member's bytes.
+	SetMemberMax = 1 << 16
+
+	setSignatureMin = 64
+	setSignatureMax = 1 << 16
+)
+
+// SetParams say how a Set is made.
+type SetParams struct {
+	// K is how many hashes are kept, 16 to 65536; 0 means 1024. The relative standard error of a count is 1/sqrt(K-1), that of a Jaccard
+	// similarity J at most sqrt(J(1-J)/K): at K = 1024 3.1% and 0.016.
+	K int
+	// Members keeps the members themselves of the hashes kept: a uniform sample of the set.
+	Members bool
+	// Signature is how many 8-bit registers stand beside the hashes for SimilarityGraph, a power of two from 64 to 65536; 0 means 1024,
+	// negative none.
+	Signature int
+	// Hash is how the caller hashes.
+	Hash Hash
+}
+
+// Set summarises a set of things by the k smallest of their 64-bit hashes, so that sets can be compared: how large they are, their
+// union, what they share, how similar they are. Make one with NewSet.
+//
+// Up to k things everything is exact. Beyond, theta, the (k+1)-th smallest hash as a fraction of 2^64, says of which share of all things
+// the hashes are kept, and a count of x hashes stands for x / theta things without bias (Bar-Yossef et al. 2002, Beyer et al. 2007; with
+// theta apart from the sample: Dasgupta, Lang, Rhodes, Thaler 2016). What is kept is a uniform sample of the members.
+//
+// A Set of more than k things also has a signature: the hashes are dealt to registers by their lower bits, and each holds the least of
+// its share as -8 log2 (hash/2^64), rounded up, by which pairs are compared ten times as fast (see SimilarityGraph). Registers are full
+// at 2^31 things each.
+//
+// The state is a function of the set of (hash, member) alone: no order, repetition or grouping of Add and Merge makes a difference.
+//
+// It is a value with one owner: to keep a copy, Clone it.
+type Set struct {
+	p         SetParams
+	hashes    []uint64 // rising, at most k, all below theta
+	members   []string // as hashes, when they are kept
+	theta     uint64   // the least hash that was left out; 0 when none was
+	signature []uint8  // while theta is not 0
+}
+
+// NewSet is an empty Set. It answers ErrParams for parameters out of range.
+func NewSet(p SetParams) (Set, error) {
+	if p.K == 0 {
+		p.K = SetKDefault
+	}
+	if p.Signature == 0 {
+		p.Signature = 1024
+	}
+	p.Signature = max(p.Signature, -1)
+	p.Hash = p.Hash.orDefault()
+	if p.K < SetKMin || p.K > SetKMax {
+		return Set{}, fmt.Errorf("set: k of %d is not in %d to %d: %w", p.K, SetKMin, SetKMax, ErrParams)
+	}
+	if n := p.Signature; n > 0 && (n < setSignatureMin || n > setSignatureMax || n&(n-1) != 0) {
+		return Set{}, fmt.Errorf("set: signature of %d registers is not a power of two from %d to %d: %w", n, setSignatureMin, setSignatureMax, ErrParams)
+	}
+	if !p.Hash.known() {
+		return Set{}, fmt.Errorf("set: hash %d: %w", p.Hash.ID, ErrParams)
+	}
+	return Set{p: p}, nil
+}
+
+// Params are those it was made with, or, after a merge, would have to be made with.
+func (s *Set) Params() SetParams { return s.p }
+
+// Len is how many hashes are kept.
+func (s *Set) Len() int { return len(s.hashes) }
+
+// Exact says whether every thing is kept: all answers are exact then, save for equal hashes.
+func (s *Set) Exact() bool { return s.theta == 0 }
+
+// Add adds the thing of this hash. member is kept, copied, when members are, and ignored otherwise; of two members with the same hash
+// the lesser stays. A member longer than SetMemberMax is cut to that. A hash that is kept moves up to k others; of n things about
+// k (1 + ln n/k) are.
+func (s *Set) Add(hash uint64, member []byte) {
+	if s.theta != 0 {
+		s.sign(hash)
+		if hash >= s.theta {
+			return
+		}
+	}
+	i, found := slices.BinarySearch(s.hashes, hash)
+	member = member[:min(len(member), SetMemberMax)]
+	if found {
+		if s.p.Members && string(member) < s.members[i] {
+			s.members[i] = string(member)
+		}
+		return
+	}
+	if len(s.hashes) == s.p.K {
+		s.leaveOut(hash)
+		if i == s.p.K {
+			return
+		}
+	}
+	s.grow()
+	s.hashes = slices.Insert(s.hashes, i, hash)
+	if s.p.Members {
+		s.members = slices.Insert(s.members, i, string(member))
+	}
+}
+
+// leaveOut makes room for a hash, unless it is itself the largest, and moves theta to what is left out.
+func (s *Set) leaveOut(hash uint64) {
+	s.startSignature()
+	s.sign(hash)
+	last := s.p.K - 1
+	if hash > s.hashes[last] {
+		s.theta = hash
+		return
+	}
+	s.theta = s.hashes[last]
+	s.hashes = s.hashes[:last]
+	if s.p.Members {
+		s.members[last] = ""
+		s.members = s.members[:last]
+	}
+}
+
+// grow makes room by a quarter, and for no more than k.
+func (s *Set) grow() {
+	n := len(s.hashes)
+	if n < cap(s.hashes) {
+		return
+	}
+	room := min(s.p.K, n+n/4+4) - n
+	s.hashes = slices.Grow(s.hashes, room)
+	if s.p.Members {
+		s.members = slices.Grow(s.members, room)
+	}
+}
+
+// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on. Sets that differ in hash, in whether they keep
+// members or in the signature are refused with ErrIncompatible, and nothing has changed.
+func (s *Set) Merge(o *Set) error {
+	if err := s.compatible(o); err != nil {
+		return err
+	}
+	if s.p.Members != o.p.Members {
+		return fmt.Errorf("set: one keeps members and one does not: %w", ErrIncompatible)
+	}
+	k := min(s.p.K, o.p.K)
+	signature := s.mergedSignature(o)
+	hashes := make([]uint64, 0, min(len(s.hashes)+len(o.hashes), k))
+	var members []string
+	theta := leastTheta(s.theta, o.theta)
+	u := union{a: s.hashes, b: o.hashes}
+	for u.next(theta) {
+		if len(hashes) == k {
+			theta = u.hash
+			break
+		}
+		hashes = append(hashes, u.hash)
+		if s.p.Members {
+			members = append(members, u.member(s, o))
+		}
+	}
+	if theta == 0 {
+		signature = nil
+	}
+	s.p.K, s.hashes, s.members, s.theta, s.signature = k, hashes, members, theta, signature
+	return nil
+}
+
+func (s *Set) compatible(o *Set) error {
+	if s.p.Hash != o.p.Hash {
+		return fmt.Errorf("set: hash %d with seed %#x and hash %d with seed %#x: %w", s.p.Hash.ID, s.p.Hash.Seed, o.p.Hash.ID, o.p.Hash.Seed, ErrIncompatible)
+	}
+	if s.p.Signature != o.p.Signature {
+		return fmt.Errorf("set: signatures of %d and %d registers: %w", s.p.Signature, o.p.Signature, ErrIncompatible)
+	}
+	return nil
+}
+
+// leastTheta is the lower of two, of which 0 is none.
+func leastTheta(a, b uint64) uint64 {
+	if a == 0 || b != 0 && b < a {
+		return b
+	}
+	return a
+}
+
+// union walks over two rising lists at once.
+type union struct {
+	a, b     []uint64
+	i, j     int // what is next
+	hash     uint64
+	inA, inB bool
+}
+
+// next moves to the next hash, if it is below theta (0: none).
+func (u *union) next(theta uint64) bool {
+	moreA, moreB := u.i < len(u.a), u.j < len(u.b)
+	if !moreA && !moreB {
+		return false
+	}
+	u.inA = moreA && (!moreB || u.a[u.i] <= u.b[u.j])
+	u.inB = moreB && (!moreA || u.b[u.j] <= u.a[u.i])
+	if u.inA {
+		u.hash = u.a[u.i]
+		u.i++
+	}
+	if u.inB {
+		u.hash = u.b[u.j]
+		u.j++
+	}
+	return theta == 0 || u.hash < theta
+}
+
+func (u *union) member(a, b *Set) string {
+	switch {
+	case !u.inB:
+		return a.members[u.i-1]
+	case !u.inA:
+		return b.members[u.j-1]
+	}
+	return min(a.members[u.i-1], b.members[u.j-1])
+}
+
+// SetEstimate is an estimate and its standard error.
+type SetEstimate struct{ Value, StdErr float64 }
+
+// SetOverlap is how two sets lie to each other.
+type SetOverlap struct {
+	Union, Intersection SetEstimate
+	OnlyA, OnlyB        SetEstimate
+	// Jaccard is Intersection / Union, 0 for two empty sets.
+	Jaccard SetEstimate
+}
+
+// Estimate is how many things the set has, with a relative standard error of 1/sqrt(k-1), or exactly up to k. It does not write.
+func (s *Set) Estimate() SetEstimate { return estimateOf(len(s.hashes), s.share()) }
+
+// share is theta as a fraction: of how many things the hashes are kept.
+func (s *Set) share() float64 { return shareOf(s.theta) }
+
+func shareOf(theta uint64) float64 {
+	if theta == 0 {
+		return 1
+	}
+	return float64(float64(theta) * 0x1p-64)
+}
+
+// estimateOf scales a count up from a share of all things. What was not found in a sample is as uncertain as what was found once.
+func estimateOf(count int, share float64) SetEstimate {
+	if share == 1 {
+		return SetEstimate{Value: float64(count)}
+	}
+	n := float64(max(count, 1))
+	return SetEstimate{Value: float64(count) / share, StdErr: math.Sqrt(float64(n*(1-share))) / share}
+}
+
+// Compare estimates union, intersection, differences and Jaccard similarity from the hashes below the lesser theta of the two, which is a
+// uniform sample of the union of at least the lesser k. Standard errors are those of sampling. Different hashes or signatures are
+// refused with ErrIncompatible. It does not write, and takes about 3 us at k = 1024.
+func (s *Set) Compare(o *Set) (SetOverlap, error) {
+	if err := s.compatible(o); err != nil {
+		return SetOverlap{}, err
+	}
+	theta := leastTheta(s.theta, o.theta)
+	a, b := below(s.hashes, theta), below(o.hashes, theta)
+	both := shared(a, b)
+	all, share := len(a)+len(b)-both, shareOf(theta)
+	return SetOverlap{
+		Union:        estimateOf(all, share),
+		Intersection: estimateOf(both, share),
+		OnlyA:        estimateOf(len(a)-both, share),
+		OnlyB:        estimateOf(len(b)-both, share),
+		Jaccard:      jaccardOf(both, all, share),
+	}, nil
+}
+
+// below is the part of rising hashes that is below theta (0: all).
+func below(hashes []uint64, theta uint64) []uint64 {
+	if theta == 0 {
+		return hashes
+	}
+	i, _ := slices.BinarySearch(hashes, theta)
+	return hashes[:i]
+}
+
+// shared counts what two rising lists have in common. No branch depends on the hashes.
+func shared(a, b []uint64) (both int) {
+	i, j := 0, 0
+	for i < len(a) && j < len(b) {
+		x, y := a[i], b[j]
+		if x <= y {
+			i++
+		}
+		if y <= x {
+			j++
+		}
+		if x == y {
+			both++
+		}
+	}
+	return both
+}
+
+// jaccardOf is a proportion in a sample without replacement; its error is taken at a proportion half a thing away from 0 and 1.
+func jaccardOf(both, all int, share float64) SetEstimate {
+	if all == 0 {
+		return SetEstimate{}
+	}
+	e := SetEstimate{Value: float64(both) / float64(all)}
+	if share < 1 {
+		p := (float64(both) + 0.5) / (float64(all) + 1)
+		e.StdErr = math.Sqrt(float64(float64(p*(1-p))*(1-share)) / float64(all))
+	}
+	return e
+}
+
+// Sample calls f with up to n things kept, in the order of their hashes: the first n are a uniform sample of the set. member is empty when
+// members are not kept.
+func (s *Set) Sample(n int, f func(hash uint64, member string)) {
+	for i, h := range s.hashes[:min(max(n, 0), len(s.hashes))] {
+		member := ""
+		if s.p.Members {
+			member = s.members[i]
+		}
+		f(h, member)
+	}
+}
+
+// Clone is a copy that shares nothing that changes.
+func (s *Set) Clone() Set {
+	c := *s
+	c.hashes, c.members, c.signature = slices.Clone(s.hashes), slices.Clone(s.members), slices.Clone(s.signature)
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (s *Set) Size() int {
+	size := 120 + 8*cap(s.hashes) + 16*cap(s.members) + cap(s.signature)
+	for _, m := range s.members {
+		size += len(m)
+	}
+	return size
+}
+
+// A Set in bytes. Every state has one encoding.
+//
+//	version    1 byte, 1
+//	form       1 byte: bit 0 members are kept, bit 1 theta is there
+//	hash       9 bytes, see Hash
+//	k          uvarint
+//	signature  1 byte: log2 of its registers, 255 when there is none
+//	count      uvarint, of hashes
+//	theta      8 bytes, little endian, if it is there
+//	hashes     8 bytes each, little endian, rising
+//	members    each a uvarint, its length, and its bytes
+//	registers  1 byte each, if theta is there and a signature is kept
+
+const setVersion = 1
+
+// AppendBinary appends the encoding to b.
+func (s *Set) AppendBinary(b []byte) []byte {
+	form := byte(0)
+	if s.p.Members {
+		form |= 1
+	}
+	if s.theta != 0 {
+		form |= 2
+	}
+	b = append(b, setVersion, form)
+	b = s.p.Hash.append(b)
+	b = binary.AppendUvarint(b, uint64(s.p.K))
+	b = append(b, s.p.signatureByte())
+	b = binary.AppendUvarint(b, uint64(len(s.hashes)))
+	if s.theta != 0 {
+		b = binary.LittleEndian.AppendUint64(b, s.theta)
+	}
+	for _, h := range s.hashes {
+		b = binary.LittleEndian.AppendUint64(b, h)
+	}
+	for _, m := range s.members {
+		b = append(binary.AppendUvarint(b, uint64(len(m))), m...)
+	}
+	return append(b, s.signature...)
+}
+
+// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
+// refused with ErrCorrupt, and the receiver stays as it was.
+func (s *Set) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	version, form := r.byte(), r.byte()
+	p := SetParams{Members: form&1 != 0, Hash: r.hash()}
+	k, signature := r.uvarint(), r.byte()
+	if !r.ok || version != setVersion || form > 3 || k < SetKMin || k > SetKMax || !p.setSignatureByte(signature) {
+		return nil, ErrCorrupt
+	}
+	p.K = int(k)
+	n, err := NewSet(p)
+	if err != nil {
+		return nil, ErrCorrupt
+	}
+	count := r.uvarint()
+	if form&2 != 0 {
+		n.theta = binary.LittleEndian.Uint64(r.take(8))
+		r.ok = r.ok && count == k && n.theta != 0
+	}
+	if !r.ok || count > k || !n.decodeHashes(&r, int(count)) || !n.decodeSignature(&r) {
+		return nil, ErrCorrupt
+	}
+	*s = n
+	return r.b, nil
+}
+
+func (s *Set) decodeHashes(r *reader, count int) bool {
+	raw := r.take(8 * count)
+	if !r.ok {
+		return false
+	}
+	if count > 0 {
+		s.hashes = make([]uint64, count)
+	}
+	for i := range s.hashes {
+		h := binary.LittleEndian.Uint64(raw[8*i:])
+		if i > 0 && h <= s.hashes[i-1] || s.theta != 0 && h >= s.theta {
+			return false
+		}
+		s.hashes[i] = h
+	}
+	if !s.p.Members {
+		return true
+	}
+	for range count {
+		n := r.uvarint()
+		if !r.ok || n > SetMemberMax {
+			return false
+		}
+		s.members = append(s.members, string(r.take(int(n))))
+	}
+	return r.ok
+}
