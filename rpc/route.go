@@ -9,6 +9,7 @@ import (
 
 	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/internal/spell"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -215,7 +216,7 @@ func pathHint(path string) string {
 	for _, op := range forgettableOperations {
 		names = append(names, "/"+op)
 	}
-	if near := nearest(path, names); near != "" {
+	if near := spell.Nearest(path, names); near != "" {
 		return "did you mean " + near + "?"
 	}
 	return "/openapi.json lists what there is"

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/internal/spell"
 )
 
 // noArgs refuses arguments, by name.
@@ -42,5 +44,13 @@ func choice[E ~int32](flag, word string, values map[string]E) (E, error) {
 	if v, ok := values[word]; ok {
 		return v, nil
 	}
-	return 0, usagef("--%s %q: one of %s", flag, word, strings.Join(wordsOf(values), ", "))
+	return 0, noneOf("--"+flag, word, wordsOf(values))
+}
+
+// noneOf refuses a word of what that is none of words, and names the nearest of them or all.
+func noneOf(what, word string, words []string) error {
+	if near := spell.Nearest(word, words); near != "" {
+		return usagef("%s %q: did you mean %s?", what, word, near)
+	}
+	return usagef("%s %q: one of %s", what, word, strings.Join(words, ", "))
 }

@@ -15,19 +15,28 @@ import (
 // namespaces: a key stroke must not hang on a cluster that is not there.
 const completionPatience = 700 * time.Millisecond
 
+// What flags with one of a few words take, unless the words are an enum's.
+var (
+	consistencies = []string{"linearizable", "bounded", "any"}
+	formats       = []string{"auto", "tsv", "csv", "jsonl"}
+	timeUnits     = []string{"auto", "s", "ms", "us"}
+	logFormats    = []string{"text", "json"}
+	logLevels     = []string{"debug", "info", "warn", "error"}
+)
+
 // flagWords are the flags that take one of a few words.
 func flagWords() map[string][]string {
 	return map[string][]string{
 		"output":      outputs,
-		"consistency": {"linearizable", "bounded", "any"},
+		"consistency": consistencies,
 		"decay":       wordsOf(decays),
 		"floor":       wordsOf(floors),
 		"clock":       wordsOf(clocks),
 		"precision":   wordsOf(precisions),
-		"format":      {"auto", "tsv", "csv", "jsonl"},
-		"time-unit":   {"auto", "s", "ms", "us"},
-		"log-format":  {"text", "json"},
-		"log-level":   {"debug", "info", "warn", "error"},
+		"format":      formats,
+		"time-unit":   timeUnits,
+		"log-format":  logFormats,
+		"log-level":   logLevels,
 		"half-life":   {"30s", "10m", "1h", "1d", "7d", "none"},
 	}
 }

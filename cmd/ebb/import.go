@@ -61,10 +61,10 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		return usagef("--rate %g: it must be above zero", f.rate)
 	}
 	if f.opts.Format, err = load.ParseFormat(f.format); err != nil {
-		return usageError{err}
+		return noneOf("--format", f.format, formats)
 	}
 	if f.opts.TimeUnit, err = load.ParseTimeUnit(f.timeUnit); err != nil {
-		return usageError{err}
+		return noneOf("--time-unit", f.timeUnit, timeUnits)
 	}
 	r, err := f.open(s, path)
 	if err != nil {

@@ -41,7 +41,7 @@ func (q *questionFlags) options() ([]client.AskOption, error) {
 	case "any":
 		opts = append(opts, client.Any())
 	default:
-		return nil, usagef("--consistency %q: linearizable, bounded or any", q.consistency)
+		return nil, noneOf("--consistency", q.consistency, consistencies)
 	}
 	if q.partial {
 		opts = append(opts, client.AllowPartial())

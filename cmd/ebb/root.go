@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/internal/spell"
 	"github.com/ebbdb/ebb/proto"
 )
 
@@ -40,10 +41,9 @@ func newRoot(t terminal) *cobra.Command {
   ebb top clicks/country            what is happening now
 
 Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR).`,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
-		SuggestionsMinimumDistance: 2,
-		PersistentPreRunE:          func(cmd *cobra.Command, _ []string) error { return s.settle(cmd.Flags()) },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error { return s.settle(cmd.Flags()) },
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return unknownCommand(cmd, args[0])
@@ -110,7 +110,7 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 	if slices.Contains(outputs, s.output) {
 		return nil
 	}
-	return usagef("unknown output format %q: table, json or tsv", s.output)
+	return noneOf("unknown output format", s.output, outputs)
 }
 
 // dial connects to the cluster.
@@ -119,8 +119,14 @@ func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Clien
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {
-	if near := cmd.SuggestionsFor(name); len(near) > 0 {
-		return usagef("unknown command %q: did you mean %s?", name, strings.Join(near, " or "))
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	if near := spell.Nearest(name, names); near != "" {
+		return usagef("unknown command %q: did you mean %s?", name, near)
 	}
 	return usagef("unknown command %q: `%s --help` lists them", name, cmd.CommandPath())
 }
@@ -131,34 +137,10 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	if !ok {
 		return usagef("%w: see `%s --help`", err, cmd.CommandPath())
 	}
-	best, distance := "", 3
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := editDistance(name, f.Name); d < distance {
-			best, distance = f.Name, d
-		}
-	})
-	if best != "" {
-		return usagef("unknown flag --%s: did you mean --%s?", name, best)
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near := spell.Nearest(name, names); near != "" {
+		return usagef("unknown flag --%s: did you mean --%s?", name, near)
 	}
 	return usagef("unknown flag --%s: see `%s --help`", name, cmd.CommandPath())
-}
-
-// editDistance is Levenshtein's.
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			diagonal, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, diagonal+cost)
-		}
-	}
-	return row[len(b)]
 }

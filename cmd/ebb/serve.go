@@ -59,7 +59,7 @@ func newServe(s *session) *cobra.Command {
 func newLogger(s *session, format, level string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
-		return nil, usagef("--log-level %q: debug, info, warn or error", level)
+		return nil, noneOf("--log-level", level, logLevels)
 	}
 	switch format {
 	case "text":
@@ -67,7 +67,7 @@ func newLogger(s *session, format, level string) (*slog.Logger, error) {
 	case "json":
 		return slog.New(slog.NewJSONHandler(s.term.err, &slog.HandlerOptions{Level: l})), nil
 	}
-	return nil, usagef("--log-format %q: text or json", format)
+	return nil, noneOf("--log-format", format, logFormats)
 }
 
 // serve runs a node until ctx ends.

@@ -24,15 +24,16 @@ var mayImport = map[string][]string{
 	"query":           {"proto"},
 	"shard":           {"proto", "sketch", "query"},
 	"cluster":         {"proto", "query", "shard"},
-	"rpc":             {"proto", "query", "cluster", "web"},
+	"rpc":             {"proto", "query", "cluster", "web", "internal/spell"},
 	"node":            {"proto", "internal/kernel", "sketch", "query", "shard", "cluster", "rpc", "web"},
 	"client":          {"proto", "query"},
 	"chaos":           {"proto", "internal/kernel", "sketch", "query", "shard", "cluster", "rpc", "web", "node", "client"},
 	"ebbtest":         {"node", "client", "chaos"},
 	"load":            {"proto", "query", "client"},
 	"bench":           {"proto", "query", "client", "load", "sketch", "shard", "node"},
-	"cmd/ebb":         {"proto", "query", "node", "client", "chaos", "load", "bench"},
+	"cmd/ebb":         {"proto", "query", "node", "client", "chaos", "load", "bench", "internal/spell"},
 	"web":             {},
+	"internal/spell":  {},
 	"internal/tidy":   {},
 }
 

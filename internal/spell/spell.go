@@ -1,0 +1,59 @@
+// Package spell finds the word that somebody meant.
+package spell
+
+import "strings"
+
+// wordLenMax is the longest word that is looked at; nobody mistypes longer ones by hand.
+const wordLenMax = 64
+
+// slipsMax is how many slips of the keyboard a word may be away.
+const slipsMax = 2
+
+// Nearest returns the one of words that word was meant to be: that at the least
+// distance, the first of several, of which less than half may be wrong, or else the
+// first that begins with it. It is "" when there is none. Case does not count.
+func Nearest(word string, words []string) string {
+	if len(word) > wordLenMax {
+		return ""
+	}
+	word = strings.ToLower(word)
+	best, least := "", slipsMax+1
+	for _, w := range words {
+		if d := distance(word, strings.ToLower(w)); d < least && 2*d < max(len(word), len(w)) {
+			best, least = w, d
+		}
+	}
+	if best != "" || len(word) < 2 {
+		return best
+	}
+	for _, w := range words {
+		if strings.HasPrefix(strings.ToLower(w), word) {
+			return w
+		}
+	}
+	return ""
+}
+
+// distance is how many bytes must be put in, left out, replaced or swapped with the
+// next one to turn a into b, none of them twice: the optimal string alignment.
+func distance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before, last, row = last, row, before
+		row[0] = i + 1
+		for j := range len(b) {
+			replaced := last[j]
+			if a[i] != b[j] {
+				replaced++
+			}
+			row[j+1] = min(last[j+1]+1, row[j]+1, replaced)
+			if i > 0 && j > 0 && a[i] == b[j-1] && a[i-1] == b[j] {
+				row[j+1] = min(row[j+1], before[j-1]+1)
+			}
+		}
+	}
+	return row[len(b)]
+}
