@@ -32,6 +32,11 @@ type SourceOptions struct {
 	// Timeout is how long a command is tried before the source gives up; 2 min
 	// when 0. What was given up is delivered by the next import that resumes.
 	Timeout time.Duration
+	// Recheck sends rows again that were decided before the source was opened,
+	// instead of skipping them: nothing counts twice, and those that were refused
+	// are refused again. A shard remembers the last 10,000 it refused; it takes
+	// earlier ones for duplicates.
+	Recheck bool
 	// OnRefused is called with each increment that a shard refused, and why. It
 	// must not block. Without it refusals are returned by Flush and Close.
 	OnRefused func(offset uint64, in Increment, err error)
@@ -47,24 +52,31 @@ type Source struct {
 
 	mu      sync.Mutex // guards last
 	last    uint64     // offset given to Add
-	skipped atomic.Int64
+	recheck bool
+
+	skipped, rechecked atomic.Int64
 }
 
-// Resume is what the shards had applied when the source was opened.
+// Resume is what the shards had decided, row by row, to apply or to refuse, when
+// the source was opened.
 type Resume struct {
-	// Offset is the smallest of Shards: everything up to it is applied.
+	// Offset is the smallest of Shards: everything up to it is decided.
 	Offset uint64
 	// Newest is the largest of Shards.
 	Newest uint64
-	// Shards holds the last offset applied, by shard; 0 is unused.
+	// Shards holds the last offset decided, by shard; 0 is unused.
 	Shards []uint64
 }
 
 // SourceStats counts what happened to the increments that a Source was given.
 type SourceStats struct {
 	WriterStats
-	// Skipped had been applied before the source was opened. They are not in Added.
+	// Skipped had been decided (applied or refused) before the source was opened.
+	// They are not in Added.
 	Skipped int64
+	// Rechecked had been too, and were sent again. They are in Added, and end as
+	// Duplicates or Refused.
+	Rechecked int64
 }
 
 // Source takes over the ordered source of that name, at most 256 bytes, in all
@@ -77,7 +89,7 @@ func (c *Client) Source(ctx context.Context, name string, opts SourceOptions) (*
 		return nil, c.fail(attempt{op: "open source", key: name},
 			proto.ErrBadRequest.Errorf("source name of %d bytes: it has 1 to %d", len(name), proto.SourceNameLenMax))
 	}
-	s := &Source{opts: WriterOptions{
+	s := &Source{recheck: opts.Recheck, opts: WriterOptions{
 		Namespace: opts.Namespace, MaxBatch: opts.MaxBatch, MaxBuffered: opts.MaxBuffered, Window: 1,
 		Linger: orDefault(opts.Linger, SourceLinger), Timeout: orDefault(opts.Timeout, SourceTimeout),
 	}}
@@ -172,9 +184,9 @@ func (t *takeOvers) cause(end error) error {
 	return end
 }
 
-// Resume says what had been applied when the source was opened. Rows up to its
+// Resume says what had been decided when the source was opened. Rows up to its
 // Offset need not be given to Add again; later ones may, and are skipped where
-// they were applied.
+// they were decided, unless the source rechecks.
 func (s *Source) Resume() Resume { return s.resume }
 
 // Add adds the row at an offset, from 1. Offsets grow from call to call; gaps
@@ -192,7 +204,8 @@ func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
 	if err := checkItem(&it); err != nil {
 		return s.out.client.fail(attempt{op: "add", key: in.Key}, err)
 	}
-	if offset <= s.resume.Shards[s.out.producer.lane(in.Key).shard] {
+	decided := offset <= s.resume.Shards[s.out.producer.lane(in.Key).shard]
+	if decided && !s.recheck {
 		s.last = offset
 		s.skipped.Add(1)
 		return nil
@@ -201,6 +214,9 @@ func (s *Source) Add(ctx context.Context, offset uint64, in Increment) error {
 		return err
 	}
 	s.last = offset
+	if decided {
+		s.rechecked.Add(1)
+	}
 	return nil
 }
 
@@ -214,7 +230,7 @@ func (s *Source) Close(ctx context.Context) error { return s.out.close(ctx) }
 
 // Stats returns the counts so far.
 func (s *Source) Stats() SourceStats {
-	return SourceStats{WriterStats: s.out.stats(), Skipped: s.skipped.Load()}
+	return SourceStats{WriterStats: s.out.stats(), Skipped: s.skipped.Load(), Rechecked: s.rechecked.Load()}
 }
 
 // DropSource makes all shards forget an ordered source: its next import counts

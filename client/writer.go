@@ -95,7 +95,7 @@ type WriterStats struct {
 	Added      int64 // accepted by Add
 	Merged     int64 // summed into an equal one that was already buffered
 	Applied    int64 // acknowledged
-	Duplicates int64 // acknowledged: an earlier try had applied them
+	Duplicates int64 // acknowledged: an earlier try, or run, had decided them
 	Refused    int64 // by the shard, each for its own reason
 	Lost       int64 // given up, surely not applied
 	Unknown    int64 // given up, may have been applied

@@ -484,14 +484,21 @@ func TestSourceResumes(t *testing.T) {
 		rows[i] = ebb.One(fmt.Sprintf("key-%d", i%37), "b")
 		want[rows[i].Key]++
 	}
+	rows[123].Amount = -1 // refused
+	want[rows[123].Key]--
+	opts := ebb.SourceOptions{Namespace: ns, MaxBatch: 7, OnRefused: func(offset uint64, in ebb.Increment, err error) {
+		if offset != 124 || in.Amount != -1 || !errors.Is(err, ebb.ErrNegativeAmount) {
+			t.Errorf("refused at %d: %+v, %v", offset, in, err)
+		}
+	}}
 	run := func(upto int, close bool) ebb.SourceStats {
 		c := w.connect()
 		defer c.Close()
-		s, err := c.Source(ctx, "file/1", ebb.SourceOptions{Namespace: ns, MaxBatch: 7})
+		s, err := c.Source(ctx, "file/1", opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := int(s.Resume().Offset); i < upto; i++ {
+		for i := 0; i < upto; i++ {
 			if err := s.Add(ctx, uint64(i+1), rows[i]); err != nil {
 				t.Fatal(err)
 			}
@@ -508,6 +515,10 @@ func TestSourceResumes(t *testing.T) {
 	run(500, true)
 	if last := run(500, true); last.Added != 0 {
 		t.Errorf("a finished import wrote again: %+v", last)
+	}
+	opts.Recheck = true
+	if last := run(500, true); last.Rechecked != 500 || last.Skipped != 0 || last.Applied != 0 || last.Duplicates != 499 || last.Refused != 1 {
+		t.Errorf("a finished import that rechecks: %+v", last)
 	}
 	for key, n := range want {
 		if got := w.count(ns, key); got != n {

@@ -28,6 +28,9 @@ type Importer struct {
 	MaxBatch int
 	// Timeout is how long a command is tried before the import gives up; 2 min when 0.
 	Timeout time.Duration
+	// Recheck sends again what an earlier run has written, so that rows which a
+	// shard refused then are reported again. Rate does not hold them back.
+	Recheck bool
 	// Progress is called every ProgressEvery (200 ms when 0), and at the end.
 	Progress      func(Progress)
 	ProgressEvery time.Duration
@@ -39,7 +42,7 @@ type Importer struct {
 // Progress says how far an import is.
 type Progress struct {
 	Rows    uint64 // read, those refused and skipped included
-	Resumed uint64 // of Rows: an earlier run had written them
+	Resumed uint64 // of Rows: decided by an earlier run, which counted or refused them
 	Refused uint64 // of Rows
 	Empty   uint64 // left out because their bin is empty; not in Rows
 	Applied uint64 // acknowledged
@@ -73,7 +76,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	}
 	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
 	source, err := im.Client.Source(ctx, im.Source, client.SourceOptions{
-		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, OnRefused: run.refusedByShard,
+		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, Recheck: im.Recheck, OnRefused: run.refusedByShard,
 	})
 	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
@@ -146,7 +149,7 @@ func (r *run) rows(ctx context.Context) error {
 			r.refuse(*refused)
 		case err != nil:
 			return err
-		case row.Offset <= done:
+		case row.Offset <= done && !r.importer.Recheck:
 			r.resumed++
 		default:
 			if err := r.write(ctx, row); err != nil {
@@ -179,8 +182,8 @@ func (r *run) pace(ctx context.Context) error {
 	if r.written == 0 {
 		r.paced = time.Now()
 	}
-	// Rows that the source skips cost nothing.
-	sent := float64(r.written - uint64(r.source.Stats().Skipped))
+	s := r.source.Stats()
+	sent := float64(r.written - uint64(s.Skipped+s.Rechecked))
 	ahead := time.Until(r.paced.Add(time.Duration(sent / rate * float64(time.Second))))
 	if ahead < paceMin {
 		return nil

@@ -20,7 +20,7 @@ type importFlags struct {
 	rate                     float64
 	showRefused              int
 	patience                 time.Duration
-	quiet                    bool
+	quiet, recheck           bool
 }
 
 func newImport(s *session) *cobra.Command {
@@ -31,7 +31,9 @@ func newImport(s *session) *cobra.Command {
 Columns are named by the header, or by number from 1. A key may be a template: clicks/{g}.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
-was interrupted goes on where it was when it is run again, and counts nothing twice.`,
+was interrupted goes on where it was when it is run again, and counts nothing twice.
+Rows that a shard refused are refused again then, and make the exit code 3 again; each
+shard remembers the last 10,000 it refused, and takes earlier ones for decided.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
   zcat log.gz | ebb import - --format jsonl --key =status --bin code --source access-log`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
@@ -45,10 +47,11 @@ was interrupted goes on where it was when it is run again, and counts nothing tw
 	fl.StringVar(&f.timeUnit, "time-unit", "auto", "of numbers in the time column: s, ms, us or auto")
 	fl.BoolVar(&f.opts.NoHeader, "no-header", false, "the first line is a row")
 	fl.BoolVar(&f.opts.SkipEmpty, "skip-empty", false, "leave out rows with an empty bin, instead of counting them as -")
-	fl.Float64Var(&f.rate, "rate", 0, "at most this many rows per second")
+	fl.Float64Var(&f.rate, "rate", 0, "at most this many rows per second; those that an earlier run has decided are not held back")
 	fl.StringVar(&f.source, "source", "", "`name` under which the cluster remembers this import (by default of the file and the columns)")
 	fl.IntVar(&f.showRefused, "show-refused", 10, "how many refused lines to print with their reasons")
 	fl.DurationVar(&f.patience, "patience", 2*time.Minute, "how long to try a batch before giving up")
+	fl.BoolVar(&f.recheck, "recheck", true, "send rows that an earlier run has decided again, to report those refused; without it resuming is faster")
 	fl.BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	return cmd
 }
@@ -82,7 +85,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	}
 	refusals := &refusals{most: f.showRefused, w: s.term.err}
 	im := load.Importer{
-		Client: c, Namespace: s.namespace, Source: source, Rate: f.rate, Timeout: f.patience,
+		Client: c, Namespace: s.namespace, Source: source, Rate: f.rate, Timeout: f.patience, Recheck: f.recheck,
 		Progress: f.progress(s, r), OnRefused: refusals.add,
 	}
 	p, err := im.Run(cmd.Context(), r)
@@ -150,7 +153,7 @@ func (f *importFlags) report(s *session, source string, p load.Progress, err err
 			"empty": p.Empty, "seconds": p.Elapsed.Seconds(), "rows_per_second": p.Rate, "complete": err == nil,
 		})
 	}
-	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d already counted by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
+	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d decided by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
 		p.Rows, p.Applied, p.Resumed, p.Refused, p.Empty, p.Elapsed.Round(time.Millisecond), p.Rate)
 	if err != nil && !errors.Is(err, load.ErrBinary) {
 		fmt.Fprintf(s.term.err, "run the same command again to go on: source %q remembers how far it is\n", source)
