@@ -20,8 +20,9 @@ import (
 type Control struct {
 	applied uint64
 	table   atomic.Pointer[Table] // swapped whole, never written to
-	// changes counts the changes of decay or half-life of each namespace:
-	// shards keep a chain of them, so they are limited.
+	// changes counts those changes of each namespace that begin an era in a
+	// shard. Shards keep a chain of them, so they are limited. A shard that
+	// misses some versions sees no more changes, so it never refuses one.
 	changes map[string]uint32
 }
 
@@ -173,12 +174,14 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	return want, proto.CheckNamespace(want)
 }
 
+// countChange refuses one change too many of what stored values mean.
 func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
-	if have == nil || want.Decay == have.Decay && want.HalfLifeUs == have.HalfLifeUs {
+	if have == nil || proto.SameArithmetic(want, have) {
 		return nil
 	}
 	if c.changes[want.Name] >= proto.HalfLifeChangesMax {
-		return proto.ErrBadHalfLife.Errorf("namespace %s: its half-life changed %d times, which is the limit", want.Name, proto.HalfLifeChangesMax)
+		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-life, threshold, precision or allow_negative changed %d times, which is the limit",
+			want.Name, proto.HalfLifeChangesMax).WithHint("create another namespace with the settings that are wanted")
 	}
 	c.changes[want.Name]++
 	return nil

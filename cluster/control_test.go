@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -16,6 +17,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 func encode(t interface{ Fatal(...any) }, cmd *ebbv1.ControlCommand) []byte {
@@ -177,11 +179,83 @@ func TestControlLimitsHalfLifeChanges(t *testing.T) {
 		}
 	}
 	s.c = reborn(t, s.c) // the count is part of the state
-	if e := s.apply(setCommand(false, &ebbv1.Namespace{HalfLifeUs: 1e6, Name: "default"})).GetError(); e.GetCode() != ebbv1.Code_CODE_BAD_HALF_LIFE {
+	if e := s.apply(setCommand(false, &ebbv1.Namespace{HalfLifeUs: 1e6, Name: "default"})).GetError(); e.GetCode() != ebbv1.Code_CODE_BAD_NAMESPACE {
 		t.Errorf("one change too many: %v", e)
 	}
-	if e := s.apply(setCommand(false, &ebbv1.Namespace{BinsMax: 7, Name: "default"})).GetError(); e != nil {
-		t.Errorf("a change of something else: %v", e)
+	for i := range 2 * proto.HalfLifeChangesMax {
+		if e := s.apply(setCommand(false, &ebbv1.Namespace{BinsMax: uint32(i + 7), Name: "default"})).GetError(); e != nil {
+			t.Fatalf("change %d of something else: %v", i, e)
+		}
+	}
+}
+
+// Whatever change of a namespace the control group accepts comes into force in
+// a shard, although a key that nobody writes keeps all eras in memory, and
+// although a shard hears of a version only when it writes under it.
+func TestShardsTakeWhatControlAccepts(t *testing.T) {
+	s := bornCluster(t)
+	every, some := shard.New(1, shard.Heap{}), shard.New(2, shard.Heap{})
+	apply := func(to *shard.State, commands ...*ebbv1.Command) {
+		t.Helper()
+		entry := &ebbv1.Entry{StampUs: 1e15}
+		for _, c := range commands {
+			raw, err := pb.Marshal(c)
+			if err != nil {
+				t.Fatal(err)
+			}
+			entry.Commands = append(entry.Commands, raw)
+		}
+		raw, err := pb.Marshal(entry)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range to.Apply(to.Applied()+1, raw, nil) {
+			if r.GetError() != nil {
+				t.Fatal(r.GetError())
+			}
+		}
+	}
+	define := func() *ebbv1.Command {
+		return &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: s.c.Table().Namespace("default")}}
+	}
+	idle := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("idle"), Bin: []byte("b"), Amount: new(1e9)}}}}}
+	apply(every, define(), idle)
+	apply(some, define(), idle)
+	random := rand.New(rand.NewPCG(1, 2))
+	refused := 0
+	for range 8 * proto.HalfLifeChangesMax {
+		change := &ebbv1.Namespace{Name: "default"}
+		switch random.IntN(8) {
+		case 0:
+			change.Decay = ebbv1.Decay(1 + random.IntN(3))
+		case 1:
+			change.HalfLifeUs = int64(1+random.IntN(3)) * 3.6e9
+		case 2:
+			change.Floor = ebbv1.Floor(1 + random.IntN(3))
+		case 3:
+			change.Threshold = 0.001 * float64(1+random.IntN(3))
+		case 4:
+			change.Prior = float64(1 + random.IntN(3))
+		case 5:
+			change.Precision = ebbv1.Precision(1 + random.IntN(2))
+		case 6:
+			change.AllowNegative = new(random.IntN(2) == 0)
+		case 7:
+			change.BinsMax = uint32(1 + random.IntN(3))
+		}
+		if s.apply(setCommand(false, change)).GetError() != nil {
+			refused++
+		}
+		apply(every, define())
+		if random.IntN(3) == 0 {
+			apply(some, define())
+		}
+	}
+	if refused == 0 {
+		t.Error("the limit was never reached")
+	}
+	if got, want := every.NamespaceVersion("default"), s.c.Table().Namespace("default").GetVersion(); got != want {
+		t.Errorf("the shard is at version %d, not %d", got, want)
 	}
 }
 

@@ -50,7 +50,7 @@ func (n *Node) newGroups(birth *cluster.Table) (*groups, error) {
 			continue
 		}
 		r := newReplica(s, newShardMachine(shard.ID(id), shard.Heap{}, slots, &n.counts.apply), replicaConfig{
-			keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, counts: &n.counts,
+			keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
 		})
 		g.replicas = append(g.replicas, r)
 		g.byShard[id] = r

@@ -282,6 +282,15 @@ func (n *Node) skewed(r *replica) {
 	}
 }
 
+// unheeded says that a namespace's settings are not in force in a shard.
+func (n *Node) unheeded(r *replica, ns *ebbv1.Namespace, refusal *ebbv1.Error) {
+	const message = "a shard refuses a version of a namespace and stays at the one it has"
+	if skipped, ok := n.repeats.due(message, time.Now()); ok {
+		n.logger.Error(message, "shard", r.group, "namespace", ns.GetName(), "version", ns.GetVersion(), "has", r.version(ns.GetName()),
+			"err", refusal.GetMessage(), "times_unsaid", skipped)
+	}
+}
+
 // records returns the records of this node and of those others whose replicas
 // run, as they say themselves, where they differ from the table's.
 func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {

@@ -48,6 +48,8 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
+	// undefinable is told when the shard refuses a version of a namespace.
+	undefinable(ns *ebbv1.Namespace, err *ebbv1.Error)
 	// settled is told the outcome of every entry.
 	settled(err error)
 	// unfit says that the clock kept this leader from serving.
@@ -278,17 +280,17 @@ func (p *proposer) send(cargo []waiting, now int64) []waiting {
 }
 
 // propose makes an entry of what waits, if anything does, and gives it to Raft.
-func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions int, _ raft.ApplyFuture) {
+func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions []*ebbv1.Namespace, _ raft.ApplyFuture) {
 	p.order.Lock()
 	defer p.order.Unlock()
 	cargo = p.take(cargo)
 	if len(cargo) == 0 {
-		return cargo, 0, nil
+		return cargo, nil, nil
 	}
-	defines := p.definitions(cargo)
-	entry := p.entry(p.next(now), defines, cargo)
+	definitions = p.definitions(cargo)
+	entry := p.entry(p.next(now), definitions, cargo)
 	p.count.sent(len(entry), len(cargo))
-	return cargo, len(defines), p.to.propose(entry)
+	return cargo, definitions, p.to.propose(entry)
 }
 
 // tick proposes an empty entry: it moves the shard's clock, shows how far the
@@ -336,14 +338,14 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	return cargo
 }
 
-// definitions returns serialised DefineNamespace commands for the namespaces of
-// the cargo of which the shard has no version, or an older one. p.order is held.
-func (p *proposer) definitions(cargo []waiting) [][]byte {
+// definitions returns the namespaces of the cargo of which the shard has no
+// version, or an older one. p.order is held.
+func (p *proposer) definitions(cargo []waiting) []*ebbv1.Namespace {
 	if term, _ := p.to.leading(); term != p.term {
 		p.term = term
 		clear(p.defined)
 	}
-	var out [][]byte
+	var out []*ebbv1.Namespace
 	var before []byte
 	for i, w := range cargo {
 		name := proto.CommandNamespace(w.command)
@@ -352,7 +354,7 @@ func (p *proposer) definitions(cargo []waiting) [][]byte {
 		}
 		before = name
 		if ns := p.to.namespace(name); ns != nil && p.undefined(ns) {
-			out = append(out, defineCommand(ns))
+			out = append(out, ns)
 		}
 	}
 	return out
@@ -377,6 +379,17 @@ func (p *proposer) forget() {
 	clear(p.defined)
 }
 
+// refused drops the belief that the log defines a version, since the shard
+// refused it: it is proposed again with the next command under its namespace.
+func (p *proposer) refused(ns *ebbv1.Namespace, err *ebbv1.Error) {
+	p.order.Lock()
+	if p.defined[ns.GetName()] == ns.GetVersion() {
+		delete(p.defined, ns.GetName())
+	}
+	p.order.Unlock()
+	p.to.undefinable(ns, err)
+}
+
 func defineCommand(ns *ebbv1.Namespace) []byte {
 	raw, err := protobuf.Marshal(&ebbv1.Command{
 		Namespace: ns.GetName(),
@@ -395,10 +408,12 @@ const (
 )
 
 // entry serialises an ebbv1.Entry. The commands are copied as they are.
-func (p *proposer) entry(stamp int64, definitions [][]byte, cargo []waiting) []byte {
+func (p *proposer) entry(stamp int64, definitions []*ebbv1.Namespace, cargo []waiting) []byte {
 	size := 1 + 8
-	for _, d := range definitions {
-		size += 1 + protowire.SizeBytes(len(d))
+	defines := make([][]byte, len(definitions))
+	for i, ns := range definitions {
+		defines[i] = defineCommand(ns)
+		size += 1 + protowire.SizeBytes(len(defines[i]))
 	}
 	for _, w := range cargo {
 		size += 1 + protowire.SizeBytes(len(w.command))
@@ -406,7 +421,7 @@ func (p *proposer) entry(stamp int64, definitions [][]byte, cargo []waiting) []b
 	b := make([]byte, 0, size)
 	b = protowire.AppendTag(b, fieldEntryStamp, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, uint64(stamp))
-	for _, d := range definitions {
+	for _, d := range defines {
 		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
 		b = protowire.AppendBytes(b, d)
 	}
@@ -418,7 +433,7 @@ func (p *proposer) entry(stamp int64, definitions [][]byte, cargo []waiting) []b
 }
 
 // deliver waits for an entry's outcome and hands its results back.
-func (p *proposer) deliver(cargo []waiting, definitions int, future raft.ApplyFuture) {
+func (p *proposer) deliver(cargo []waiting, definitions []*ebbv1.Namespace, future raft.ApplyFuture) {
 	err := future.Error()
 	p.to.settled(err)
 	if err != nil {
@@ -427,12 +442,17 @@ func (p *proposer) deliver(cargo []waiting, definitions int, future raft.ApplyFu
 		return
 	}
 	results, _ := future.Response().([]*ebbv1.CommandResult)
-	if len(results) != definitions+len(cargo) {
+	if len(results) != len(definitions)+len(cargo) {
 		failAll(cargo, errUnknownOutcome(p.shard, "the entry was applied before"))
 		return
 	}
+	for i, ns := range definitions {
+		if refusal := results[i].GetError(); refusal != nil {
+			p.refused(ns, refusal)
+		}
+	}
 	for i, w := range cargo {
-		w.call.finish(w.at, results[definitions+i])
+		w.call.finish(w.at, results[len(definitions)+i])
 	}
 }
 

@@ -28,6 +28,8 @@ type fakeLog struct {
 	applied  map[string]uint64 // namespace versions
 	shardNow int64
 	skews    int
+	refuses  map[string]bool // namespaces whose definitions the shard refuses
+	unheeded []string        // versions of which that was told
 }
 
 // fakeFuture is one entry on its way.
@@ -74,6 +76,10 @@ func (l *fakeLog) namespace(name []byte) *ebbv1.Namespace { return l.table[strin
 
 func (l *fakeLog) version(name string) uint64 { return l.applied[name] }
 
+func (l *fakeLog) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
+	l.unheeded = append(l.unheeded, fmt.Sprintf("%s=%d: %s", ns.GetName(), ns.GetVersion(), err.GetMessage()))
+}
+
 func (l *fakeLog) settled(error) {}
 
 func (l *fakeLog) unfit() { l.skews++ }
@@ -89,8 +95,13 @@ func (l *fakeLog) commit(i int, err error) {
 	f := l.sent()[i]
 	f.err = err
 	var results []*ebbv1.CommandResult
-	for range f.entry.Commands {
-		results = append(results, &ebbv1.CommandResult{Applied: 1})
+	for _, raw := range f.entry.Commands {
+		var cmd ebbv1.Command
+		r := &ebbv1.CommandResult{Applied: 1}
+		if protobuf.Unmarshal(raw, &cmd) == nil && l.refuses[cmd.GetDefineNamespace().GetName()] {
+			r = &ebbv1.CommandResult{Error: proto.ErrBadNamespace.Errorf("no").Wire()}
+		}
+		results = append(results, r)
 	}
 	f.got = results
 	close(f.done)
@@ -314,7 +325,8 @@ func command(ns string) []byte {
 }
 
 // A shard's namespaces are defined in its log before the first command under a
-// version that it does not have, once a term, and again if that entry was lost.
+// version that it does not have, once a term, and again if that entry was lost
+// or the shard refused: then it is told.
 func TestDefinitions(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		l.table["a"] = &ebbv1.Namespace{Name: "a", Version: 1}
@@ -359,6 +371,12 @@ func TestDefinitions(t *testing.T) {
 			{names: []string{"a"}, want: "a=2 a "},
 			{names: []string{"a"}, want: "a=2 a ", before: func() { l.term = 2 }},
 			{names: []string{"c"}, want: "c "}, // unknown: the shard will say so
+			{names: []string{"b", "a"}, want: "a=3 b a ", before: func() {
+				l.table["a"], l.refuses = &ebbv1.Namespace{Name: "a", Version: 3}, map[string]bool{"a": true}
+			}},
+			{names: []string{"a"}, want: "a=3 a "}, // refused, so not defined
+			{names: []string{"a"}, want: "a=3 a ", before: func() { l.refuses = nil }},
+			{names: []string{"a"}, want: "a "},
 		} {
 			if c.before != nil {
 				c.before()
@@ -366,6 +384,9 @@ func TestDefinitions(t *testing.T) {
 			if got := send(i, c.err, c.names...); got != c.want {
 				t.Errorf("entry %d: %q, want %q", i, got, c.want)
 			}
+		}
+		if want := []string{"a=3: no", "a=3: no"}; !slices.Equal(l.unheeded, want) {
+			t.Errorf("told of %q, want %q", l.unheeded, want)
 		}
 	})
 }

@@ -23,6 +23,8 @@ type replica struct {
 	keeper *timekeeper
 	lore   *lore
 	skewed func(*replica) // told when the clock keeps this leader from serving; must not wait
+	// unheeded is told when the shard refuses a version of a namespace; likewise.
+	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 
 	transferring atomic.Bool // leadership is changing hands
 	wg           sync.WaitGroup
@@ -35,11 +37,13 @@ type replicaConfig struct {
 	confirm confirm
 	skewed  func(*replica)
 	counts  *counts
+
+	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 }
 
 // newReplica assembles a replica. The seat's machine, led are filled in here.
 func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
-	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed}
+	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded}
 	s.machine, s.led = state, r.lead
 	r.member = newMember(s)
 	r.proposer = newProposer(s.group, r, &c.counts.propose)
@@ -99,6 +103,11 @@ func (r *replica) namespace(name []byte) *ebbv1.Namespace { return r.lore.namesp
 
 // version implements proposals.
 func (r *replica) version(name string) uint64 { return r.state.version(name) }
+
+// undefinable implements proposals.
+func (r *replica) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
+	r.unheeded(r, ns, err)
+}
 
 // settled implements proposals.
 func (r *replica) settled(err error) { r.refused.note(err) }

@@ -389,6 +389,17 @@ func fill[T comparable](field *T, value T) {
 	}
 }
 
+// SameArithmetic reports whether what is stored under one definition means the
+// same under the other, and fades at the same time. Where it does not, shards
+// convert what they store and remember the change, so that such changes are
+// limited to HalfLifeChangesMax. The rest matters only when a value is written
+// or read, and may change any number of times.
+func SameArithmetic(a, b *ebbv1.Namespace) bool {
+	return a.GetDecay() == b.GetDecay() && a.GetHalfLifeUs() == b.GetHalfLifeUs() &&
+		a.GetThreshold() == b.GetThreshold() && a.GetPrecision() == b.GetPrecision() &&
+		a.GetAllowNegative() == b.GetAllowNegative()
+}
+
 // DefaultNamespaceSettings is what a namespace has where nothing else is said.
 func DefaultNamespaceSettings() *ebbv1.Namespace {
 	return &ebbv1.Namespace{

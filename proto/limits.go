@@ -38,5 +38,5 @@ const (
 	DefaultConfidence   = 0.95
 	DefaultPriorPseudo  = 1.0
 	NamespacesMax       = 10_000
-	HalfLifeChangesMax  = 256 // a namespace
+	HalfLifeChangesMax  = 256 // a namespace: of half-life, and of whatever else SameArithmetic compares
 )

@@ -34,11 +34,12 @@ type namespace struct {
 	epoch uint32 // of copy-on-write
 }
 
-// era is a stretch of a namespace's life under one set of parameters.
+// era is a stretch of a namespace's life in which stored values mean the same
+// (see proto.SameArithmetic).
 type era struct {
-	params sketch.Params
-	from   sketch.Tick // the namespace's clock from which it holds
-	keys   uint32      // last touched in it
+	params sketch.Params // what does not touch stored values is as it was last
+	from   sketch.Tick   // the namespace's clock from which it holds
+	keys   uint32        // last touched in it
 }
 
 func (ns *namespace) present() *era { return &ns.eras[len(ns.eras)-1] }
@@ -171,17 +172,19 @@ func (s *State) addNamespace(ns *namespace) {
 	s.eventDeaths = append(s.eventDeaths, &heap{places: &s.deathPlaces})
 }
 
-// redefine changes the settings. What a key's values mean changes from the
-// namespace's clock on, whatever the time of its next touch.
+// redefine changes the settings. What a key's values mean changes, if it does,
+// from the namespace's clock on, whatever the time of its next touch.
 func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) *ebbv1.CommandResult {
 	clock := ns.clock(s.now)
-	next := paramsOf(def)
-	if next != *ns.params() {
+	if proto.SameArithmetic(ns.definition, def) {
+		ns.present().params = paramsOf(def)
+	} else {
 		if ns.keys > 0 && len(ns.eras) > s.limits.HalfLifeChanges {
+			// The control group counts the same changes and accepts no more of them.
 			return failed(proto.ErrBadNamespace.Errorf("namespace %s: its keys remember at most %d changes of settings", def.GetName(), s.limits.HalfLifeChanges).
 				WithHint("older changes are forgotten as keys are written or die"))
 		}
-		ns.eras = append(ns.eras, era{params: next, from: clock})
+		ns.eras = append(ns.eras, era{params: paramsOf(def), from: clock})
 		ns.count(noEra, noEra)
 	}
 	def.HashSeed = ns.seed

@@ -304,7 +304,7 @@ type ControlState struct {
 	// of the last entry applied
 	Applied uint64 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
 	Table   *Table `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
-	// changes of decay or half-life so far, one for each namespace of the table, in its order
+	// changes so far of what the meaning of stored values depends on, such as the half-life: one number for each namespace of the table, in its order
 	HalfLifeChanges []uint32 `protobuf:"varint,3,rep,packed,name=half_life_changes,json=halfLifeChanges,proto3" json:"half_life_changes,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
