@@ -174,14 +174,19 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 }
 
 // fresh returns TOO_STALE unless this replica can prove that it has all that was
-// written until max ago: the stamp of its last entry is the leader's time.
+// written until max ago: the stamp of its last entry is the leader's time, if
+// it can be (see staleness).
 func (r *replica) fresh(max time.Duration) *proto.Error {
 	_, nodes := r.voters()
 	now, ok := r.keeper.median(r.node, nodes)
 	if !ok {
 		return proto.ErrTooStale.Errorf("shard %d: node %s cannot tell the time of its leader", r.group, r.node).WithShard(r.group)
 	}
-	age := time.Duration(now-r.state.clock.Load())*time.Microsecond + stampAheadMax
+	age, ok := staleness(now, r.state.clock.Load())
+	if !ok {
+		return proto.ErrTooStale.Errorf("shard %d: its clock is %v ahead of its voters' clocks, so node %s cannot tell how old what it has is",
+			r.group, (stampAheadMax - age).Round(time.Millisecond), r.node).WithHint("ask the leader").WithShard(r.group)
+	}
 	if age > max {
 		return proto.ErrTooStale.Errorf("shard %d: node %s can prove no better than %v, and %v was asked", r.group, r.node, age.Round(time.Millisecond), max).
 			WithHint("ask the leader, or allow more").WithShard(r.group)

@@ -100,6 +100,16 @@ func (k *timekeeper) stamp(self string, voters []string) (int64, error) {
 	return now.wallUS, nil
 }
 
+// staleness returns how long ago, at most, a replica had everything: at the time
+// nowUS by its voters' clocks, with a last entry stamped stampUS. It is not ok
+// if no clock that is right can have given that stamp. Such a stamp follows one
+// by clocks that were fast and have been set back since: until time has caught
+// up, stamps only count, and say nothing of when they were given.
+func staleness(nowUS, stampUS int64) (age time.Duration, ok bool) {
+	age = time.Duration(nowUS-stampUS)*time.Microsecond + stampAheadMax
+	return age, age >= 0
+}
+
 // median returns how far the median voter's clock was ahead of ours. Of an even
 // number it takes the lower middle: that refuses too much rather than too
 // little, and the voter behind may lead instead.

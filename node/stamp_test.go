@@ -119,3 +119,27 @@ func TestOldSamplesAreNotBelieved(t *testing.T) {
 		}
 	})
 }
+
+// A bounded read takes the stamp of the last entry for the leader's time, which
+// may be ahead by stampAheadMax and no more.
+func TestStaleness(t *testing.T) {
+	const now = 1_700_000_000_000_000
+	for _, c := range []struct {
+		name  string
+		ahead time.Duration // of the stamp
+		age   time.Duration
+		ok    bool
+	}{
+		{"stamped just now", 0, stampAheadMax, true},
+		{"two seconds ago", -2 * time.Second, 2*time.Second + stampAheadMax, true},
+		{"no entry yet", -now * time.Microsecond, now*time.Microsecond + stampAheadMax, true},
+		{"by a leader as far ahead as it may be", stampAheadMax, 0, true},
+		{"by one further ahead", stampAheadMax + time.Microsecond, -time.Microsecond, false},
+		{"by clocks that were an hour fast", time.Hour, stampAheadMax - time.Hour, false},
+	} {
+		age, ok := staleness(now, now+c.ahead.Microseconds())
+		if age != c.age || ok != c.ok {
+			t.Errorf("%s: %v, %v; want %v, %v", c.name, age, ok, c.age, c.ok)
+		}
+	}
+}
