@@ -1,9 +1,12 @@
 package main
 
 import (
+	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/ebbdb/ebb/internal/spell"
 )
@@ -54,3 +57,44 @@ func noneOf(what, word string, words []string) error {
 	}
 	return usagef("%s %q: one of %s", what, word, strings.Join(words, ", "))
 }
+
+// span is the value of a flag that is a duration of at least so much.
+type span struct {
+	d     *time.Duration
+	least time.Duration
+}
+
+// durationVar adds a flag whose value is refused below least: a microsecond
+// stands for whatever is above zero.
+func durationVar(f *pflag.FlagSet, d *time.Duration, name string, value, least time.Duration, usage string) {
+	*d = value
+	f.Var(span{d, least}, name, usage)
+}
+
+// Set implements pflag.Value.
+func (s span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil:
+		return fmt.Errorf("write it as 500ms, 5s or 2m")
+	case d < s.least && s.least == 0:
+		return fmt.Errorf("it must not be negative")
+	case d < s.least && s.least == time.Microsecond:
+		return fmt.Errorf("it must be above zero")
+	case d < s.least:
+		return fmt.Errorf("it must be at least %v", s.least)
+	}
+	*s.d = d
+	return nil
+}
+
+// String implements pflag.Value.
+func (s span) String() string {
+	if s.d == nil {
+		return ""
+	}
+	return s.d.String()
+}
+
+// Type implements pflag.Value.
+func (s span) Type() string { return "duration" }

@@ -47,7 +47,7 @@ them and stops them. The figures are of this machine, clients included.`,
 		}},
 	)
 	f := cmd.PersistentFlags()
-	f.DurationVar(&bf.duration, "duration", 10*time.Second, "of each measurement")
+	durationVar(f, &bf.duration, "duration", 10*time.Second, time.Second, "of each measurement")
 	f.IntVar(&bf.nodes, "nodes", 3, "how many nodes to start")
 	f.StringVar(&bf.profile, "profile", "", "write a CPU profile of one node to this `file`")
 	f.BoolVar(&bf.rival, "rival", true, "also measure redis-server, when it is installed")

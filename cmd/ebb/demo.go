@@ -63,7 +63,7 @@ On exit a ledger compares what was acknowledged with what the cluster counted.`,
 	f.IntVar(&df.rate, "rate", 500, "clicks per second")
 	f.StringVar(&df.http, "http", "127.0.0.1:7080", "HTTP `address` of the first node; any free port if this one is taken")
 	f.StringVar(&df.dir, "dir", "", "data `directory`; a temporary one, removed at the end, if empty")
-	f.DurationVar(&df.until, "for", 0, "stop after this long")
+	durationVar(f, &df.until, "for", 0, 0, "stop after this long")
 	f.Uint64Var(&df.seed, "seed", 1, "of the click stream")
 	f.BoolVar(&df.verbose, "verbose", false, "log what the nodes say")
 	return cmd

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/ebbdb/ebb/client"
-	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -18,7 +17,7 @@ import (
 const (
 	exitOK          = 0
 	exitFailed      = 1 // anything not below
-	exitUsage       = 2 // unknown command or flag, or a value that cannot be right
+	exitUsage       = 2 // unknown command or flag, or a value that cannot be right (EBB-2001 to 2008)
 	exitRefused     = 3 // the cluster refused the request, or rows of an import
 	exitUnreachable = 4 // no node could be reached, or none could answer in time
 	exitUnknown     = 5 // the outcome of a write is unknown
@@ -32,11 +31,11 @@ var exitMeanings = []struct {
 }{
 	{exitOK, "done"},
 	{exitFailed, "failed: see the message"},
-	{exitUsage, "usage: unknown command or flag, or a value that cannot be right"},
-	{exitRefused, "refused: the cluster refused the request, or rows of an import were refused"},
+	{exitUsage, "usage: unknown command or flag, or a value that cannot be right (EBB-2001 to 2008), whoever finds it: change the command"},
+	{exitRefused, "refused: the cluster refused the request as things are, or rows of an import were refused"},
 	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
 	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
-	{exitInterrupted, "interrupted"},
+	{exitInterrupted, "interrupted before it was done; --watch, demo and serve, which run until they are interrupted, end with 0"},
 }
 
 func exitCodesHelp() string {
@@ -54,6 +53,13 @@ func newExitCodes(s *session) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			if s.output == "json" {
 				return printJSON(s.term.out, exitMeanings)
+			}
+			if s.output == "tsv" {
+				var rows [][]string
+				for _, e := range exitMeanings {
+					rows = append(rows, []string{strconv.Itoa(e.Code), e.Meaning})
+				}
+				return s.printTable("", rows)
 			}
 			_, err := io.WriteString(s.term.out, exitCodesHelp())
 			return err
@@ -90,41 +96,31 @@ func exitCode(w io.Writer, err error) int {
 		fmt.Fprintln(w, "interrupted")
 		return exitInterrupted
 	}
-	var coded *proto.Error
-	hint, shown := "", fmt.Sprintf("error: %v\n", err)
-	if errors.As(err, &coded) {
-		hint = coded.Hint
-	}
-	var ce *client.Error
-	if errors.As(err, &ce) && ce.Hint != "" {
-		hint = ce.Hint
-	}
-	fmt.Fprint(w, shown)
-	if hint != "" {
+	fmt.Fprintf(w, "error: %v\n", err)
+	if hint := nextStep(err); hint != "" {
 		fmt.Fprintf(w, "try:  %s\n", hint)
 	}
-	return codeOf(err, coded)
+	return codeOf(err)
 }
 
-func codeOf(err error, coded *proto.Error) int {
+// codeOf is what to exit with: the code of the error decides, whether the
+// command line or the cluster found it.
+func codeOf(err error) int {
 	var usage usageError
 	var start startError
+	code := codeOfError(err)
 	switch {
-	case errors.As(err, &usage):
+	case errors.As(err, &usage), code >= ebbv1.Code_CODE_BAD_REQUEST && code <= ebbv1.Code_CODE_BAD_NAMESPACE:
 		return exitUsage
 	case errors.As(err, &start):
 		return exitFailed
 	case errors.Is(err, errRefusedRows):
 		return exitRefused
-	case errors.Is(err, context.DeadlineExceeded):
-		return exitUnreachable
-	case coded == nil:
-		return exitFailed
-	case coded.Code == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
+	case code == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return exitUnknown
-	case coded.Code/1000 == 1:
+	case code/1000 == 1:
 		return exitUnreachable
-	case coded.Code/1000 == 2, coded.Code/1000 == 3:
+	case code/1000 == 2, code/1000 == 3:
 		return exitRefused
 	}
 	return exitFailed

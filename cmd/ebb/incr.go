@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"strconv"
@@ -55,11 +56,80 @@ func (s *session) incr(cmd *cobra.Command, batch []client.Increment) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
 	if err := c.Increment(ctx, s.namespace, batch...); err != nil {
-		return err
+		return partly(len(batch), err)
 	}
+	s.noteFaded(ctx, c, batch[0])
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]int{"applied": len(batch)})
 	}
+	if s.output == "tsv" {
+		_, err = fmt.Fprintln(s.term.out, len(batch))
+		return err
+	}
 	_, err = fmt.Fprintf(s.term.out, "counted %d\n", len(batch))
 	return err
+}
+
+// partlyCounted is what became of several increments of which some failed.
+type partlyCounted struct {
+	counted int64
+	failed  *client.Undelivered
+}
+
+func partly(sent int, err error) error {
+	var u *client.Undelivered
+	if !errors.As(err, &u) {
+		return err
+	}
+	return &partlyCounted{int64(sent) - u.Lost - u.Unknown - u.Refused, u}
+}
+
+func (p *partlyCounted) Error() string {
+	text := fmt.Sprintf("%d counted", p.counted)
+	for _, part := range []struct {
+		n    int64
+		what string
+	}{{p.failed.Refused, "refused"}, {p.failed.Lost, "not counted"}, {p.failed.Unknown, "of unknown outcome"}} {
+		if part.n > 0 {
+			text += fmt.Sprintf(", %d %s", part.n, part.what)
+		}
+	}
+	return fmt.Sprintf("%s: %v", text, p.failed.Err)
+}
+
+func (p *partlyCounted) Unwrap() error { return p.failed }
+
+// noteFaded says that an event of long ago has left nothing.
+func (s *session) noteFaded(ctx context.Context, c *client.Client, in client.Increment) {
+	if in.Time.IsZero() {
+		return
+	}
+	all, err := c.Namespaces(ctx)
+	if err != nil {
+		return // it is counted, and this is only a remark
+	}
+	ns := client.Namespace{
+		Name: s.namespace, Decay: client.DecayHalfLife, HalfLife: proto.DefaultHalfLifeUS * time.Microsecond, Clock: client.ClockWall, Threshold: proto.DefaultThreshold,
+	}
+	for _, known := range all {
+		if known.Name == s.namespace {
+			ns = known
+		}
+	}
+	if note := fadedNote(ns, time.Since(in.Time), in.Amount); note != "" {
+		fmt.Fprintln(s.term.err, "note:", note)
+	}
+}
+
+// fadedNote says so if an event of this age weighs less than the namespace keeps.
+func fadedNote(ns client.Namespace, age time.Duration, amount float64) string {
+	if ns.Clock != client.ClockWall || ns.Decay != client.DecayHalfLife || ns.HalfLife <= 0 || age <= 0 {
+		return ""
+	}
+	halfLives := age.Seconds() / ns.HalfLife.Seconds()
+	if math.Abs(amount)*math.Exp2(-halfLives) >= ns.Threshold {
+		return ""
+	}
+	return fmt.Sprintf("this event is %s half-lives old in namespace %s and weighs nothing; history is replayed in a namespace with --clock event",
+		figure(halfLives, 3), ns.Name)
 }

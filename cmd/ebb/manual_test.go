@@ -44,6 +44,10 @@ func manual(root *cobra.Command) []byte {
 	b.WriteString(`Standard output is data; progress, logs and errors go to standard error. A flag
 that is given wins over its variable, and an empty variable is none.
 
+` + "`-o tsv`" + ` prints the columns of a table separated by tabs, one line a row, without a header and with
+numbers in full: bin, count and p of ` + "`get`, `top` and `dist`" + `; the nodes (with --shards the shards) of
+` + "`status`" + `; the number counted by ` + "`incr`" + `. What prints no table prints the same as without.
+
 `)
 	b.WriteString("| command | what it does |\n| --- | --- |\n")
 	everyCommand(root, func(cmd *cobra.Command) {
@@ -71,7 +75,19 @@ ebb completion powershell | Out-String | Invoke-Expression
 	for _, e := range exitMeanings {
 		fmt.Fprintf(&b, "| %d | %s |\n", e.Code, e.Meaning)
 	}
-	b.WriteString("\nA message that ends in `(EBB-2013)` carries the code of the error, which does not change between versions.\n")
+	b.WriteString(`
+## Error codes
+
+A message that ends in ` + "`(EBB-2013)`" + ` carries the code of the error, which does not change between
+versions and is the same through the SDK, gRPC and HTTP. What to do next is printed after ` + "`try:`" + `.
+
+| code | name | meaning | next step |
+| --- | --- | --- | --- |
+`)
+	for _, c := range codes {
+		name := strings.TrimPrefix(c.code.String(), "CODE_")
+		fmt.Fprintf(&b, "| EBB-%d | %s | %s | %s |\n", c.code, name, c.meaning, c.next)
+	}
 	return b.Bytes()
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -63,7 +62,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
 		Example: fmt.Sprintf("  ebb namespace %s history --clock event --half-life 1h --threshold 1e-9", use),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			ns, err := nf.namespace(args[0], cmd.Flags())
+			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
 				return err
 			}
@@ -83,7 +82,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	return cmd
 }
 
-func (nf *namespaceFlags) namespace(name string, f *pflag.FlagSet) (client.Namespace, error) {
+func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) (client.Namespace, error) {
 	ns := client.Namespace{Name: name, Threshold: nf.threshold, Prior: nf.prior, BinsMax: nf.binsMax}
 	if f.Changed("allow-negative") {
 		ns.AllowNegative = &nf.allowNegative
@@ -99,7 +98,29 @@ func (nf *namespaceFlags) namespace(name string, f *pflag.FlagSet) (client.Names
 	if err := nf.setHalfLife(&ns); err != nil {
 		return ns, err
 	}
-	return ns, nf.setWords(&ns)
+	if err := nf.setWords(&ns); err != nil {
+		return ns, err
+	}
+	return ns, nf.idle(create, f)
+}
+
+// idle refuses a setting that has no effect beside the others.
+func (nf *namespaceFlags) idle(create bool, f *pflag.FlagSet) error {
+	floor := nf.floor
+	if floor == "" && create {
+		floor = "prune"
+	}
+	switch {
+	case nf.decay == "none" && nf.halfLife != "" && nf.halfLife != "none":
+		return usagef("--half-life %s has no effect with --decay none", nf.halfLife)
+	case nf.halfLife == "none" && nf.decay != "" && nf.decay != "none":
+		return usagef("--half-life none has no effect with --decay %s", nf.decay)
+	case f.Changed("threshold") && floor != "" && floor != "prune":
+		return usagef("--threshold has no effect with --floor %s", floor)
+	case f.Changed("prior") && floor != "" && floor != "prior":
+		return usagef("--prior has no effect with --floor %s", floor)
+	}
+	return nil
 }
 
 func (nf *namespaceFlags) setHalfLife(ns *client.Namespace) error {
@@ -234,16 +255,17 @@ func (s *session) printNamespaces(all []client.Namespace) error {
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{"namespaces": rows})
 	}
-	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tBINS MAX\tVERSION")
+	var table [][]string
 	for _, r := range rows {
 		halfLife := time.Duration(r.HalfLifeS * float64(time.Second)).String()
 		if r.Decay == "none" {
 			halfLife = "-"
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\n", r.Name, r.Decay, halfLife, floorText(r), r.Clock, r.Precision, r.BinsMax, r.Version)
+		table = append(table, []string{
+			r.Name, r.Decay, halfLife, floorText(r), r.Clock, r.Precision, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10),
+		})
 	}
-	return tw.Flush()
+	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tBINS MAX\tVERSION", table)
 }
 
 func floorText(r namespaceJSON) string {

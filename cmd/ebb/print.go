@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -47,6 +48,25 @@ type coverageJSON struct {
 	ShardsStale    []uint32 `json:"shards_stale,omitempty"`
 }
 
+// printTable prints rows of text as columns under a header, or as lines of TSV
+// without one.
+func (s *session) printTable(header string, rows [][]string) error {
+	if s.output == "tsv" {
+		for _, row := range rows {
+			if _, err := fmt.Fprintln(s.term.out, strings.Join(row, "\t")); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, header)
+	for _, row := range rows {
+		fmt.Fprintln(tw, strings.Join(row, "\t"))
+	}
+	return tw.Flush()
+}
+
 func printJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -62,7 +82,8 @@ func text(what string, b []byte) (string, error) {
 	return string(b), nil
 }
 
-func (s *session) printDistribution(a *ebbv1.Answer) error {
+// printDistribution prints an answer; asked says that its bins were named.
+func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 	switch s.output {
 	case "json":
 		out, err := s.distributionJSON(a)
@@ -76,7 +97,7 @@ func (s *session) printDistribution(a *ebbv1.Answer) error {
 		}
 		return nil
 	}
-	return printDistributionTable(s.term.out, a)
+	return printDistributionTable(s.term.out, a, asked)
 }
 
 func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
@@ -104,7 +125,7 @@ func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
 	return out, nil
 }
 
-func printDistributionTable(w io.Writer, a *ebbv1.Answer) error {
+func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	d := a.GetDistribution()
 	if !d.GetFound() {
 		_, err := fmt.Fprintln(w, "nothing known (no such key, or all of it has faded)")
@@ -113,14 +134,33 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(tw, "BIN\tCOUNT\tP\t%g%% INTERVAL\n", 100*d.GetConfidence())
 	for _, b := range d.GetBins() {
-		fmt.Fprintf(tw, "%s\t%.4g\t%.4f\t%.4f to %.4f\n", printable(b.GetBin()), b.GetCount(), b.GetP(), b.GetPLow(), b.GetPHigh())
+		fmt.Fprintf(tw, "%s\t%s\t%.4f\t%.4f to %.4f\n", printable(b.GetBin()), figure(b.GetCount(), 4), b.GetP(), b.GetPLow(), b.GetPHigh())
 	}
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\n%d of %d bins, z %.6g (other %.3g), effective n %.4g, entropy %.3f bits, as of %s\n%s\n",
-		len(d.GetBins()), d.GetBinsTotal(), d.GetZ(), d.GetOther(), d.GetEffectiveN(), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
+	bins := fmt.Sprintf("%d of %d bins", len(d.GetBins()), d.GetBinsTotal())
+	if asked {
+		bins = fmt.Sprintf("%d bins asked for, %d known", len(d.GetBins()), d.GetBinsTotal())
+	}
+	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s\n",
+		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
 	return err
+}
+
+// figure prints v for people, to so many significant digits. What is before the
+// point is always whole, up to 2^53, beyond which floats are not.
+func figure(v float64, digits int) string {
+	size := math.Abs(v)
+	if size >= 1<<53 || size < 1e-4 || math.IsNaN(v) {
+		return fmt.Sprintf("%.*g", digits, v)
+	}
+	decimals := max(0, digits-1-int(math.Floor(math.Log10(size))))
+	text := strconv.FormatFloat(v, 'f', decimals, 64)
+	if decimals > 0 {
+		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
+	}
+	return text
 }
 
 func coverageText(c *ebbv1.Coverage) string {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -24,15 +26,16 @@ type questionFlags struct {
 
 func (q *questionFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now")
+	f.StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now; the past before a shard's clock is not kept, and answered at that clock")
 	f.Float64Var(&q.confidence, "confidence", proto.DefaultConfidence, "of the intervals, 0.5 to 0.9999")
 	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
-	f.DurationVar(&q.staleness, "max-staleness", 10*time.Second, "of bounded consistency")
+	durationVar(f, &q.staleness, "max-staleness", 10*time.Second, time.Microsecond, "of bounded consistency")
 	f.BoolVar(&q.partial, "allow-partial", false, "answer from the shards that can, and say which could not")
-	f.DurationVar(&q.watch, "watch", 0, "ask again at this interval until interrupted")
+	durationVar(f, &q.watch, "watch", 0, 0, "ask again at this interval until interrupted")
 }
 
-func (q *questionFlags) options() ([]client.AskOption, error) {
+// options reads the flags; given says that --max-staleness is on the command line.
+func (q *questionFlags) options(given bool) ([]client.AskOption, error) {
 	var opts []client.AskOption
 	switch q.consistency {
 	case "linearizable":
@@ -42,6 +45,9 @@ func (q *questionFlags) options() ([]client.AskOption, error) {
 		opts = append(opts, client.Any())
 	default:
 		return nil, noneOf("--consistency", q.consistency, consistencies)
+	}
+	if given && q.consistency != "bounded" {
+		return nil, usagef("--max-staleness is of --consistency bounded, and this is %s", q.consistency)
 	}
 	if q.partial {
 		opts = append(opts, client.AllowPartial())
@@ -56,11 +62,14 @@ func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.Distributi
 		return err
 	}
 	dq.Confidence = q.confidence
+	if key, twice := repeated(dq.GetKeys()); twice {
+		return usagef("key %s is named twice, and would be counted twice", printable(key))
+	}
 	question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Distribution{Distribution: dq}}
 	if e := proto.CheckQuestion(question); e != nil {
 		return e
 	}
-	opts, err := q.options()
+	opts, err := q.options(s.given["max-staleness"])
 	if err != nil {
 		return err
 	}
@@ -79,25 +88,65 @@ func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.Distributi
 		if e := proto.FromWire(answers[0].GetError()); e != nil {
 			return e
 		}
-		return s.printDistribution(answers[0])
+		s.noteAsOf(dq.GetAsOfUs(), answers[0].GetDistribution().GetAsOfUs())
+		return s.printDistribution(answers[0], dq.GetBins() != nil)
 	})
 }
 
-// repeat runs f once, or at an interval until ctx ends.
+// noteAsOf says that an answer is not of the time that was asked for.
+func (s *session) noteAsOf(asked, answered int64) {
+	if asked != 0 && answered > asked {
+		fmt.Fprintf(s.term.err, "note: asked as of %s, answered as of %s: the past before a shard's clock is not kept\n", when(asked), when(answered))
+	}
+}
+
+// repeat runs f once, or at an interval until ctx ends. A failure that passes by
+// itself is shown with the age of the last answer, and does not end it.
 func (s *session) repeat(ctx context.Context, interval time.Duration, f func() error) error {
+	var answered time.Time
 	for {
-		if err := f(); err != nil || interval <= 0 {
+		err := f()
+		if ctx.Err() != nil && interval > 0 {
+			return nil // to be interrupted is how it ends
+		}
+		switch {
+		case interval <= 0:
 			return err
+		case err == nil:
+			answered = time.Now()
+		case codeOf(err) != exitUnreachable:
+			return err
+		default:
+			fmt.Fprintf(s.term.err, "error: %v; %s\n", err, ageText(answered))
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-time.After(interval):
-			if s.output == "table" {
+			if s.output == "table" && err == nil {
 				fmt.Fprintln(s.term.out)
 			}
 		}
 	}
+}
+
+func ageText(answered time.Time) string {
+	if answered.IsZero() {
+		return "no answer yet"
+	}
+	return fmt.Sprintf("the last answer is %.1f s old", time.Since(answered).Seconds())
+}
+
+// repeated returns the first key that was there before.
+func repeated(keys [][]byte) (key []byte, twice bool) {
+	seen := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		if seen[string(key)] {
+			return key, true
+		}
+		seen[string(key)] = true
+	}
+	return nil, false
 }
 
 func keysOf(args []string) [][]byte {
@@ -134,11 +183,16 @@ func newTop(s *session) *cobra.Command {
 			if e := proto.CheckTop(n); e != nil {
 				return e
 			}
-			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keysOf(args), Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}})
+			err := s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keysOf(args), Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}})
+			if _, e := strconv.Atoi(s.namespace); e == nil && errors.Is(err, proto.ErrNamespaceNotFound) {
+				return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", s.namespace).
+					WithHint("--n " + s.namespace + " is the number of bins; -n names the namespace")
+			}
+			return err
 		},
 	}
 	q.add(cmd)
-	cmd.Flags().Int64Var(&n, "n", 10, "how many")
+	cmd.Flags().Int64Var(&n, "n", 10, "how many bins (-n, with one dash, is the namespace)")
 	return cmd
 }
 

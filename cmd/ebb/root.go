@@ -23,6 +23,7 @@ type session struct {
 	timeout   time.Duration
 	output    string
 	json      bool
+	given     map[string]bool // flags of the command line, not of the environment
 }
 
 // outputs are the formats of -o.
@@ -48,15 +49,19 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 			if len(args) > 0 {
 				return unknownCommand(cmd, args[0])
 			}
+			if ask, err := cmd.Flags().GetBool("version"); err == nil && ask {
+				return s.printVersion()
+			}
 			return cmd.Help()
 		},
 		Args: cobra.ArbitraryArgs,
 	}
+	root.Flags().Bool("version", false, "the same as `ebb version`")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return suggestFlag(cmd, err) })
 	f := root.PersistentFlags()
 	f.StringSliceVar(&s.addrs, "addr", []string{"127.0.0.1:7070"}, "gRPC `address` of any node; may be repeated")
 	f.StringVarP(&s.namespace, "namespace", "n", proto.DefaultNamespace, "`namespace` of the keys")
-	f.DurationVar(&s.timeout, "timeout", 5*time.Second, "how long a question or write may take")
+	durationVar(f, &s.timeout, "timeout", 5*time.Second, time.Microsecond, "how long a question or write may take")
 	f.StringVarP(&s.output, "output", "o", "table", "`format` of the answer: table, json or tsv")
 	f.BoolVar(&s.json, "json", false, "the same as -o json")
 	root.AddCommand(
@@ -93,6 +98,8 @@ func settleDefaults(root *cobra.Command) {
 // shared ones.
 func (s *session) settle(flags *pflag.FlagSet) error {
 	var err error
+	s.given = map[string]bool{}
+	flags.Visit(func(f *pflag.Flag) { s.given[f.Name] = true })
 	flags.VisitAll(func(f *pflag.Flag) {
 		name := "EBB_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if value := os.Getenv(name); value != "" && !f.Changed && err == nil {
@@ -104,13 +111,27 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
-	if s.json {
-		s.output = "json"
+	if err := s.settleOutput(flags); err != nil {
+		return err
 	}
 	if slices.Contains(outputs, s.output) {
 		return nil
 	}
 	return noneOf("unknown output format", s.output, outputs)
+}
+
+// settleOutput makes one of --json and --output: the one that is given wins over
+// the other's variable, and two that differ are refused.
+func (s *session) settleOutput(flags *pflag.FlagSet) error {
+	if !s.json || s.given["output"] && !s.given["json"] {
+		return nil
+	}
+	differ := flags.Changed("output") && s.output != "json"
+	if differ && s.given["json"] == s.given["output"] {
+		return usagef("--json and --output %s: one of them", s.output)
+	}
+	s.output = "json"
+	return nil
 }
 
 // dial connects to the cluster.

@@ -26,6 +26,9 @@ func newServe(s *session) *cobra.Command {
 		Example: `  ebb serve
   ebb serve --node ebb-0 --bootstrap-expect 3 --join 10.0.0.1:7071,10.0.0.2:7071,10.0.0.3:7071 --grpc 10.0.0.1:7070 --gossip 10.0.0.1:7071`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.DataDir == "" {
+				return usagef("--data-dir is empty: it names the directory for everything that survives a restart")
+			}
 			logger, err := newLogger(s, logFormat, logLevel)
 			if err != nil {
 				return err

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,7 +36,7 @@ func newStatus(s *session) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&shards, "shards", false, "a line for each shard")
-	cmd.Flags().DurationVar(&watch, "watch", 0, "ask again at this interval until interrupted")
+	durationVar(cmd.Flags(), &watch, "watch", 0, 0, "ask again at this interval until interrupted")
 	return cmd
 }
 
@@ -120,26 +120,16 @@ func (s *session) printStatus(st *ebbv1.StatusResponse, shards bool) error {
 	if s.output == "json" {
 		return printJSON(s.term.out, d)
 	}
-	fmt.Fprintf(s.term.out, "cluster %s\n\n", d.ClusterID)
-	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "NODE\tPHASE\tLEADS\tREPLICAS\tLAG\tLOG\tGRPC\tHTTP")
-	for _, n := range d.Nodes {
-		phase := n.Phase
-		if n.Detail != "" {
-			phase += " (" + n.Detail + ")"
+	if s.output == "tsv" {
+		if shards {
+			return s.printTable("", shardRows(d))
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%s\t%s\t%s\n", n.Name, phase, n.Leads, n.Replicas, n.LagMax, bytesText(n.LogBytes), n.GRPC, n.HTTP)
+		return s.printTable("", nodeRows(d, func(n uint64) string { return strconv.FormatUint(n, 10) }))
 	}
-	for _, name := range d.Unreachable {
-		fmt.Fprintf(tw, "%s\tunreachable\t-\t-\t-\t-\t-\t-\n", name)
-	}
-	if err := tw.Flush(); err != nil {
+	fmt.Fprintf(s.term.out, "cluster %s\n\n", d.ClusterID)
+	if err := s.printTable("NODE\tPHASE\tLEADS\tREPLICAS\tLAG\tLOG\tGRPC\tHTTP", nodeRows(d, bytesText)); err != nil {
 		return err
 	}
-	return printShards(s, d, shards)
-}
-
-func printShards(s *session, d statusJSON, all bool) error {
 	without := 0
 	for _, sh := range d.Shards {
 		if sh.Leader == "" {
@@ -147,11 +137,33 @@ func printShards(s *session, d statusJSON, all bool) error {
 		}
 	}
 	fmt.Fprintf(s.term.out, "\n%d shards and the control group, %d without a leader\n", max(len(d.Shards)-1, 0), without)
-	if !all {
+	if !shards {
 		return nil
 	}
-	tw := tabwriter.NewWriter(s.term.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "\nSHARD\tLEADER\tTERM\tCOMMIT\tKEYS\tLAG")
+	fmt.Fprintln(s.term.out)
+	return s.printTable("SHARD\tLEADER\tTERM\tCOMMIT\tKEYS\tLAG", shardRows(d))
+}
+
+// nodeRows is a row for each node; size prints a number of bytes.
+func nodeRows(d statusJSON, size func(uint64) string) [][]string {
+	var rows [][]string
+	for _, n := range d.Nodes {
+		phase := n.Phase
+		if n.Detail != "" {
+			phase += " (" + n.Detail + ")"
+		}
+		rows = append(rows, []string{
+			n.Name, phase, strconv.Itoa(n.Leads), strconv.Itoa(n.Replicas), strconv.FormatUint(n.LagMax, 10), size(n.LogBytes), n.GRPC, n.HTTP,
+		})
+	}
+	for _, name := range d.Unreachable {
+		rows = append(rows, []string{name, "unreachable", "-", "-", "-", "-", "-", "-"})
+	}
+	return rows
+}
+
+func shardRows(d statusJSON) [][]string {
+	var rows [][]string
 	for _, sh := range d.Shards {
 		var lags []string
 		for name, lag := range sh.Lag {
@@ -161,9 +173,9 @@ func printShards(s *session, d statusJSON, all bool) error {
 		if leader == "" {
 			leader = "none"
 		}
-		fmt.Fprintf(tw, "%d\t%s\t%d\t%d\t%d\t%s\n", sh.Shard, leader, sh.Term, sh.Commit, sh.Keys, strings.Join(sorted(lags), " "))
+		rows = append(rows, strings.Split(fmt.Sprintf("%d\t%s\t%d\t%d\t%d\t%s", sh.Shard, leader, sh.Term, sh.Commit, sh.Keys, strings.Join(sorted(lags), " ")), "\t"))
 	}
-	return tw.Flush()
+	return rows
 }
 
 // bytesText prints a size with a binary unit.

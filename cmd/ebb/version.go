@@ -16,22 +16,26 @@ func newVersion(s *session) *cobra.Command {
 		Use:   "version",
 		Short: "Version of this binary",
 		Args:  noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			revision := "unknown"
-			if info, ok := debug.ReadBuildInfo(); ok {
-				for _, kv := range info.Settings {
-					if kv.Key == "vcs.revision" {
-						revision = kv.Value
-					}
-				}
-			}
-			if s.output == "json" {
-				return printJSON(s.term.out, map[string]string{
-					"version": version, "revision": revision, "go": runtime.Version(), "platform": runtime.GOOS + "/" + runtime.GOARCH,
-				})
-			}
-			_, err := fmt.Fprintf(s.term.out, "ebb %s (%s, %s, %s/%s)\n", version, revision, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
+		RunE:  func(*cobra.Command, []string) error { return s.printVersion() },
 	}
+}
+
+func (s *session) printVersion() error {
+	revision := "unknown"
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, kv := range info.Settings {
+			if kv.Key == "vcs.revision" {
+				revision = kv.Value
+			}
+		}
+	}
+	platform := runtime.GOOS + "/" + runtime.GOARCH
+	switch s.output {
+	case "json":
+		return printJSON(s.term.out, map[string]string{"version": version, "revision": revision, "go": runtime.Version(), "platform": platform})
+	case "tsv":
+		return s.printTable("", [][]string{{version, revision, runtime.Version(), platform}})
+	}
+	_, err := fmt.Fprintf(s.term.out, "ebb %s (%s, %s, %s)\n", version, revision, runtime.Version(), platform)
+	return err
 }

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// codeAdvice is what docs/cli.md says of the code of an error, and what the
+// command line prints where the error itself names no next step.
+type codeAdvice struct {
+	code          ebbv1.Code
+	meaning, next string
+}
+
+const (
+	nextMajority = "`ebb status` shows which nodes answer; reads with --consistency any work without a majority"
+	nextWait     = "try again in a moment; `ebb status` shows how far the nodes are"
+	nextHelp     = "the limit is in the message, the forms are in --help"
+	nextReport   = "the node's log says more; `ebb status` shows the other nodes"
+)
+
+// codes has an entry for each code, in order.
+var codes = []codeAdvice{
+	{ebbv1.Code_CODE_UNREACHABLE, "no node answered", nextMajority},
+	{ebbv1.Code_CODE_NOT_LEADER, "another node leads the shard", nextWait},
+	{ebbv1.Code_CODE_NO_LEADER, "the shard has no leader now", nextMajority},
+	{ebbv1.Code_CODE_OVERLOADED, "the node has more to do than it can hold", "send less at a time, or try again in a moment"},
+	{ebbv1.Code_CODE_CLOCK_SKEW, "the clocks of the nodes are too far apart", "set the machines' clocks by NTP"},
+	{ebbv1.Code_CODE_SHUTTING_DOWN, "the node is stopping", "name another node with --addr, or try again when it is back"},
+	{ebbv1.Code_CODE_DEADLINE, "there was no answer in time", nextMajority},
+	{ebbv1.Code_CODE_INCOMPLETE, "some shards did not answer", "--allow-partial takes the answer of the others; `ebb status --shards` shows which have no leader"},
+	{ebbv1.Code_CODE_TOO_STALE, "no replica is as fresh as was asked for", "a longer --max-staleness, or --consistency any"},
+	{ebbv1.Code_CODE_STARTING, "the node is starting", nextWait},
+	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextHelp},
+	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextHelp},
+	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextHelp},
+	{ebbv1.Code_CODE_BAD_AMOUNT, "an amount is no finite number, or too large", nextHelp},
+	{ebbv1.Code_CODE_BAD_TIME, "a time is before 1970, or too far ahead", "write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970"},
+	{ebbv1.Code_CODE_BAD_HALF_LIFE, "a half-life is out of its limits", "write it as 30s, 10m, 6h, 7d, 2y or none"},
+	{ebbv1.Code_CODE_BAD_COUNT, "a number of things is out of its limits", nextHelp},
+	{ebbv1.Code_CODE_BAD_NAMESPACE, "the name or a setting of a namespace cannot be right", "`ebb namespace create --help` has the settings"},
+	{ebbv1.Code_CODE_BATCH_TOO_LARGE, "a batch is over its limits", "send it in several; a Writer of the SDK does"},
+	{ebbv1.Code_CODE_MESSAGE_TOO_LARGE, "a message is over its limit", "send it in several; a Writer of the SDK does"},
+	{ebbv1.Code_CODE_RESPONSE_TOO_LARGE, "an answer is over its limit", "ask for less: `ebb top --n`, or `ebb get` for some bins"},
+	{ebbv1.Code_CODE_NOT_UTF8, "a key or bin is not UTF-8, which JSON needs", "-o tsv or -o table print it quoted"},
+	{ebbv1.Code_CODE_NAMESPACE_NOT_FOUND, "the namespace does not exist", "`ebb namespace list` shows those that do; `ebb namespace create` makes one"},
+	{ebbv1.Code_CODE_NAMESPACE_EXISTS, "the namespace exists", "`ebb namespace set` changes it"},
+	{ebbv1.Code_CODE_WRONG_KIND, "the key holds another kind of summary", "use another key or namespace"},
+	{ebbv1.Code_CODE_TOO_MANY_BINS, "the distribution has as many bins as its namespace allows", "`ebb namespace set NAME --bins-max` allows more"},
+	{ebbv1.Code_CODE_NEGATIVE_AMOUNT, "the namespace allows no negative amounts", "`ebb namespace set NAME --allow-negative` allows them"},
+	{ebbv1.Code_CODE_WRONG_SHARD, "a key was sent to a shard that does not hold it", "use a client that hashes as the cluster does: the SDK or `ebb`"},
+	{ebbv1.Code_CODE_SESSION_EXPIRED, "the producer was silent for too long", "find out what was counted before sending it again"},
+	{ebbv1.Code_CODE_SEQUENCE_TOO_OLD, "what was sent again is older than the cluster remembers", "find out what was counted before sending it again"},
+	{ebbv1.Code_CODE_SOURCE_FENCED, "another process has taken over the source", "let one process at a time write to a source"},
+	{ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, "the idempotency key is older than the cluster remembers", "find out what was counted before sending it again"},
+	{ebbv1.Code_CODE_UNKNOWN_OUTCOME, "a write may or may not have been applied", "`ebb get` shows what was counted; an import is safe to run again"},
+	{ebbv1.Code_CODE_TOO_MANY_SESSIONS, "the shard holds as many producers as it can", "close clients that are done, or wait for idle ones to expire"},
+	{ebbv1.Code_CODE_TOO_MANY_SOURCES, "the shard remembers as many sources as it can", "use fewer names of sources"},
+	{ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, "the shard remembers as many idempotency keys as it can", "send less often with a key of its own, or try again later"},
+	{ebbv1.Code_CODE_INTERNAL, "a defect, or a failure that has no code", nextReport},
+	{ebbv1.Code_CODE_CORRUPT, "data on disk is damaged", "move the data directory away: the node takes its data from the others when it starts without"},
+	{ebbv1.Code_CODE_WRONG_CLUSTER, "the node belongs to another cluster", "check --addr, --join and --data-dir"},
+	{ebbv1.Code_CODE_NEWER_VERSION, "the data was written by a newer version", "run that version, or a newer one"},
+	{ebbv1.Code_CODE_LOCKED, "another process uses the data directory", "stop it, or choose another --data-dir"},
+	{ebbv1.Code_CODE_DISK, "the disk is full or failing", "free some space or replace the disk, and start the node again"},
+	{ebbv1.Code_CODE_DUPLICATE_NODE, "two nodes have one name", "give each its own --node"},
+}
+
+// codeOfError is the code that err carries; 0 if none.
+func codeOfError(err error) ebbv1.Code {
+	if errors.Is(err, client.ErrUnknownOutcome) {
+		return ebbv1.Code_CODE_UNKNOWN_OUTCOME
+	}
+	var ce *client.Error
+	if errors.As(err, &ce) {
+		return ce.Code
+	}
+	var pe *proto.Error
+	if errors.As(err, &pe) {
+		return pe.Code
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return ebbv1.Code_CODE_DEADLINE
+	}
+	return 0
+}
+
+// nextStep is what to do about err: what the error itself says, or else what its
+// code does.
+func nextStep(err error) string {
+	var ce *client.Error
+	if errors.As(err, &ce) && ce.Hint != "" {
+		return ce.Hint
+	}
+	var pe *proto.Error
+	if errors.As(err, &pe) && pe.Hint != "" {
+		return pe.Hint
+	}
+	code := codeOfError(err)
+	for _, c := range codes {
+		if c.code == code {
+			return c.next
+		}
+	}
+	return ""
+}
