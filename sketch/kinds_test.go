@@ -34,7 +34,7 @@ func checkCodec[T any, P coded[T]](t *testing.T, samples []P, use func(P)) {
 		if again := d.AppendBinary(nil); string(again) != string(good) {
 			t.Fatalf("sample %d: %x\nbecame\n%x", i, good, again)
 		}
-		step := 1 + len(good)/500
+		step := 1 + len(good)/150
 		for n := 0; n < len(good); n += step {
 			checkRefused(t, d, good[:n], true, nil)
 		}

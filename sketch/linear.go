@@ -276,21 +276,15 @@ func (l *LinearCounter) Size() int {
 //	capacity         uvarint
 //	standard error   8 bytes, a little endian double
 //	members          1 byte, 0 or 1
-//	form             1 byte: 0 exact, 1 dense, 2 ones, 3 zeros
+//	form             1 byte: 0 exact, else that of the bitmap
 //	exact            uvarint of how many; the hashes, ascending, 8 bytes each; when members are kept, each a uvarint of its
 //	                 length and its bytes
-//	dense            the words, 8 bytes each
-//	ones, zeros      the positions of whichever bits are fewer: uvarint of how many, then Golomb-Rice codes of the distance
-//	                 of each to its predecessor, less 1; only when that is shorter than dense
+//	bitmap           see appendBitmap
 
 const linearKind = 'l'
 
-const (
-	linearExact = iota
-	linearDense
-	linearOnes
-	linearZeros
-)
+// linearExact is the form that is not one of a bitmap.
+const linearExact = 0
 
 // AppendBinary appends the encoding to b.
 func (l *LinearCounter) AppendBinary(b []byte) []byte {
@@ -302,7 +296,7 @@ func (l *LinearCounter) AppendBinary(b []byte) []byte {
 	}
 	b = append(b, flag)
 	if !l.Exact() {
-		return l.appendBitmap(b)
+		return appendBitmap(b, l.words, l.ones)
 	}
 	b = binary.AppendUvarint(append(b, linearExact), uint64(len(l.hashes)))
 	for _, h := range l.hashes {
@@ -312,36 +306,6 @@ func (l *LinearCounter) AppendBinary(b []byte) []byte {
 		for i := range l.hashes {
 			b = append(binary.AppendUvarint(b, uint64(len(l.member(i)))), l.member(i)...)
 		}
-	}
-	return b
-}
-
-// appendBitmap writes the form and the shortest of the encodings.
-func (l *LinearCounter) appendBitmap(b []byte) []byte {
-	form, flip, n := byte(linearOnes), uint64(0), l.ones
-	if l.m-l.ones < l.ones {
-		form, flip, n = linearZeros, math.MaxUint64, l.m-l.ones
-	}
-	start := len(b)
-	b = binary.AppendUvarint(append(b, form), uint64(n))
-	w := riceWriter{b: b, low: riceBits(l.m, n)}
-	next := 0
-	for i, word := range l.words {
-		for word ^= flip; word != 0; word &= word - 1 {
-			at := 64*i + bits.TrailingZeros64(word)
-			w.put(uint64(at - next))
-			next = at + 1
-		}
-		if len(w.b)-start > 1+l.m/8 {
-			break
-		}
-	}
-	if b = w.flush(); len(b)-start < 1+l.m/8 {
-		return b
-	}
-	b = append(b[:start], linearDense)
-	for _, word := range l.words {
-		b = binary.LittleEndian.AppendUint64(b, word)
 	}
 	return b
 }
@@ -361,17 +325,14 @@ func (l *LinearCounter) Decode(b []byte) (rest []byte, err error) {
 	if err != nil {
 		return nil, ErrCorrupt
 	}
-	body := r.b
 	ok := false
-	switch form := r.byte(); form {
-	case linearExact:
+	if len(r.b) > 0 && r.b[0] == linearExact {
+		r.byte()
 		ok = n.decodeExact(&r)
-	case linearDense:
-		ok = n.decodeDense(&r)
-	case linearOnes, linearZeros:
-		ok = n.decodeSparse(&r, form == linearZeros)
+	} else {
+		n.words, n.ones, ok = r.bitmap(n.m)
 	}
-	if !ok || !r.ok || !n.Exact() && !bytes.Equal(n.appendBitmap(nil), body[:len(body)-len(r.b)]) {
+	if !ok || !r.ok {
 		return nil, ErrCorrupt
 	}
 	*l = n
@@ -401,120 +362,3 @@ func (l *LinearCounter) decodeExact(r *reader) bool {
 	}
 	return true
 }
-
-func (l *LinearCounter) decodeDense(r *reader) bool {
-	if l.m/8 > len(r.b) {
-		return false
-	}
-	l.words = make([]uint64, l.m/64)
-	for i := range l.words {
-		l.words[i] = binary.LittleEndian.Uint64(r.take(8))
-		l.ones += bits.OnesCount64(l.words[i])
-	}
-	return l.ones > 0
-}
-
-func (l *LinearCounter) decodeSparse(r *reader, zeros bool) bool {
-	n := r.int(l.m / 2)
-	if !r.ok || n > 8*len(r.b) || n == 0 && !zeros {
-		return false
-	}
-	l.words = make([]uint64, l.m/64)
-	codes := riceReader{b: r.b, low: riceBits(l.m, n)}
-	next := uint64(0)
-	for range n {
-		gap, ok := codes.get(uint64(l.m))
-		if !ok || gap >= uint64(l.m)-next {
-			return false
-		}
-		next += gap
-		l.words[next/64] |= 1 << (next % 64)
-		next++
-	}
-	l.ones = n
-	if zeros {
-		for i := range l.words {
-			l.words[i] = ^l.words[i]
-		}
-		l.ones = l.m - n
-	}
-	r.take(codes.used())
-	return r.ok
-}
-
-// riceBits is the parameter of the code for n of m positions: the distances have a mean of m/n, of which it takes ln 2 (Golomb
-// 1966; Rice 1979).
-func riceBits(m, n int) int {
-	return max(0, bits.Len64(uint64(m)*11/uint64(16*max(n, 1)))-1)
-}
-
-// riceWriter writes v as v>>low ones, a zero, and the low bits, the first bit of a byte being its highest.
-type riceWriter struct {
-	b    []byte
-	low  int
-	acc  uint64
-	have int // bits of acc that are not written, below 8 between puts
-}
-
-func (w *riceWriter) put(v uint64) {
-	for range v >> w.low {
-		w.bits(1, 1)
-	}
-	w.bits(0, 1)
-	w.bits(v&(1<<w.low-1), w.low)
-}
-
-func (w *riceWriter) bits(v uint64, n int) {
-	w.acc = w.acc<<n | v
-	for w.have += n; w.have >= 8; w.have -= 8 {
-		w.b = append(w.b, byte(w.acc>>(w.have-8)))
-	}
-}
-
-func (w *riceWriter) flush() []byte {
-	if w.have > 0 {
-		w.bits(0, 8-w.have)
-	}
-	return w.b
-}
-
-// riceReader reads what riceWriter wrote.
-type riceReader struct {
-	b   []byte
-	low int
-	at  int // the next bit
-}
-
-// get answers the next number; ok is false when there is none, or when it is above limit.
-func (r *riceReader) get(limit uint64) (v uint64, ok bool) {
-	for {
-		bit, ok := r.bit()
-		if !ok || v<<r.low > limit {
-			return 0, false
-		}
-		if bit == 0 {
-			break
-		}
-		v++
-	}
-	for range r.low {
-		bit, ok := r.bit()
-		if !ok {
-			return 0, false
-		}
-		v = v<<1 | bit
-	}
-	return v, true
-}
-
-func (r *riceReader) bit() (uint64, bool) {
-	if r.at >= 8*len(r.b) {
-		return 0, false
-	}
-	bit := r.b[r.at/8] >> (7 - r.at%8) & 1
-	r.at++
-	return uint64(bit), true
-}
-
-// used is how many bytes were begun.
-func (r *riceReader) used() int { return (r.at + 7) / 8 }

@@ -1,0 +1,291 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+)
+
+// Limits of Bloom filters of all sorts.
+const (
+	BloomBytesMax     = 64 << 20
+	BloomFalseRateMin = 1e-6
+	BloomFalseRateMax = 0.5
+)
+
+// bloomMargin is the part of the target that filters are sized for, so that what is measured stays below the target.
+const bloomMargin = 0.97
+
+// BloomParams decide the shape of a filter.
+type BloomParams struct {
+	// Capacity is how many keys it is for; the first generation of a BloomScalable.
+	Capacity uint64
+	// FalseRate is the most of the absent keys that it takes for present, at capacity: in 1e-6..0.5.
+	FalseRate float64
+	Hash      Hash
+}
+
+func (p *BloomParams) check() error {
+	if p.Capacity == 0 {
+		return fmt.Errorf("%w: bloom: capacity of 0", ErrParams)
+	}
+	if !(p.FalseRate >= BloomFalseRateMin && p.FalseRate <= BloomFalseRateMax) {
+		return fmt.Errorf("%w: bloom: rate %v of false positives is not in %v..%v", ErrParams, p.FalseRate, BloomFalseRateMin, BloomFalseRateMax)
+	}
+	if !p.Hash.known() {
+		return fmt.Errorf("%w: bloom: hash id %d is unknown", ErrParams, p.Hash.ID)
+	}
+	return nil
+}
+
+// Bloom is a split-block Bloom filter (Putze, Sanders, Singler 2007; as in Apache Parquet): of blocks of 256 bits, one cache line
+// holds all that a key touches, a bit in each of 8 lanes.
+//
+//	hash -> block (its upper bits), and from a remixed hash 5 bits a lane
+//	| lane 0, 32 bits | lane 1 | ... | lane 7 |
+//
+// A key that was added is always found. Of others, at most FalseRate are found as long as there are no more than Capacity keys:
+// 10.6 bits a key at 1%. Beyond, it goes on and says that it is over.
+//
+// It is a set of bits: adding and merging commute, associate, and repeat without effect, to the byte. It is a value with one owner: to
+// keep a copy, Clone it. The first key allocates it.
+type Bloom struct {
+	params BloomParams
+	blocks int
+	words  []uint64 // 4 a block; nil while empty
+	ones   int      // bits set
+	full   int      // bits set at capacity
+	over   int      // more than that is beyond capacity and 4 standard deviations
+}
+
+const blockBits = 256
+
+// NewBloom makes an empty filter, or answers ErrParams.
+func NewBloom(p BloomParams) (Bloom, error) {
+	p.Hash = p.Hash.orDefault()
+	if err := p.check(); err != nil {
+		return Bloom{}, err
+	}
+	return newBloom(p)
+}
+
+// newBloom takes any rate: generations have rates below BloomFalseRateMin.
+func newBloom(p BloomParams) (Bloom, error) {
+	blocks := math.Ceil(float64(p.Capacity) / splitBlockLoad(float64(p.FalseRate*bloomMargin)))
+	if blocks > BloomBytesMax*8/blockBits {
+		return Bloom{}, fmt.Errorf("%w: bloom: %d keys at %v take %.0f bytes, more than %d",
+			ErrParams, p.Capacity, p.FalseRate, float64(blocks*(blockBits/8)), BloomBytesMax)
+	}
+	f := Bloom{params: p, blocks: int(blocks)}
+	n := float64(p.Capacity)
+	lane := float64(blocks * (blockBits / 8))
+	f.full = f.onesOf(n)
+	f.over = f.onesOf(n + float64(4*math.Sqrt(linearVariance(n, lane))) + 1)
+	return f, nil
+}
+
+// onesOf is how many bits n keys set, on average.
+func (f *Bloom) onesOf(n float64) int {
+	lane := float64(f.blocks) * (blockBits / 8)
+	return int(float64(8*lane) * (1 - exp2Float(float64(-n/lane*math.Log2E))))
+}
+
+// splitBlockRate is the rate of false positives when a block has a Poisson number of keys with this mean:
+// E (1 - (31/32)^j)^8.
+func splitBlockRate(mean float64) float64 {
+	p := exp2Float(float64(-mean * math.Log2E)) // of j keys
+	clear, rate := 1.0, 0.0
+	for j := 1.0; j < mean+float64(9*math.Sqrt(mean))+30; j++ { // all but 1e-15
+		p = float64(p*mean) / j
+		clear = float64(clear * (31.0 / 32))
+		x := 1 - clear
+		x = float64(x * x)
+		x = float64(x * x)
+		rate += float64(p * float64(x*x))
+	}
+	return rate
+}
+
+// splitBlockLoad is how many keys a block may have on average at this rate of false positives.
+func splitBlockLoad(rate float64) float64 {
+	low, high := 0.0, 128.0
+	for range 32 {
+		middle := float64((low + high) * 0.5)
+		if splitBlockRate(middle) > rate {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return low
+}
+
+// Params is what it was made with.
+func (f *Bloom) Params() BloomParams { return f.params }
+
+// block is where a key's words begin, and lanes the hash whose bits pick one of 32 in each lane.
+func (f *Bloom) block(hash uint64) (at int, lanes uint64) {
+	return 4 * int(mulHigh(hash, uint64(f.blocks))), remix(hash, 0)
+}
+
+// laneMask is the two bits of the k-th word.
+func laneMask(lanes uint64, k int) uint64 {
+	return 1<<(lanes>>(10*k)&31) | 1<<(32+lanes>>(10*k+5)&31)
+}
+
+// Add adds a key by its hash, and answers whether that changed anything: when not, the key or its like was there.
+func (f *Bloom) Add(hash uint64) (changed bool) {
+	if f.words == nil {
+		f.words = make([]uint64, 4*f.blocks)
+	}
+	at, lanes := f.block(hash)
+	for k, w := range f.words[at : at+4] {
+		set := w | laneMask(lanes, k)
+		if set != w {
+			f.words[at+k] = set
+			f.ones += bits.OnesCount64(set ^ w)
+			changed = true
+		}
+	}
+	return changed
+}
+
+// BloomAnswer says whether a key is there.
+type BloomAnswer struct {
+	// Found: always true of a key that was added, and of others at the rate of false positives.
+	Found bool
+	// Over: more keys were added than the filter is for, and the rate is above the one asked for.
+	Over bool
+}
+
+// Has never writes.
+func (f *Bloom) Has(hash uint64) BloomAnswer {
+	return BloomAnswer{Found: f.has(hash), Over: f.ones > f.over}
+}
+
+func (f *Bloom) has(hash uint64) bool {
+	if f.words == nil {
+		return false
+	}
+	at, lanes := f.block(hash)
+	missing := uint64(0)
+	for k, w := range f.words[at : at+4] {
+		missing |= laneMask(lanes, k) &^ w
+	}
+	return missing == 0
+}
+
+// BloomState describes a filter as a whole.
+type BloomState struct {
+	// Keys is an estimate of how many keys there are, from the bits that are set, and KeysError its standard error (at most).
+	Keys, KeysError float64
+	// FalseRate is what to expect with so many keys.
+	FalseRate float64
+	Over      bool
+}
+
+// State never writes.
+func (f *Bloom) State() BloomState {
+	s := BloomState{Over: f.ones > f.over}
+	if f.ones == 0 {
+		return s
+	}
+	lane := float64(f.blocks) * (blockBits / 8)
+	zeros := max(float64(8*lane)-float64(f.ones), 1)
+	s.Keys = float64(float64(lane*math.Ln2) * (Log2(float64(8*lane)) - Log2(zeros)))
+	if f.ones == blockBits*f.blocks {
+		s.KeysError, s.FalseRate = math.Inf(1), 1
+		return s
+	}
+	s.KeysError = math.Sqrt(linearVariance(s.Keys, lane))
+	s.FalseRate = splitBlockRate(s.Keys / float64(f.blocks))
+	return s
+}
+
+// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible, and then nothing has changed.
+func (f *Bloom) Merge(o *Bloom) error {
+	if f.params != o.params {
+		return fmt.Errorf("%w: bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
+	}
+	if o.words == nil {
+		return nil
+	}
+	if f.words == nil {
+		f.words = make([]uint64, len(o.words))
+	}
+	for i, w := range o.words {
+		f.words[i] |= w
+	}
+	f.ones = countOnes(f.words)
+	return nil
+}
+
+// Clone is a copy that shares nothing.
+func (f *Bloom) Clone() Bloom {
+	c := *f
+	c.words = append([]uint64(nil), f.words...)
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (f *Bloom) Size() int { return 88 + 8*cap(f.words) }
+
+// A Bloom in bytes. Every state has one encoding.
+//
+//	kind, version    1 byte each: 'b', 1
+//	hash             9 bytes, see Hash
+//	capacity         uvarint
+//	false rate       8 bytes, a little endian double
+//	used             1 byte: 0 when no bit is set, and that is the end; else 1
+//	bitmap           see appendBitmap
+
+const bloomKind = 'b'
+
+func (p *BloomParams) append(b []byte, kind byte) []byte {
+	b = p.Hash.append(append(b, kind, codecVersion))
+	return appendFloat(binary.AppendUvarint(b, p.Capacity), p.FalseRate)
+}
+
+func (r *reader) bloomParams(kind byte) BloomParams {
+	r.header(kind)
+	return BloomParams{Hash: r.hash(), Capacity: r.uvarint(), FalseRate: r.plainFloat()}
+}
+
+// AppendBinary appends the encoding to b.
+func (f *Bloom) AppendBinary(b []byte) []byte { return f.appendBits(f.params.append(b, bloomKind)) }
+
+func (f *Bloom) appendBits(b []byte) []byte {
+	if f.ones == 0 {
+		return append(b, 0)
+	}
+	return appendBitmap(append(b, 1), f.words, f.ones)
+}
+
+// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was. A filter that is nearly empty is short in bytes and
+// takes up to BloomBytesMax of memory.
+func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	p := r.bloomParams(bloomKind)
+	if !r.ok {
+		return nil, ErrCorrupt
+	}
+	n, err := NewBloom(p)
+	if err != nil || !n.decodeBits(&r) {
+		return nil, ErrCorrupt
+	}
+	*f = n
+	return r.b, nil
+}
+
+func (f *Bloom) decodeBits(r *reader) (ok bool) {
+	switch r.byte() {
+	case 0:
+		return r.ok
+	case 1:
+		f.words, f.ones, ok = r.bitmap(blockBits * f.blocks)
+		return ok && r.ok
+	}
+	return false
+}

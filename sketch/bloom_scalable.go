@@ -1,0 +1,193 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// BloomGenerationsMax bounds the generations of a BloomScalable.
+const BloomGenerationsMax = 24
+
+// BloomScalable is a Bloom filter that grows (Almeida, Baquero, Preguiça, Hutchison 2007): when its last generation is full, it adds one for
+// twice the keys at a lower rate of false positives, so that all together stay below the rate asked for. The rates fall like the
+// squares, whose sum is finite, and not by halves, which would take 9 bits a key more in the tenth generation:
+//
+//	generation i: Capacity * 2^i keys at 0.6 FalseRate / (i+1)^2      0.6 sum 1/i^2 < 1
+//
+// It grows up to BloomBytesMax or BloomGenerationsMax; then it goes on in the last and says that it is over. A key that was
+// added is always found.
+//
+// The order of adding decides which generation has a key. Merging is an OR a generation, and refused unless both have as many
+// (ErrIncompatible); it commutes and repeats without effect. It is a value with one owner: to keep a copy, Clone it.
+type BloomScalable struct {
+	params      BloomParams
+	generations []Bloom // at least one
+}
+
+// NewBloomScalable makes an empty filter, or answers ErrParams.
+func NewBloomScalable(p BloomParams) (BloomScalable, error) {
+	p.Hash = p.Hash.orDefault()
+	s := BloomScalable{params: p}
+	first, err := s.generation(0)
+	if err != nil {
+		return BloomScalable{}, err
+	}
+	s.generations = []Bloom{first}
+	return s, nil
+}
+
+// generation makes the i-th, empty.
+func (s *BloomScalable) generation(i int) (Bloom, error) {
+	p := s.params
+	if err := p.check(); err != nil {
+		return Bloom{}, err
+	}
+	p.FalseRate = float64(p.FalseRate*0.6) / float64((i+1)*(i+1))
+	p.Capacity <<= i
+	if p.Capacity>>i != s.params.Capacity {
+		return Bloom{}, fmt.Errorf("%w: bloom: capacity overflows", ErrParams)
+	}
+	return newBloom(p)
+}
+
+// Params is what it was made with.
+func (s *BloomScalable) Params() BloomParams { return s.params }
+
+// Generations is how many there are.
+func (s *BloomScalable) Generations() int { return len(s.generations) }
+
+// rehash gives each generation hashes of its own, so that they err independently.
+func rehash(hash uint64, generation int) uint64 { return remix(hash, 1+generation) }
+
+// Add adds a key by its hash, and answers whether that changed anything: when not, the key or its like was there.
+func (s *BloomScalable) Add(hash uint64) (changed bool) {
+	if s.has(hash) {
+		return false
+	}
+	last := len(s.generations) - 1
+	if s.generations[last].ones >= s.generations[last].full && s.grow() {
+		last++
+	}
+	return s.generations[last].Add(rehash(hash, last))
+}
+
+// grow adds a generation, if there is room.
+func (s *BloomScalable) grow() bool {
+	bytes := 0
+	for i := range s.generations {
+		bytes += s.generations[i].blocks * (blockBits / 8)
+	}
+	next, err := s.generation(len(s.generations))
+	if err != nil || len(s.generations) == BloomGenerationsMax || bytes+next.blocks*(blockBits/8) > BloomBytesMax {
+		return false
+	}
+	s.generations = append(s.generations, next)
+	return true
+}
+
+// Has never writes.
+func (s *BloomScalable) Has(hash uint64) BloomAnswer {
+	a := BloomAnswer{Found: s.has(hash)}
+	for i := range s.generations {
+		a.Over = a.Over || s.generations[i].ones > s.generations[i].over
+	}
+	return a
+}
+
+func (s *BloomScalable) has(hash uint64) bool {
+	for i := len(s.generations) - 1; i >= 0; i-- { // the last has most keys
+		if s.generations[i].has(rehash(hash, i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// State never writes.
+func (s *BloomScalable) State() BloomState {
+	all, misses := BloomState{}, 1.0
+	for i := range s.generations {
+		g := s.generations[i].State()
+		all.Keys += g.Keys
+		all.KeysError += g.KeysError
+		all.Over = all.Over || g.Over
+		misses = float64(misses * (1 - g.FalseRate))
+	}
+	all.FalseRate = 1 - misses
+	return all
+}
+
+// Merge makes it the union with o, which stays as it is. It answers ErrIncompatible, and then nothing has changed.
+func (s *BloomScalable) Merge(o *BloomScalable) error {
+	if s.params != o.params {
+		return fmt.Errorf("%w: scalable bloom of %+v and of %+v", ErrIncompatible, s.params, o.params)
+	}
+	if len(s.generations) != len(o.generations) {
+		return fmt.Errorf("%w: scalable bloom of %d generations and of %d", ErrIncompatible, len(s.generations), len(o.generations))
+	}
+	for i := range s.generations {
+		if err := s.generations[i].Merge(&o.generations[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Clone is a copy that shares nothing.
+func (s *BloomScalable) Clone() BloomScalable {
+	c := BloomScalable{params: s.params}
+	for i := range s.generations {
+		c.generations = append(c.generations, s.generations[i].Clone())
+	}
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (s *BloomScalable) Size() int {
+	n := 56 + 88*(cap(s.generations)-len(s.generations))
+	for i := range s.generations {
+		n += s.generations[i].Size()
+	}
+	return n
+}
+
+// A BloomScalable in bytes. Every state has one encoding.
+//
+//	kind, version    1 byte each: 's', 1
+//	hash             9 bytes, see Hash
+//	capacity         uvarint
+//	false rate       8 bytes, a little endian double
+//	generations      uvarint of how many; each as in Bloom, from `used` on
+
+const bloomScalableKind = 's'
+
+// AppendBinary appends the encoding to b.
+func (s *BloomScalable) AppendBinary(b []byte) []byte {
+	b = binary.AppendUvarint(s.params.append(b, bloomScalableKind), uint64(len(s.generations)))
+	for i := range s.generations {
+		b = s.generations[i].appendBits(b)
+	}
+	return b
+}
+
+// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	p := r.bloomParams(bloomScalableKind)
+	generations := r.int(BloomGenerationsMax)
+	if !r.ok || generations == 0 {
+		return nil, ErrCorrupt
+	}
+	n, err := NewBloomScalable(p)
+	if err != nil {
+		return nil, ErrCorrupt
+	}
+	for i := range generations {
+		if i > 0 && !n.grow() || !n.generations[i].decodeBits(&r) {
+			return nil, ErrCorrupt
+		}
+	}
+	*s = n
+	return r.b, nil
+}
