@@ -10,8 +10,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"os/signal"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	tea "charm.land/bubbletea/v2"
@@ -61,7 +63,7 @@ On exit a ledger compares what was acknowledged with what the cluster counted.`,
 	f := cmd.Flags()
 	f.DurationVar(&df.halfLife, "half-life", 30*time.Second, "how long until a click counts for half")
 	f.IntVar(&df.rate, "rate", 500, "clicks per second")
-	f.StringVar(&df.http, "http", "127.0.0.1:7080", "HTTP `address` of the first node; any free port if this one is taken")
+	f.StringVar(&df.http, "http", "127.0.0.1:7080", "HTTP `address` of the first node; any free port if this one is taken, - for none")
 	f.StringVar(&df.dir, "dir", "", "data `directory`; a temporary one, removed at the end, if empty")
 	durationVar(f, &df.until, "for", 0, 0, "stop after this long")
 	f.Uint64Var(&df.seed, "seed", 1, "of the click stream")
@@ -82,6 +84,8 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		}
 		defer removeAll(s, df.dir)
 	}
+	ctx, stop := untilNobodyReads(ctx)
+	defer stop()
 	d, err := startDemo(ctx, s, df)
 	if err != nil {
 		return err
@@ -92,7 +96,21 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		defer cancel()
 	}
 	d.run(ctx)
-	return d.settle()
+	if err := d.settle(); !errors.Is(err, syscall.EPIPE) {
+		return err
+	}
+	return nil // whoever read has seen enough
+}
+
+// untilNobodyReads returns a context that ends when standard output is a pipe
+// that nobody reads, or the terminal is closed: both would end the process, and
+// leave the nodes' data behind.
+func untilNobodyReads(ctx context.Context) (context.Context, context.CancelFunc) {
+	signals := []os.Signal{syscall.SIGPIPE}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signal.NotifyContext(ctx, signals...)
 }
 
 // demo is a cluster, a stream into it, and what the person at the keys does to both.
@@ -311,7 +329,10 @@ func spare(up, nodes int) bool { return (up-1)*2 > nodes }
 func (d *demo) frame() frame {
 	f := frame{
 		at: time.Now(), paused: d.paused.Load(), sent: d.sent.Load(), acked: d.acked(d.now),
-		halfLife: d.flags.halfLife, http: "http://" + d.cluster.HTTP(d.living()), last: d.last,
+		halfLife: d.flags.halfLife, http: d.cluster.HTTP(d.living()), last: d.last,
+	}
+	if addrs := d.cluster.Addrs(); len(addrs) > 0 {
+		f.grpc = addrs[0]
 	}
 	f.rate = d.rate(f.at, f.acked)
 	if r := d.latest.Load(); r != nil {
@@ -395,7 +416,7 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 			continue
 		}
 		if printed.IsZero() {
-			fmt.Fprintf(out, "try:  curl '%s/nmostprobable?distribution=%s&N=5'\n", f.http, demoKey)
+			fmt.Fprintln(out, strings.Join(f.doors(), "\n"))
 		}
 		printed = f.at
 		fmt.Fprintln(out, f.line())

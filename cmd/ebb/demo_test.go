@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"os/exec"
 	"regexp"
 	"strings"
 	"testing"
@@ -170,4 +172,35 @@ func (p *person) fetch(asOf int64) numbers {
 	}
 	getJSON(p.t.Context(), p.t, url, &page)
 	return page.Distribution
+}
+
+// The demo whose reader goes away ends, and takes its data with it.
+func TestDemoEndsWithItsReader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three real nodes")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	dir := t.TempDir()
+	cmd := exec.CommandContext(ctx, binary(t), "demo", "--http", "-")
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || !strings.HasPrefix(line, "try:  ebb --addr 127.0.0.1:") {
+		t.Errorf("it begins with %q: %v", line, err)
+	}
+	out.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 0 {
+		t.Errorf("%v is left: %v", left, err)
+	}
 }

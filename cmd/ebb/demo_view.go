@@ -24,7 +24,8 @@ type frame struct {
 	acked    uint64
 	rate     float64
 	halfLife time.Duration
-	http     string
+	grpc     string // address of a node that runs
+	http     string // empty if it has none
 	last     string // what the last key did
 }
 
@@ -48,7 +49,10 @@ func (f frame) render() string {
 	}
 	fmt.Fprintf(&b, "%s  half-life %v, %d sent, %d acked, %s\n",
 		title.Render("clicks by country, now"), f.halfLife, f.sent, f.acked, rate)
-	fmt.Fprintf(&b, "%s\n\n", faint.Render("try:  curl '"+f.http+"/nmostprobable?distribution=country&N=5'"))
+	for _, door := range f.doors() {
+		fmt.Fprintln(&b, faint.Render(door))
+	}
+	b.WriteString("\n")
 	b.WriteString(f.table())
 	b.WriteString("\n")
 	for _, n := range f.nodes {
@@ -56,6 +60,15 @@ func (f frame) render() string {
 	}
 	fmt.Fprintf(&b, "\n%s\n%s\n", f.last, faint.Render(demoKeys))
 	return b.String()
+}
+
+// doors are commands that ask the cluster the same from another terminal.
+func (f frame) doors() []string {
+	doors := []string{fmt.Sprintf("try:  ebb --addr %s top %s", f.grpc, demoKey)}
+	if f.http != "" {
+		doors = append(doors, fmt.Sprintf("try:  curl 'http://%s/nmostprobable?distribution=%s&N=5'", f.http, demoKey))
+	}
+	return doors
 }
 
 func pausedText(paused bool) string {

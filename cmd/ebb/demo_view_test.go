@@ -25,11 +25,11 @@ func TestDemoFitsATerminal(t *testing.T) {
 	}
 	for name, f := range frames {
 		t.Run(name, func(t *testing.T) {
-			f.nodes, f.halfLife, f.http = nodes, 30*time.Second, "http://127.0.0.1:65535"
+			f.nodes, f.halfLife, f.grpc, f.http = nodes, 30*time.Second, "127.0.0.1:65534", "127.0.0.1:65535"
 			f.last = "one node is down already; with another there would be no majority: h heals"
 			lines := strings.Split(strings.TrimSuffix(f.render(), "\n"), "\n")
-			if len(lines) != 22 {
-				t.Errorf("%d lines, not 22:\n%s", len(lines), f.render())
+			if len(lines) != 23 {
+				t.Errorf("%d lines, not 23:\n%s", len(lines), f.render())
 			}
 			for _, line := range lines {
 				if lipgloss.Width(line) > 80 {
@@ -40,6 +40,18 @@ func TestDemoFitsATerminal(t *testing.T) {
 				t.Errorf("not shown as paused: %q", lines[0])
 			}
 		})
+	}
+}
+
+// TestDemoNamesItsDoors: gRPC always, HTTP if it is on.
+func TestDemoNamesItsDoors(t *testing.T) {
+	f := frame{grpc: "127.0.0.1:1"}
+	if got := strings.Join(f.doors(), "|"); got != "try:  ebb --addr 127.0.0.1:1 top country" {
+		t.Error(got)
+	}
+	f.http = "127.0.0.1:2"
+	if got := f.doors(); len(got) != 2 || got[1] != "try:  curl 'http://127.0.0.1:2/nmostprobable?distribution=country&N=5'" {
+		t.Error(got)
 	}
 }
 
