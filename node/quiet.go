@@ -2,9 +2,11 @@ package node
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"log"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -60,7 +62,7 @@ func newQuiet(out *slog.Logger, shown *repeats, group uint32) hclog.Logger {
 
 // Log implements hclog.Logger.
 func (q *quiet) Log(level hclog.Level, message string, args ...any) {
-	if level < hclog.Error {
+	if level < hclog.Error || unborn(message, args) {
 		q.debug(message, args)
 		return
 	}
@@ -74,6 +76,21 @@ func (q *quiet) Log(level hclog.Level, message string, args ...any) {
 		args = append(args, "times_unsaid", skipped)
 	}
 	q.out.Warn("raft: "+message, args...)
+}
+
+// unborn reports whether a vote was asked of a node that does not have its
+// replica yet, as in every first start: a node that stays without is told of by
+// its shards' lag.
+func unborn(message string, args []any) bool {
+	if message != "failed to make requestVote RPC" {
+		return false
+	}
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "error" {
+			return strings.Contains(fmt.Sprint(args[i+1]), "has no replica on node")
+		}
+	}
+	return false
 }
 
 func (q *quiet) debug(message string, args []any) {

@@ -1,0 +1,40 @@
+package node
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// What Raft says at each level, and what of it an operator sees: errors, once in a
+// while, but not that a peer has not made its replica yet.
+func TestQuietShowsFewErrors(t *testing.T) {
+	const vote = "failed to make requestVote RPC"
+	early := proto.ErrUnreachable.Errorf("group %d has no replica on node %s", 3, "ebb-1")
+	for name, c := range map[string]struct {
+		message string
+		args    []any
+		shown   bool
+	}{
+		"a peer that is starting":     {vote, []any{"target", "ebb-1", "error", early, "term", 2}, false},
+		"a peer that is down":         {vote, []any{"target", "ebb-1", "error", proto.ErrUnreachable, "term", 2}, true},
+		"a vote without a reason":     {vote, nil, true},
+		"another failure of the same": {"failed to heartbeat to", []any{"peer", "ebb-1", "error", early}, true},
+	} {
+		var out bytes.Buffer
+		log := newQuiet(slog.New(slog.NewTextHandler(&out, nil)), newRepeats(), 3)
+		log.Error(c.message, c.args...)
+		log.Error(c.message, c.args...)
+		if got := strings.Count(out.String(), c.message); got != map[bool]int{true: 1}[c.shown] {
+			t.Errorf("%s: shown %d times: %s", name, got, out.String())
+		}
+		log.Info(c.message)
+		log.Warn(c.message)
+		if strings.Count(out.String(), "\n") > 1 {
+			t.Errorf("%s: information is shown: %s", name, out.String())
+		}
+	}
+}
