@@ -63,13 +63,17 @@ type GossipConfig struct {
 
 // Duplicate is two living processes under one node's name.
 type Duplicate struct {
-	Older, Newer Member
+	Stays, Goes Member // see Member.outranks
 }
 
 // Err returns DUPLICATE_NODE with both addresses.
 func (d Duplicate) Err() *proto.Error {
-	return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s and, started later, at %s",
-		d.Newer.Node, d.Older.Gossip, d.Newer.Gossip).
+	why := "started later"
+	if d.Stays.Cluster != "" && d.Goes.Cluster == "" {
+		why = "does not belong to the cluster yet"
+	}
+	return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s, which stays, and at %s, which %s and has to end",
+		d.Goes.Node, d.Stays.Gossip, d.Goes.Gossip, why).
 		WithHint("give every node a name of its own, or stop one of the two")
 }
 
@@ -94,6 +98,7 @@ const (
 	streamTimeout = 2 * time.Second
 	leaveTimeout  = 300 * time.Millisecond // one round of gossip and a half
 	pingTries     = 3
+	settledAfter  = 10 * time.Second // long enough to hear of another process of the same name
 	// memberlist's own 4 leaves news unheard by one node of five in a few joins
 	// of a hundred, until they happen to exchange all they know.
 	retransmitMult = 8
@@ -115,14 +120,15 @@ type Gossip struct {
 	roster    *roster
 	strangers map[string]string // gossip address -> cluster, of those that are of another
 	warned    map[string]bool   // addresses of which something was said
-	announced string            // cluster that the others were told
+	announced Member            // what the others were told of this node
 
+	opened   time.Time
 	changed  chan struct{} // holds one: there is news in the roster
 	ctx      context.Context
 	cancel   context.CancelFunc
 	loops    sync.WaitGroup
 	closing  sync.Once
-	reported map[[2]uint64]bool // pairs of boots of duplicates already told; only watch uses it
+	reported map[[2]string]bool // duplicates already told, by who stays and who goes; only watch uses it
 }
 
 // OpenGossip starts to listen and to join, and returns without waiting for others.
@@ -135,8 +141,8 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 		return nil, err
 	}
 	g := &Gossip{
-		cfg: cfg, transport: transport, roster: newRoster(),
-		changed: make(chan struct{}, 1), reported: make(map[[2]uint64]bool), strangers: make(map[string]string), warned: make(map[string]bool),
+		cfg: cfg, transport: transport, roster: newRoster(), opened: time.Now(),
+		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]string), warned: make(map[string]bool),
 		log: cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip"),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -158,6 +164,7 @@ func (g *Gossip) start() error {
 	if _, err := g.me(strings.Repeat("c", clusterMarkLen)).appendMeta(nil); err != nil {
 		return err
 	}
+	g.announced = g.now()
 	var err error
 	if g.list, err = memberlist.Create(g.config()); err != nil {
 		return fmt.Errorf("open gossip at %s: %w", g.self.Gossip, err)
@@ -188,24 +195,25 @@ func (g *Gossip) config() *memberlist.Config {
 func (g *Gossip) me(cluster string) Member {
 	m := g.self
 	m.Cluster = clusterMark(cluster)
+	m.Settled = time.Since(g.opened) >= settledAfter
 	return m
 }
 
 // now is this node as it is now.
 func (g *Gossip) now() Member {
 	if g.cfg.Cluster == nil {
-		return g.self
+		return g.me("")
 	}
 	return g.me(g.cfg.Cluster())
 }
 
-// Announce tells the others which cluster this node belongs to, once it does;
-// otherwise that goes out within rejoinEvery.
+// Announce tells the others which cluster this node belongs to, once it does,
+// and that it is settled; otherwise that goes out within rejoinEvery.
 func (g *Gossip) Announce() {
-	mark := g.now().Cluster
+	now := g.now()
 	g.mu.Lock()
-	news := mark != g.announced
-	g.announced = mark
+	news := now != g.announced
+	g.announced = now
 	g.mu.Unlock()
 	if !news || g.ctx.Err() != nil {
 		return
@@ -308,8 +316,14 @@ func (g *Gossip) compareRivals() bool {
 			g.roster.heard(m, answered)
 			g.mu.Unlock()
 		}
+		slices.SortStableFunc(answering, func(a, b Member) int {
+			if a.outranks(b) {
+				return -1
+			}
+			return 1
+		})
 		for i := 1; i < len(answering); i++ {
-			g.reportDuplicate(Duplicate{Older: answering[i-1], Newer: answering[i]})
+			g.reportDuplicate(Duplicate{Stays: answering[i-1], Goes: answering[i]})
 		}
 	}
 	return len(rivals) > 0
@@ -336,7 +350,7 @@ func (g *Gossip) answers(m Member) bool {
 }
 
 func (g *Gossip) reportDuplicate(d Duplicate) {
-	pair := [2]uint64{d.Older.Boot, d.Newer.Boot}
+	pair := [2]string{d.Stays.name(), d.Goes.name()}
 	if g.ctx.Err() != nil || g.reported[pair] {
 		return
 	}

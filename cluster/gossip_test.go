@@ -234,13 +234,31 @@ func TestGossipTellsTwoNodesWithOneName(t *testing.T) {
 		v.open("impostor", "ebb-1", 9, "10.0.0.99", ip(0)+gossipPort)
 		v.within(30*time.Second, "everybody notices", func() bool { return len(v.duplicates()) == 6 })
 		d := v.duplicates()[0]
-		if d.Older.Gossip != "10.0.0.2:7071" || d.Newer.Gossip != "10.0.0.99:7071" {
-			t.Errorf("duplicate of %s and %s", d.Older.Gossip, d.Newer.Gossip)
+		if d.Stays.Gossip != "10.0.0.2:7071" || d.Goes.Gossip != "10.0.0.99:7071" {
+			t.Errorf("%s stays and %s goes", d.Stays.Gossip, d.Goes.Gossip)
 		}
 		if !errors.Is(d.Err(), proto.ErrDuplicateNode) {
 			t.Errorf("error %v", d.Err())
 		}
 		t.Log(d.Err())
+	})
+}
+
+// One who comes to a name that is taken goes, though its clock says that it was
+// first; and so says every node.
+func TestGossipKeepsTheOneThatIsSettled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newVillage(t)
+		names := five(v)
+		v.within(30*time.Second, "converge", v.allSee(names...))
+		time.Sleep(30 * time.Second)
+		v.open("impostor", "ebb-1", 0, "10.0.0.99", ip(0)+gossipPort)
+		v.within(30*time.Second, "everybody notices", func() bool { return len(v.duplicates()) == 6 })
+		for _, d := range v.duplicates() {
+			if d.Stays.Gossip != "10.0.0.2:7071" || d.Goes.Gossip != "10.0.0.99:7071" {
+				t.Errorf("%s stays and %s goes", d.Stays.Gossip, d.Goes.Gossip)
+			}
+		}
 	})
 }
 

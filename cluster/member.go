@@ -19,6 +19,7 @@ type Member struct {
 	Gossip  string // ip:port
 	Version string // of the program
 	Cluster string // the first clusterMarkLen characters of its cluster's identity; "" before it has one
+	Settled bool   // it has run for settledAfter
 	Alive   bool
 }
 
@@ -33,6 +34,21 @@ func (m Member) strange(other Member) bool {
 	return m.Cluster != "" && other.Cluster != "" && m.Cluster != other.Cluster
 }
 
+// outranks reports whether this start of a node stays where two processes go by
+// its name. One that belongs to a cluster has the node's data, or is about to
+// get it, and goes before one that does not; then one that is settled, which
+// came first whatever the clocks say. Between equals the older boot has to do.
+// All who know the same of the two decide the same.
+func (m Member) outranks(other Member) bool {
+	switch {
+	case (m.Cluster != "") != (other.Cluster != ""):
+		return m.Cluster != ""
+	case m.Settled != other.Settled:
+		return m.Settled
+	}
+	return m.Boot < other.Boot
+}
+
 // name is what memberlist knows the member by: every start of a node is another
 // one there, or a restarted node would be refused for its new address.
 func (m Member) name() string { return m.Node + "+" + strconv.FormatUint(m.Boot, 36) }
@@ -45,9 +61,9 @@ func parseMemberName(name string) (node string, boot uint64, ok bool) {
 
 // Metadata travels with every liveness message, so it is small:
 //
-//	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster
+//	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster | settled
 //
-// with one byte a length. An address on the gossip's own host is ":port", and
+// with one byte a length, and one of 0 or 1 for settled. An address on the gossip's own host is ":port", and
 // http on grpc's host likewise.
 const (
 	metaVersion = 1
@@ -69,6 +85,11 @@ func (m Member) appendMeta(b []byte) ([]byte, error) {
 		b = append(b, byte(len(s)))
 		b = append(b, s...)
 	}
+	settled := byte(0)
+	if m.Settled {
+		settled = 1
+	}
+	b = append(b, settled)
 	if len(b) > metaLenMax {
 		return nil, errMeta(len(b))
 	}
@@ -98,6 +119,7 @@ func (m *Member) parseMeta(b []byte) {
 	grpcHost, _, _ := net.SplitHostPort(m.GRPC)
 	m.HTTP = lengthen(fields[1], cmp.Or(grpcHost, gossipHost))
 	m.Version, m.Cluster = fields[2], fields[3]
+	m.Settled = len(b) > 0 && b[0] == 1
 }
 
 // shorten drops the host of an address where it is host, or stands for any.

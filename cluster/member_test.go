@@ -15,25 +15,25 @@ func TestMemberTravelsInFewBytes(t *testing.T) {
 	}{
 		"on one host": {
 			Member{GRPC: "10.0.0.3:7070", HTTP: "10.0.0.3:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3", Cluster: "0123456789abcdef"},
-			"10.0.0.3:7070", "10.0.0.3:7080", 37,
+			"10.0.0.3:7070", "10.0.0.3:7080", 38,
 		},
 		"listening at any address": {
 			Member{GRPC: "0.0.0.0:7070", HTTP: "[::]:7080", Gossip: "10.0.0.3:7071"},
-			"10.0.0.3:7070", "10.0.0.3:7080", 20,
+			"10.0.0.3:7070", "10.0.0.3:7080", 21,
 		},
 		"without a host": {
 			Member{GRPC: ":7070", HTTP: ":7080", Gossip: "[2001:db8::7]:7071"},
-			"[2001:db8::7]:7070", "[2001:db8::7]:7080", 20,
+			"[2001:db8::7]:7070", "[2001:db8::7]:7080", 21,
 		},
 		"by name": {
 			Member{GRPC: "ebb-0.ebb.default.svc.cluster.local:7070", HTTP: "ebb-0.ebb.default.svc.cluster.local:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3", Cluster: "0123456789abcdef"},
-			"ebb-0.ebb.default.svc.cluster.local:7070", "ebb-0.ebb.default.svc.cluster.local:7080", 77,
+			"ebb-0.ebb.default.svc.cluster.local:7070", "ebb-0.ebb.default.svc.cluster.local:7080", 78,
 		},
 		"two hosts": {
 			Member{GRPC: "[2001:db8:85a3::8a2e:370:7334]:7070", HTTP: "[2001:db8:85a3::8a2e:370:7335]:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
-			"[2001:db8:85a3::8a2e:370:7334]:7070", "[2001:db8:85a3::8a2e:370:7335]:7080", 100,
+			"[2001:db8:85a3::8a2e:370:7334]:7070", "[2001:db8:85a3::8a2e:370:7335]:7080", 101,
 		},
-		"no doors": {Member{Gossip: "10.0.0.3:7071"}, "", "", 10},
+		"no doors": {Member{Gossip: "10.0.0.3:7071"}, "", "", 11},
 	} {
 		meta, err := c.in.appendMeta(nil)
 		if err != nil {
@@ -115,5 +115,22 @@ func TestRosterPicksWhoSpeaksForANode(t *testing.T) {
 	}
 	if rivals := r.rivals(); len(rivals) != 0 {
 		t.Errorf("rivals %v", rivals)
+	}
+}
+
+// Which of two processes of one name stays, as everybody sees it: data counts
+// before seniority, and clocks, which may be wrong, count last.
+func TestMemberOutranks(t *testing.T) {
+	for name, c := range map[string]struct{ stays, goes Member }{
+		"an older boot":                 {Member{Boot: 1}, Member{Boot: 2}},
+		"settled":                       {Member{Boot: 2, Settled: true}, Member{Boot: 1}},
+		"of a cluster":                  {Member{Boot: 2, Cluster: "c"}, Member{Boot: 1}},
+		"of a cluster, not yet settled": {Member{Boot: 2, Cluster: "c"}, Member{Boot: 1, Settled: true}},
+		"both of it, one settled":       {Member{Boot: 2, Cluster: "c", Settled: true}, Member{Boot: 1, Cluster: "c"}},
+		"both of it and settled":        {Member{Boot: 1, Cluster: "c", Settled: true}, Member{Boot: 2, Cluster: "c", Settled: true}},
+	} {
+		if !c.stays.outranks(c.goes) || c.goes.outranks(c.stays) {
+			t.Errorf("%s: the wrong one goes", name)
+		}
 	}
 }

@@ -125,9 +125,9 @@ func (n *Node) newcomer(table *ebbv1.Table, from string) error {
 		return proto.ErrWrongCluster.Errorf("cluster %s, which node %s belongs to, has no node %s", table.GetClusterId(), from, n.cfg.Name).
 			WithHint("use the name of one of its nodes, or join another cluster")
 	case table.Nodes[record].GetEnrolled():
-		return proto.ErrWrongCluster.Errorf("node %s is known to cluster %s, but its data directory %s is empty: its data is lost, or this is not its directory",
-			n.cfg.Name, table.GetClusterId(), n.cfg.DataDir).
-			WithHint("start it with the --data-dir it had; a lost disk cannot be replaced in this version")
+		return proto.ErrWrongCluster.Errorf("node %s is known to cluster %s, at %s, but data directory %s is empty: its data is lost or elsewhere, or this is another node",
+			n.cfg.Name, table.GetClusterId(), table.Nodes[record].GetGrpcAddress(), n.cfg.DataDir).
+			WithHint("start it with the --data-dir it had, and a further node under a name of its own; a lost disk cannot be replaced in this version")
 	}
 	return n.sameCluster(table.GetShards(), table.GetReplication())
 }

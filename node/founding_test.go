@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
 )
@@ -86,26 +87,40 @@ func TestStrangers(t *testing.T) {
 	})
 }
 
-// Two processes with one name: the younger gives way.
+// Two processes with one name: the one without data gives way, whatever its
+// clock says of when it started.
 func TestTwoNodesWithOneName(t *testing.T) {
-	inBubble(t, 3, 4, func(b *bubble) {
-		b.openAll()
-		twin := b.config[1]
-		twin.FS, twin.Network = fs.NewMem(), b.net.Host("10.0.0.9")
-		twin.GRPC, twin.Gossip = "10.0.0.9:7070", "10.0.0.9:7071"
-		var said error
-		twin.Fatal = func(err error) { said = err }
-		n := b.openConfig(twin)
-		time.Sleep(20 * time.Second)
-		if !errors.Is(said, proto.ErrDuplicateNode) && !errors.Is(said, proto.ErrWrongCluster) {
-			t.Errorf("the twin says %v, want DUPLICATE_NODE or WRONG_CLUSTER", said)
-		}
-		n.Kill()
-		if b.said(1) != nil {
-			t.Errorf("the elder says %v", b.said(1))
-		}
-	})
+	for _, wrong := range []time.Duration{0, -time.Hour, time.Hour} {
+		t.Run(wrong.String(), func(t *testing.T) {
+			inBubble(t, 3, 4, func(b *bubble) {
+				b.openAll()
+				twin := b.config[1]
+				twin.FS, twin.Network = fs.NewMem(), b.net.Host("10.0.0.9")
+				twin.GRPC, twin.Gossip = "10.0.0.9:7070", "10.0.0.9:7071"
+				twin.Clock = wrongClock{twin.Clock, wrong}
+				var said error
+				twin.Fatal = func(err error) { said = err }
+				n := b.openConfig(twin)
+				time.Sleep(20 * time.Second)
+				if !errors.Is(said, proto.ErrDuplicateNode) && !errors.Is(said, proto.ErrWrongCluster) {
+					t.Errorf("the twin says %v, want DUPLICATE_NODE or WRONG_CLUSTER", said)
+				}
+				n.Kill()
+				if b.said(1) != nil {
+					t.Errorf("the elder says %v", b.said(1))
+				}
+			})
+		})
+	}
 }
+
+// wrongClock is a clock and so much more.
+type wrongClock struct {
+	node.Clock
+	ahead time.Duration
+}
+
+func (c wrongClock) Now() time.Time { return c.Clock.Now().Add(c.ahead) }
 
 // All nodes come back at other addresses, and find each other through Join.
 func TestAddressesChange(t *testing.T) {

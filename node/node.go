@@ -188,9 +188,9 @@ func numeric(address string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// duplicate gives way to an older process of the same name.
+// duplicate gives way to another process of the same name.
 func (n *Node) duplicate(d cluster.Duplicate) {
-	if d.Newer.Boot == uint64(n.started.UnixMicro()) {
+	if d.Goes.Node == n.cfg.Name && d.Goes.Boot == uint64(n.started.UnixMicro()) {
 		n.fatal(d.Err())
 	}
 }
