@@ -159,7 +159,7 @@ func TestKillAtEveryFailpoint(t *testing.T) {
 	all := hits(t)
 	want := []string{
 		"wal.applied", "wal.create", "wal.create.rename", "wal.create.sync", "wal.create.syncdir", "wal.mark",
-		"wal.remove", "wal.remove.syncdir", "wal.roll", "wal.rolled", "wal.sync", "wal.synced", "wal.write",
+		"wal.remove", "wal.remove.syncdir", "wal.roll", "wal.rolled", "wal.seal", "wal.seal.sync", "wal.sync", "wal.synced", "wal.write",
 	}
 	if got := slices.Sorted(maps.Keys(all)); !slices.Equal(got, want) {
 		t.Fatalf("failpoints hit: %v", got)
@@ -257,8 +257,9 @@ func written(t *testing.T, operations int) (*fs.Mem, []*history, []string) {
 	return disk, histories, names
 }
 
-// TestTornTailAtEveryByte cuts the last batch short at every byte, as zeros and
-// as garbage: the log opens without that batch, and nothing before it is gone.
+// TestTornTailAtEveryByte tears the last batch at every byte: zeros or garbage
+// follow, in a file as long as before. The log opens without that batch, nothing
+// before it is gone, and the file is still as long.
 func TestTornTailAtEveryByte(t *testing.T) {
 	disk := fs.NewMem()
 	l := open(t, disk)
@@ -295,12 +296,12 @@ func TestTornTailAtEveryByte(t *testing.T) {
 			if rest := left[ends[len(ends)-1]+wal.BatchHeaderLen:]; bytes.ContainsFunc(rest, func(r rune) bool { return r != 0 }) {
 				t.Fatalf("torn at byte %d: the torn bytes are still there", at-from)
 			}
-			must(t, fs.WriteFile(disk, name, whole[:at]))
-			l = open(t, disk)
-			if last, _ := l.Group(3).LastIndex(); last != 5 {
-				t.Fatalf("cut at byte %d: last %d", at-from, last)
+			if len(left) != len(whole) {
+				t.Fatalf("torn at byte %d: %d bytes are left of %d", at-from, len(left), len(whole))
 			}
-			must(t, l.Group(3).StoreLog(entry(6, 2, 30)))
+			l = open(t, disk)
+			last, _ := l.Group(3).LastIndex()
+			must(t, l.Group(3).StoreLog(entry(last+1, 2, 30)))
 			must(t, l.Close())
 		}
 	}

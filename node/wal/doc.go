@@ -4,7 +4,7 @@
 // A log is a directory of segments, numbered files of preallocated zeros that
 // are filled front to back. All numbers are little-endian.
 //
-//	segment    magic 8 | version 4 | zero 4 | number 8 | salt 4 | crc 4
+//	segment    magic 8 | version 4 | size 4 | number 8 | salt 4 | crc 4
 //	           +-------+-------+-------+-- ... --+------+--------------+
 //	           | batch | batch | batch |         | mark | zeros ...    |
 //	           +-------+-------+-------+-- ... --+------+--------------+
@@ -33,6 +33,12 @@
 // proto.ErrCorrupt. A mark, a batch without records that bears the next
 // sequence number, follows a durable batch when the writer has nothing else to
 // do; it proves that the last batch was complete, and is overwritten by the next.
+// A segment in which nothing more is written ends with a mark, synced, whose sum
+// is the next segment's number: without that one the log is refused.
+//
+// A segment gets its name, and a batch its place, only when all of the segment's
+// size is durable, and it never shrinks. A torn write leaves the file's length
+// alone; a file shorter than its size was cut off, and is refused too.
 //
 // Each segment starts with a batch of the state of all groups: their terms,
 // votes, values, boundaries and which entries they hold. So the log is read

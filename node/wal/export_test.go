@@ -17,6 +17,9 @@ func DeafToBoundary(l *Log) { l.deafToBoundary = true }
 // BatchHeaderLen is also the length of a mark.
 const BatchHeaderLen = batchHeaderLen
 
+// SegmentHeaderLen is where the first batch starts.
+const SegmentHeaderLen = segmentHeaderLen
+
 // Batches returns the offsets at which the batches of a segment start, marks
 // excluded, and where the last one ends.
 func Batches(b []byte) (starts []int) {
@@ -59,7 +62,7 @@ func Mend(b []byte) []byte {
 	if len(b) < segmentHeaderLen+batchHeaderLen {
 		return b
 	}
-	putSegmentHeader(b, 1, le.Uint32(b[24:]))
+	putSegmentHeader(b, 1, int64(len(b)), le.Uint32(b[24:]))
 	salt := le.Uint32(b[24:])
 	for at, sequence := segmentHeaderLen, uint64(1); at+batchHeaderLen <= len(b); sequence++ {
 		h := batchHeader{sequence: sequence, length: int(le.Uint32(b[at+16:]))}

@@ -113,7 +113,7 @@ func (k *keeper) jobs() (number uint32, doomed []*segment) {
 }
 
 func (k *keeper) make(number uint32) made {
-	s, err := k.log.create(number)
+	s, err := k.log.create(number, k.log.cfg.SegmentBytes)
 	if err != nil {
 		k.log.cfg.Logger.Error("prepare a segment", "error", err)
 		return made{err: err}

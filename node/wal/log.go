@@ -31,6 +31,10 @@ type Config struct {
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
 
+	// Existing says that this log was opened before: one without a batch, or
+	// without a file, has lost them all, and is refused with proto.ErrCorrupt.
+	Existing bool
+
 	// Fatal is called once, from a goroutine of the log's own, when a write or
 	// sync failed. What was being written may or may not be on disk, so nobody is
 	// told anything: all calls that store block until Close. A node ends its

@@ -207,7 +207,11 @@ func draw(r *rand.Rand, m *model) operation {
 func appendOp(r *rand.Rand, m *model, from uint64) operation {
 	es := make([]*raft.Log, 1+r.IntN(5))
 	for i := range es {
-		es[i] = entry(from+uint64(i), m.term+1, r.IntN(300))
+		size := r.IntN(300)
+		if r.IntN(60) == 0 { // more than a segment of the tests holds
+			size = 5000
+		}
+		es[i] = entry(from+uint64(i), m.term+1, size)
 		es[i].Type = raft.LogType(r.IntN(6))
 		if r.IntN(5) == 0 {
 			es[i].Extensions = []byte("extension")

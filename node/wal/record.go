@@ -171,11 +171,14 @@ type batchHeader struct {
 	sequence uint64
 	length   int // bytes of records
 	count    int
-	sum      uint32 // crc of the records' crcs
+	sum      uint32 // crc of the records' crcs; of a mark, the number of the next segment or 0
 }
 
 // mark reports whether the batch only says that all before it is durable.
 func (h batchHeader) mark() bool { return h.count == 0 }
+
+// next is the segment in which the log goes on behind a mark, 0 if it ends there.
+func (h batchHeader) next() uint32 { return h.sum }
 
 func (h batchHeader) put(b []byte, salt uint32) {
 	le.PutUint32(b, batchMagic)
@@ -240,11 +243,11 @@ func (h batchHeader) each(body []byte, f func(offset, size int, r *record) error
 	return nil
 }
 
-// putSegmentHeader encodes a segment's header into b.
-func putSegmentHeader(b []byte, number uint64, salt uint32) {
+// putSegmentHeader encodes the header of a segment of size bytes into b.
+func putSegmentHeader(b []byte, number uint64, size int64, salt uint32) {
 	copy(b, segmentMagic[:])
 	le.PutUint32(b[8:], formatVersion)
-	le.PutUint32(b[12:], 0)
+	le.PutUint32(b[12:], uint32(size))
 	le.PutUint64(b[16:], number)
 	le.PutUint32(b[24:], salt)
 	le.PutUint32(b[28:], crc32.Update(0, castagnoli, b[:28]))

@@ -51,7 +51,7 @@ func (l *Log) begin(spare *segment) error {
 	go l.keeper.run(spare)
 	var err error
 	if len(l.segments) == 0 {
-		err = l.roll()
+		err = l.roll(0)
 	}
 	if err == nil {
 		err = l.mark()
@@ -68,8 +68,14 @@ func (l *Log) begin(spare *segment) error {
 func (l *Log) recover() (spare *segment, err error) {
 	began := l.now()
 	found, err := l.find()
-	if err != nil || len(found) == 0 {
+	if err != nil {
 		return nil, err
+	}
+	if len(found) == 0 {
+		if l.cfg.Existing {
+			return nil, proto.ErrCorrupt.Errorf("no segment of the log is left in %s: it was deleted", l.cfg.Dir).WithHint(restore)
+		}
+		return nil, nil
 	}
 	opened, err := l.openAll(found)
 	if err != nil {
@@ -90,6 +96,9 @@ func letGo(segments []*segment) (err error) {
 	}
 	return err
 }
+
+// restore is what to do when files are gone.
+const restore = "restore the directory as it was when the node stopped, if it was moved; do not start the node without it"
 
 // find lists the segments' numbers and removes what an unfinished one left.
 func (l *Log) find() ([]uint32, error) {
@@ -114,7 +123,7 @@ func (l *Log) find() ([]uint32, error) {
 	for i, n := range numbers {
 		if n != numbers[0]+uint32(i) {
 			return nil, proto.ErrCorrupt.Errorf("%s is missing; %s exists",
-				segmentName(l.cfg.Dir, n-1), segmentName(l.cfg.Dir, n))
+				segmentName(l.cfg.Dir, n-1), segmentName(l.cfg.Dir, n)).WithHint(restore)
 		}
 	}
 	return numbers, l.cfg.FS.SyncDir(l.cfg.Dir)
@@ -171,14 +180,15 @@ func (r *recovery) run() error {
 }
 
 func (r *recovery) load(s *segment) error {
-	if int64(cap(r.buf)) < s.size {
-		r.buf = make([]byte, s.size)
+	size, err := s.file.Size() // all of it, should it be longer than it has to be
+	if err != nil {
+		return err
 	}
-	r.buf = r.buf[:s.size]
-	r.bytes += s.size
-	if s.size < segmentHeaderLen {
-		return corrupt(s, s.size, "it is cut off in its header")
+	if int64(cap(r.buf)) < size {
+		r.buf = make([]byte, size)
 	}
+	r.buf = r.buf[:size]
+	r.bytes += size
 	return s.readAt(r.buf, 0)
 }
 
@@ -206,6 +216,7 @@ func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 			return end, nil, corrupt(s, end, fmt.Sprintf("batch %d is expected and %d is there", l.sequence, h.sequence))
 		}
 		if h.mark() {
+			s.sealed = h.next() != 0
 			return end, nil, nil
 		}
 		body := b[batchHeaderLen:]
@@ -232,6 +243,7 @@ func (r *recovery) admit(s *segment, h batchHeader, body []byte) error {
 	if recordAt(body).kind != kindBegin {
 		return errors.New("it does not start with the state of all groups")
 	}
+	s.first = h.sequence
 	if len(l.segments) == 0 {
 		l.segments = append(l.segments, s)
 		return l.adopt(h, body)
@@ -249,7 +261,7 @@ func (r *recovery) continues(i int) bool {
 		return false
 	}
 	var b [batchHeaderLen]byte
-	if r.found[i+1].size < segmentHeaderLen+batchHeaderLen || r.found[i+1].readAt(b[:], segmentHeaderLen) != nil {
+	if r.found[i+1].readAt(b[:], segmentHeaderLen) != nil {
 		return false
 	}
 	h, ok := parseBatchHeader(b[:], r.log.salt)
@@ -260,27 +272,30 @@ func (r *recovery) continues(i int) bool {
 // loaded: nothing written later may follow.
 func (r *recovery) finish(i int, end int64, why error) error {
 	l, s := r.log, r.found[i]
-	if len(l.segments) == 0 && s.number != 1 {
+	if len(l.segments) == 0 && (s.number != 1 || l.cfg.Existing) {
 		return corrupt(s, end, fmt.Sprintf("%v, and nothing is before it", why))
 	}
 	if why == nil {
 		why = errors.New("the log ends here")
 	}
+	if err := r.sealed(i, end, why); err != nil {
+		return err
+	}
 	if at := l.later(r.buf[end:]); at >= 0 {
 		return corrupt(s, end, fmt.Sprintf("%v, but batches follow at offset %d", why, end+int64(at)))
 	}
-	rest := []remains{{s, end, !r.ended(end)}}
+	rest := []remains{{s, end, r.torn(end)}}
 	for _, next := range r.found[i+1:] {
 		if err := r.load(next); err != nil {
 			return err
 		}
 		if at := l.later(r.buf[segmentHeaderLen:]); at >= 0 {
-			if !rest[0].dirty { // then it is the start of the next one that is damaged
+			if rest[0].torn == 0 { // then it is the start of the next one that is damaged
 				s, end = r.found[i+1], segmentHeaderLen
 			}
 			return corrupt(s, end, fmt.Sprintf("%v, but batches follow at offset %d of %s", why, segmentHeaderLen+at, next.name))
 		}
-		rest = append(rest, remains{next, segmentHeaderLen, !r.ended(segmentHeaderLen)})
+		rest = append(rest, remains{next, segmentHeaderLen, r.torn(segmentHeaderLen)})
 	}
 	if err := r.paid(); err != nil {
 		return err
@@ -291,23 +306,47 @@ func (r *recovery) finish(i int, end int64, why error) error {
 			return err
 		}
 	}
+	if n := len(l.segments); n > 1 { // the process may have died before it did this
+		if err := l.seal(l.segments[n-2], l.segments[n-1]); err != nil {
+			return err
+		}
+	}
 	return r.settle(i, end)
+}
+
+// sealed reports that the log ends in a segment, the i-th or the one before it,
+// behind which it once went on.
+func (r *recovery) sealed(i int, end int64, why error) error {
+	n := len(r.log.segments)
+	if n == 0 || !r.log.segments[n-1].sealed {
+		return nil
+	}
+	full := r.log.segments[n-1]
+	switch {
+	case r.found[i] != full: // the next one, whose first batch is unsound
+		return corrupt(r.found[i], end, fmt.Sprintf("%v, but the log went on here from %s", why, full.name))
+	case i+1 < len(r.found):
+		return corrupt(r.found[i+1], segmentHeaderLen, fmt.Sprintf("no sound batch starts here, but the log went on here from %s", full.name))
+	}
+	return corrupt(full, end, fmt.Sprintf("the log went on in %s, which is missing", segmentName(r.log.cfg.Dir, full.number+1)))
 }
 
 // remains is what is behind the last batch of a segment.
 type remains struct {
 	segment *segment
 	end     int64
-	dirty   bool // torn bytes follow
+	torn    int64 // bytes from end on that are not zeros and not a mark
 }
 
-// ended reports whether nothing but a mark is behind end in the loaded segment.
-func (r *recovery) ended(end int64) bool {
+// torn returns how many bytes from end on a torn write has left in the loaded
+// segment: 0 if nothing follows but a mark and zeros.
+func (r *recovery) torn(end int64) int64 {
 	rest := r.buf[end:]
-	if h, ok := parseBatchHeader(rest, r.log.salt); ok && h.mark() {
-		rest = rest[batchHeaderLen:]
+	n := used(rest)
+	if h, ok := parseBatchHeader(rest, r.log.salt); ok && h.mark() && n <= batchHeaderLen {
+		return 0
 	}
-	return zero(rest)
+	return int64(n)
 }
 
 // settle decides which segments are written to: the last one with a batch, and
@@ -345,35 +384,30 @@ func (l *Log) later(b []byte) int {
 
 // clean makes sure that only zeros follow, so that no torn bytes are ever taken
 // for something, and that all before is durable: it may have been read from the
-// memory of a machine whose process was killed before its sync.
+// memory of a machine whose process was killed before its sync. The zeros are
+// written in place: the file keeps its length whenever the power goes, and what
+// a cut leaves of the torn bytes is torn bytes.
 func (r *recovery) clean(m remains) error {
 	s := m.segment
-	if m.dirty {
+	if m.torn > 0 {
 		r.log.cfg.Logger.Warn("cut off a write that was not finished", "segment", s.name, "offset", m.end,
 			"sequence", r.log.sequence)
-		if err := s.file.Truncate(m.end); err != nil {
-			return err
+		if _, err := s.file.WriteAt(make([]byte, m.torn), m.end); err != nil {
+			return fmt.Errorf("write %s: %w", s.name, err)
 		}
 	}
-	if err := s.file.Preallocate(r.log.cfg.SegmentBytes); err != nil {
-		return err
-	}
-	size, err := s.file.Size()
-	if err != nil {
-		return err
-	}
-	s.size = size
 	return s.file.Sync()
 }
 
-func zero(b []byte) bool {
-	for len(b) >= 8 {
-		if le.Uint64(b) != 0 {
-			return false
-		}
-		b = b[8:]
+// used returns the length of b without the zeros at its end.
+func used(b []byte) int {
+	for len(b) >= 8 && le.Uint64(b[len(b)-8:]) == 0 {
+		b = b[:len(b)-8]
 	}
-	return !slices.ContainsFunc(b, func(c byte) bool { return c != 0 })
+	for len(b) > 0 && b[len(b)-1] == 0 {
+		b = b[:len(b)-1]
+	}
+	return len(b)
 }
 
 // paid checks that every entry that a group holds was found.
@@ -386,7 +420,7 @@ func (r *recovery) paid() error {
 			return found
 		})
 		if !found {
-			return proto.ErrCorrupt.Errorf("segments before %s are missing: group %d has entries there", r.found[0].name, id)
+			return proto.ErrCorrupt.Errorf("segments before %s are missing: group %d has entries there", r.found[0].name, id).WithHint(restore)
 		}
 	}
 	return nil

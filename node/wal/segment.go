@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -21,11 +20,13 @@ type segment struct {
 	number uint32
 	name   string
 	file   fs.File
-	size   int64 // bytes on disk
+	size   int64 // bytes, as its header says; the file has no fewer
 
-	end       int64 // where the next batch goes; the writer's
-	live      int   // entries held by groups; guarded by Log.index
-	liveBytes int64 // guarded by Log.index
+	first     uint64 // sequence of its first batch; the writer's
+	end       int64  // where the next batch goes; the writer's
+	sealed    bool   // the log goes on in the next segment; as found, for recovery
+	live      int    // entries held by groups; guarded by Log.index
+	liveBytes int64  // guarded by Log.index
 
 	abandoned bool // the log has given its reference back; the keeper's
 
@@ -74,12 +75,14 @@ func (s *segment) readAt(p []byte, off int64) error {
 	return nil
 }
 
-// create makes a durable segment without batches. Its final name appears only
-// when its header is durable.
-func (l *Log) create(number uint32) (_ *segment, err error) {
-	s := &segment{number: number, name: segmentName(l.cfg.Dir, number), end: segmentHeaderLen}
+// create makes a durable segment of size bytes, without batches. Its final name
+// appears only when its header and all its zeros are durable: a file of that name
+// that is shorter than its header says was cut off. It replaces one without
+// batches that has the name.
+func (l *Log) create(number uint32, size int64) (_ *segment, err error) {
+	s := &segment{number: number, name: segmentName(l.cfg.Dir, number), size: size, end: segmentHeaderLen}
 	tmp := s.name + ".tmp"
-	if err := l.fill(tmp, number); err != nil {
+	if err := l.fill(tmp, number, size); err != nil {
 		return nil, fmt.Errorf("create segment %s: %w", s.name, err)
 	}
 	if err := l.christen(tmp, s.name); err != nil {
@@ -90,14 +93,11 @@ func (l *Log) create(number uint32) (_ *segment, err error) {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
 	s.refs.Store(1)
-	if s.size, err = s.file.Size(); err != nil {
-		return nil, errors.Join(err, s.file.Close())
-	}
 	return s, nil
 }
 
 // fill writes and syncs a segment without batches.
-func (l *Log) fill(name string, number uint32) (err error) {
+func (l *Log) fill(name string, number uint32, size int64) (err error) {
 	f, err := fs.Create(l.cfg.FS, name)
 	if err != nil {
 		return err
@@ -106,11 +106,11 @@ func (l *Log) fill(name string, number uint32) (err error) {
 	if err := l.hit("wal.create"); err != nil {
 		return err
 	}
-	if err := f.Preallocate(l.cfg.SegmentBytes); err != nil {
+	if err := f.Preallocate(size); err != nil {
 		return err
 	}
 	var header [segmentHeaderLen]byte
-	putSegmentHeader(header[:], uint64(number), l.salt)
+	putSegmentHeader(header[:], uint64(number), size, l.salt)
 	if _, err := f.WriteAt(header[:], 0); err != nil {
 		return err
 	}
@@ -142,20 +142,27 @@ func openSegment(fsys fs.FS, dir string, number uint32) (s *segment, salt uint32
 		return nil, 0, fmt.Errorf("open segment: %w", err)
 	}
 	s.refs.Store(1)
-	if s.size, err = s.file.Size(); err == nil {
-		salt, err = s.readHeader()
-	}
-	if err != nil {
+	if salt, err = s.readHeader(); err != nil {
 		return nil, 0, errors.Join(err, s.file.Close())
 	}
 	return s, salt, nil
 }
 
+// readHeader takes the segment's size from its header, and checks that the file is
+// as long: it was before anything was acknowledged that lies in it.
 func (s *segment) readHeader() (salt uint32, err error) {
-	var b [segmentHeaderLen]byte
-	if _, err := s.file.ReadAt(b[:], 0); err != nil && !errors.Is(err, io.EOF) {
-		return 0, fmt.Errorf("read %s: %w", s.name, err)
+	length, err := s.file.Size()
+	if err != nil {
+		return 0, fmt.Errorf("open segment: %w", err)
 	}
+	if length < segmentHeaderLen {
+		return 0, corrupt(s, length, fmt.Sprintf("it was cut off: it has %d bytes, fewer than the %d of its header", length, segmentHeaderLen))
+	}
+	var b [segmentHeaderLen]byte
+	if err := s.readAt(b[:], 0); err != nil {
+		return 0, err
+	}
+	s.size = int64(le.Uint32(b[12:]))
 	switch {
 	case [8]byte(b[:8]) != segmentMagic:
 		return 0, corrupt(s, 0, "it does not start like a segment of the log")
@@ -166,6 +173,8 @@ func (s *segment) readHeader() (salt uint32, err error) {
 			s.name, le.Uint32(b[8:]), formatVersion).WithHint("run the version that wrote it, or a later one")
 	case le.Uint64(b[16:]) != uint64(s.number):
 		return 0, corrupt(s, 16, fmt.Sprintf("it is segment %d under another's name", le.Uint64(b[16:])))
+	case length < s.size:
+		return 0, corrupt(s, length, fmt.Sprintf("it was cut off: it has %d bytes and was made with %d", length, s.size))
 	}
 	return le.Uint32(b[24:]), nil
 }

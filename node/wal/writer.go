@@ -48,8 +48,8 @@ func (l *Log) ended() bool {
 // commit makes a batch durable and visible.
 func (l *Log) commit(b *batch) error {
 	s := l.active()
-	if s.end+int64(len(b.buf)) > l.cfg.SegmentBytes && s.end > segmentHeaderLen {
-		if err := l.roll(); err != nil {
+	if s.end+int64(len(b.buf))+batchHeaderLen > s.size { // a mark has room, too
+		if err := l.roll(len(b.buf)); err != nil {
 			return fmt.Errorf("start a segment: %w", err)
 		}
 		s = l.active()
@@ -100,14 +100,13 @@ func (l *Log) persist(s *segment, buf []byte) error {
 func (l *Log) publish(s *segment, at int64, h batchHeader, buf []byte) error {
 	l.index.Lock()
 	defer l.index.Unlock()
-	s.size = max(s.size, s.end)
 	l.tail.add(chunk{segment: s.number, offset: at, buf: buf}, l.cfg.TailBytes)
 	if err := l.apply(s, at+batchHeaderLen, h, buf[batchHeaderLen:]); err != nil {
 		return err
 	}
 	l.counters.records.Add(int64(h.count))
 	l.free()
-	if s.end > l.cfg.SegmentBytes/2 {
+	if s.end > s.size/2 {
 		l.keeper.prepare(s.number + 1)
 	}
 	return nil
@@ -140,6 +139,26 @@ func (l *Log) mark() error {
 	return nil
 }
 
+// seal notes behind the last batch of a segment, durably, that the log goes on in
+// the next one. Nothing in that is acknowledged before.
+func (l *Log) seal(s, next *segment) error {
+	if err := l.hit("wal.seal"); err != nil {
+		return err
+	}
+	var b [batchHeaderLen]byte
+	batchHeader{sequence: next.first, sum: next.number}.put(b[:], l.salt)
+	if _, err := s.file.WriteAt(b[:], s.end); err != nil {
+		return fmt.Errorf("write %s: %w", s.name, err)
+	}
+	if err := l.hit("wal.seal.sync"); err != nil {
+		return err
+	}
+	if err := s.file.Sync(); err != nil {
+		return fmt.Errorf("sync %s: %w", s.name, err)
+	}
+	return nil
+}
+
 // finish makes the last mark durable, so that a log closed in order can tell
 // damage in its last batch from a torn write.
 func (l *Log) finish() error {
@@ -150,8 +169,9 @@ func (l *Log) finish() error {
 }
 
 // roll starts the next segment with the state of all groups, which is durable
-// before anything follows it.
-func (l *Log) roll() error {
+// before anything follows it, and seals the one before. It has room for a batch of
+// so many bytes, whatever the usual size.
+func (l *Log) roll(batch int) error {
 	next := uint32(1)
 	if len(l.segments) > 0 {
 		next = l.active().number + 1
@@ -162,14 +182,28 @@ func (l *Log) roll() error {
 	}
 	b := l.state()
 	b.seal(l.sequence, l.salt)
+	if need := int64(segmentHeaderLen + len(b.buf) + batch + batchHeaderLen); need > s.size {
+		if err := s.release(); err != nil {
+			return err
+		}
+		if s, err = l.create(next, need); err != nil {
+			return err
+		}
+	}
 	if err := l.hit("wal.roll"); err != nil {
 		return err
 	}
+	s.first = l.sequence
 	if err := l.persist(s, b.buf); err != nil {
 		return err
 	}
 	if err := l.hit("wal.rolled"); err != nil {
 		return err
+	}
+	if len(l.segments) > 0 {
+		if err := l.seal(l.active(), s); err != nil {
+			return err
+		}
 	}
 	l.index.Lock()
 	defer l.index.Unlock()
