@@ -109,6 +109,18 @@ func openDatadir(fsys fs.FS, path, node string) (_ *datadir, err error) {
 	return d, d.identify(node)
 }
 
+// used reports whether this directory has had replicas, and so must have a log.
+func (d *datadir) used() (bool, error) {
+	if id := d.identity(); !id.fresh() {
+		return true, nil
+	}
+	snaps, err := fs.Exists(d.fs, d.file(snapName))
+	if err != nil {
+		return false, diskError(d.path, "look for "+snapName, err)
+	}
+	return snaps, nil
+}
+
 func (d *datadir) file(name string) string { return filepath.Join(d.path, name) }
 
 // snapshots is the directory of a group's snapshots.

@@ -95,14 +95,15 @@ func configuration(birth *cluster.Table, group uint32) raft.Configuration {
 }
 
 // start runs all members, several at a time. A founder's members get their
-// first configuration; of others, one without any state has lost it.
+// first configuration; of others, one without a term has lost it.
 func (g *groups) start(birth *cluster.Table, founded bool, each func(started int)) error {
 	return parallel(startWorkers, g.members, each, func(m *member) error {
 		if !founded {
 			if err := m.bootstrap(configuration(birth, m.group)); err != nil {
 				return err
 			}
-		} else if err := m.intact(); err != nil {
+		}
+		if err := m.intact(); err != nil {
 			return err
 		}
 		return m.start()
@@ -111,23 +112,26 @@ func (g *groups) start(birth *cluster.Table, founded bool, each func(started int
 
 // intact reports a member that has lost what it had, or a part of it: an empty
 // replica would break promises that this one has made, and one whose log does not
-// reach down to its snapshot would miss entries without knowing.
+// reach down to its snapshot would miss entries without knowing. A snapshot does
+// not make up for the log: it holds neither term nor vote. There is a term from
+// the first configuration on, and it is none before the snapshot's; a vote there
+// need not be, for a replica may never have been asked.
 func (m *member) intact() error {
-	has, err := raft.HasExistingState(m.wal, m.wal, m.snaps)
+	term, err := m.wal.GetUint64([]byte("CurrentTerm"))
 	if err != nil {
 		return fmt.Errorf("group %d: %w", m.group, err)
-	}
-	if !has {
-		return proto.ErrCorrupt.Errorf("group %d has neither log nor snapshot: part of the data directory was deleted", m.group).
-			WithHint("restore the data directory")
 	}
 	snapshots, err := m.snaps.List()
 	if err != nil {
 		return fmt.Errorf("group %d: %w", m.group, err)
 	}
-	have := uint64(0)
+	have, reached := uint64(0), uint64(1)
 	if len(snapshots) > 0 {
-		have = snapshots[0].Index
+		have, reached = snapshots[0].Index, max(reached, snapshots[0].Term)
+	}
+	if term < reached {
+		return proto.ErrCorrupt.Errorf("group %d: its log is in term %d and was in %d: the log was deleted or replaced by an older one", m.group, term, reached).
+			WithHint("restore the data directory")
 	}
 	if !m.wal.Continues(have) {
 		return proto.ErrCorrupt.Errorf("group %d: the newest sound snapshot ends at entry %d and the log does not go on from there: a snapshot is damaged or was deleted", m.group, have).

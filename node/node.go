@@ -108,8 +108,12 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	undo = append(undo, n.listeners.close)
 
+	used, err := n.dir.used()
+	if err != nil {
+		return nil, err
+	}
 	n.log, err = wal.Open(wal.Config{
-		FS: cfg.FS, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed,
+		FS: cfg.FS, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)

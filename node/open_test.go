@@ -122,15 +122,7 @@ func TestDataDirectoryOfAnotherNumberOfShards(t *testing.T) {
 
 func TestDataDirectoryOfANewerVersion(t *testing.T) {
 	dir := founded(t)
-	name := filepath.Join(dir, "node.json")
-	raw, err := os.ReadFile(name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	raw = []byte(strings.Replace(string(raw), `"layout": 1`, `"layout": 9`, 1))
-	if err := os.WriteFile(name, raw, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	edit(t, dir, `"layout": 1`, `"layout": 9`)
 	refused(t, alone(t, dir), proto.ErrNewerVersion, dir, "9")
 }
 
@@ -153,17 +145,65 @@ func TestDataDirectoryDamaged(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused(t, alone(t, dir), proto.ErrCorrupt, dir, "node.json")
-	dir = founded(t)
-	if err := os.RemoveAll(filepath.Join(dir, "wal")); err != nil {
+}
+
+// A node that has run is refused without its log, however often it is started and
+// whatever else is there: it has forgotten its votes.
+func TestLogDeleted(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(t *testing.T, dir string)
+	}{
+		{"the directory", func(*testing.T, string) {}},
+		{"all files in it", func(t *testing.T, dir string) { must(t, os.Mkdir(filepath.Join(dir, "wal"), 0o750)) }},
+		{"before all replicas had their configuration", func(t *testing.T, dir string) { edit(t, dir, `"founded": true`, `"founded": false`) }},
+		{"and the replicas from node.json", func(t *testing.T, dir string) { edit(t, dir, `"founders": [`, `"forgotten": [`) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := founded(t)
+			must(t, os.RemoveAll(filepath.Join(dir, "wal")))
+			c.change(t, dir)
+			for range 2 {
+				refused(t, alone(t, dir), proto.ErrCorrupt, dir, filepath.Join(dir, "wal"), "deleted")
+			}
+		})
+	}
+}
+
+// A file of the log that was cut off is refused by the node too.
+func TestLogCutOff(t *testing.T) {
+	dir := founded(t)
+	name := filepath.Join(dir, "wal", "0000000001.wal")
+	must(t, os.Truncate(name, 16<<20))
+	refused(t, alone(t, dir), proto.ErrCorrupt, name, "16777216", "33554432")
+}
+
+// A directory that a node has taken, but in which it never got replicas, has no
+// log to miss.
+func TestTakenWithoutReplicas(t *testing.T) {
+	dir := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(dir, "node.json"), []byte(`{"layout": 1, "node": "ebb-0"}`), 0o600))
+	n := open(t, alone(t, dir))
+	<-n.Ready()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
 		t.Fatal(err)
 	}
-	lost := make(chan error, 1)
-	c := alone(t, dir)
-	c.Fatal = func(err error) { lost <- err }
-	open(t, c)
-	if err := <-lost; !errors.Is(err, proto.ErrCorrupt) {
-		t.Errorf("a log that was deleted: %v", err)
+}
+
+// edit replaces text in a directory's node.json.
+func edit(t *testing.T, dir, from, to string) {
+	t.Helper()
+	name := filepath.Join(dir, "node.json")
+	raw, err := os.ReadFile(name)
+	must(t, err)
+	if !strings.Contains(string(raw), from) {
+		t.Fatalf("no %s in %s", from, raw)
 	}
+	must(t, os.WriteFile(name, []byte(strings.Replace(string(raw), from, to, 1)), 0o600))
 }
 
 func TestDataDirectoryOfSomebodyElse(t *testing.T) {
