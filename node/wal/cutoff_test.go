@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/node/wal"
 	"github.com/ebbdb/ebb/proto"
@@ -132,6 +133,39 @@ func TestLostLastSegmentIsFound(t *testing.T) {
 			must(t, fs.WriteFile(disk, last, b))
 			refused(t, disk, what, last, names[len(names)-2])
 		})
+	}
+}
+
+// TestSealIsMadeUpFor: the process dies when a segment has its first batch and the
+// one before does not name it yet. The next opening sees to that before anything
+// is acknowledged in the new one.
+func TestSealIsMadeUpFor(t *testing.T) {
+	for _, point := range []string{"wal.rolled", "wal.seal", "wal.seal.sync"} {
+		for how, cut := range map[string]func(*fs.Mem, uint64) *fs.Mem{"power": powerCut, "process": killed} {
+			for seed := range uint64(8) {
+				disk := fs.NewMem()
+				var points fail.Points
+				l := open(t, disk, func(c *wal.Config) { c.Fail, c.Fatal = &points, nil })
+				var after *fs.Mem
+				points.Arm(point, 1, fail.Kill(func() { after = cut(disk, seed) }))
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					for i := uint64(1); l.Group(1).StoreLog(entry(i, 1, 1000)) == nil; i++ {
+					}
+				}()
+				<-l.Failed()
+				_ = l.Close()
+				<-done
+				l = open(t, after)
+				last, _ := l.Group(1).LastIndex()
+				must(t, l.Group(1).StoreLog(entry(last+1, 1, 10)))
+				must(t, l.Close())
+				name := filepath.Join(dir, "0000000002.wal")
+				must(t, after.Remove(name))
+				refused(t, after, fmt.Sprintf("%s %s %d", point, how, seed), name, "missing")
+			}
+		}
 	}
 }
 
