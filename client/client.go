@@ -168,6 +168,9 @@ func (c *Client) unreachableAll(start time.Time, causes []error) error {
 		e.Err = fmt.Errorf("none of %d addresses answers:\n%w", len(causes), errors.Join(causes...))
 	}
 	e.Hint = "is the cluster running? `ebb serve` starts a node, `--addr` says where it is"
+	if !slices.ContainsFunc(causes, func(err error) bool { return !misaddressed(err) }) {
+		e.Hint = "look at the address: `--addr` takes the host:port of any node's gRPC"
+	}
 	return e
 }
 

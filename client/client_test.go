@@ -45,7 +45,7 @@ func TestDialListsEveryCause(t *testing.T) {
 	if took := time.Since(start); took > 500*time.Millisecond {
 		t.Errorf("a refused connection was reported after %s", took)
 	}
-	for _, want := range []string{"ebb-0:7070", "connection refused", "nowhere:1", "no such host", "EBB-1001"} {
+	for _, want := range []string{"ebb-0:7070", "connection refused", "nowhere:1", "no machine has the name", "EBB-1001"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q does not say %q", err, want)
 		}

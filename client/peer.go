@@ -169,12 +169,33 @@ type unreachable struct {
 }
 
 func (u *unreachable) Error() string {
+	return fmt.Sprintf("cannot reach %s: %v", u.addr, plainly(u.err))
+}
+
+// plainly is why a socket could not be opened, without "dial tcp ...: connect",
+// which says nothing new, and without the resolver that was asked.
+func plainly(err error) error {
 	var call *os.SyscallError
-	cause := u.err
-	if errors.As(cause, &call) {
-		cause = call.Err // without "dial tcp ...: connect", which says nothing new
+	var name *net.DNSError
+	var addr *net.AddrError
+	switch {
+	case errors.As(err, &call):
+		return call.Err
+	case errors.As(err, &name) && name.IsNotFound:
+		return fmt.Errorf("no machine has the name %s", name.Name)
+	case errors.As(err, &name):
+		return fmt.Errorf("the name %s cannot be looked up: %s", name.Name, name.Err)
+	case errors.As(err, &addr):
+		return fmt.Errorf("%s: %s", addr.Err, addr.Addr)
 	}
-	return fmt.Sprintf("cannot reach %s: %v", u.addr, cause)
+	return err
+}
+
+// misaddressed reports whether it is the address that is wrong: nobody was asked.
+func misaddressed(err error) bool {
+	var name *net.DNSError
+	var addr *net.AddrError
+	return errors.As(err, &name) || errors.As(err, &addr)
 }
 
 func (u *unreachable) Unwrap() []error { return []error{u.err, ErrUnreachable} }

@@ -138,6 +138,9 @@ func diskError(path, what string, err error) *proto.Error {
 		WithHint("look at the disk: is it full, read-only or failing?")
 }
 
+// lostIdentity is what to do about a directory that does not say whose it is.
+const lostIdentity = "restore " + identityName + " from a copy, or use another --data-dir"
+
 // identify reads whose directory it is, or writes it down for a new one.
 func (d *datadir) identify(node string) error {
 	raw, err := fs.ReadFile(d.fs, d.file(identityName))
@@ -148,14 +151,14 @@ func (d *datadir) identify(node string) error {
 		return diskError(d.path, "read "+identityName, err)
 	}
 	if err := json.Unmarshal(raw, &d.id); err != nil {
-		return proto.ErrCorrupt.Errorf("data directory %s: %s is damaged: %v", d.path, identityName, err)
+		return proto.ErrCorrupt.Errorf("data directory %s: %s is damaged: %v", d.path, identityName, err).WithHint(lostIdentity)
 	}
 	switch {
 	case d.id.Layout > layoutVersion:
 		return proto.ErrNewerVersion.Errorf("data directory %s has layout %d: this program reads up to %d", d.path, d.id.Layout, layoutVersion).
 			WithHint("start the newer ebb that wrote it")
 	case d.id.Layout < 1:
-		return proto.ErrCorrupt.Errorf("data directory %s: %s names no layout", d.path, identityName)
+		return proto.ErrCorrupt.Errorf("data directory %s: %s names no layout", d.path, identityName).WithHint(lostIdentity)
 	case d.id.Node != node:
 		return proto.ErrBadRequest.Errorf("data directory %s belongs to node %s: this is node %s", d.path, d.id.Node, node).
 			WithHint("start it with --node " + d.id.Node + ", or use another --data-dir")
@@ -172,7 +175,7 @@ func (d *datadir) claim(node string) error {
 	for _, e := range entries {
 		if slices.Contains([]string{walName, snapName, tableName}, e.Name) {
 			return proto.ErrCorrupt.Errorf("data directory %s has %s but no %s", d.path, e.Name, identityName).
-				WithHint("its identity was deleted: restore the file, or use another --data-dir")
+				WithHint(lostIdentity)
 		}
 		if e.Name != lockName && !strings.HasPrefix(e.Name, identityName) && e.Name != "lost+found" {
 			return proto.ErrBadRequest.Errorf("data directory %s is not empty and not ebb's: it has %s", d.path, e.Name).

@@ -137,9 +137,11 @@ func TestDataDirectoryDamaged(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte("{"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := node.Open(context.Background(), alone(t, dir)); !errors.Is(err, proto.ErrCorrupt) {
-		t.Errorf("damaged identity: %v", err)
+	refused(t, alone(t, dir), proto.ErrCorrupt, dir, "node.json is damaged")
+	if err := os.WriteFile(filepath.Join(dir, "node.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
 	}
+	refused(t, alone(t, dir), proto.ErrCorrupt, dir, "node.json names no layout")
 	dir = founded(t)
 	if err := os.Remove(filepath.Join(dir, "node.json")); err != nil {
 		t.Fatal(err)

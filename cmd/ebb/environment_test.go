@@ -103,7 +103,7 @@ func TestBadValueInTheEnvironment(t *testing.T) {
 	t.Setenv("EBB_TIMEOUT", "soon")
 	var stderr bytes.Buffer
 	code := run(t.Context(), []string{"version"}, terminal{in: strings.NewReader(""), out: io.Discard, err: &stderr})
-	if code != exitUsage || !strings.Contains(stderr.String(), `EBB_TIMEOUT="soon"`) {
+	if code != exitUsage || !strings.Contains(stderr.String(), `EBB_TIMEOUT "soon"`) {
 		t.Errorf("exit %d: %s", code, stderr.String())
 	}
 }

@@ -230,7 +230,7 @@ func TestPlacesThatCannotBeUsed(t *testing.T) {
 	t.Run("damaged", func(t *testing.T) {
 		dir := filepath.Join(base, "damaged")
 		write(t, filepath.Join(dir, "node.json"), `{"layout":`)
-		says(t, serve(t, dir), dir, "node.json is damaged", "EBB-4002")
+		says(t, serve(t, dir), dir, "node.json is damaged", "EBB-4002", "try:  restore node.json")
 	})
 	t.Run("somebody else's", func(t *testing.T) {
 		dir := filepath.Join(base, "photos")

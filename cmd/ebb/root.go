@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"slices"
 	"strings"
@@ -104,7 +105,7 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 		name := "EBB_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
 		if value := os.Getenv(name); value != "" && !f.Changed && err == nil {
 			if e := flags.Set(f.Name, value); e != nil {
-				err = usagef("%s=%q: %w", name, value, e)
+				err = usagef("%s %q: %s", name, value, whyNot(f, e))
 			}
 		}
 	})
@@ -152,8 +153,14 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return usagef("unknown command %q: `%s --help` lists them", name, cmd.CommandPath())
 }
 
-// suggestFlag adds the nearest flag to pflag's complaint.
+// suggestFlag says in our words what pflag complains of, with the nearest flag or
+// what the flag takes.
 func suggestFlag(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) {
+		f := invalid.GetFlag()
+		return usagef("--%s %q: %s", f.Name, invalid.GetValue(), whyNot(f, invalid))
+	}
 	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !ok {
 		return usagef("%w: see `%s --help`", err, cmd.CommandPath())
@@ -164,4 +171,35 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 		return usagef("unknown flag --%s: did you mean --%s?", name, near)
 	}
 	return usagef("unknown flag --%s: see `%s --help`", name, cmd.CommandPath())
+}
+
+// whyNot says what is wrong with a flag's value: what our own flags say, or what
+// the flag takes.
+func whyNot(f *pflag.Flag, err error) string {
+	var invalid *pflag.InvalidValueError
+	if _, ours := f.Value.(span); ours && errors.As(err, &invalid) {
+		return invalid.Unwrap().Error()
+	}
+	return "it must be " + shape(f)
+}
+
+// shape says in words what a flag takes.
+func shape(f *pflag.Flag) string {
+	switch f.Value.Type() {
+	case "bool":
+		return "true or false"
+	case "duration":
+		return "a duration such as 500ms, 90s or 2h"
+	case "float64":
+		return "a number"
+	case "int", "int64":
+		return "a whole number"
+	case "uint32":
+		return "a whole number from 0 to 4294967295"
+	case "uint64":
+		return "a whole number from 0 to 18446744073709551615"
+	case "stringSlice":
+		return "a list with commas between"
+	}
+	return "a " + f.Value.Type()
 }
