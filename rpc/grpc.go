@@ -3,12 +3,15 @@ package rpc
 import (
 	"context"
 	"runtime/debug"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/tap"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -16,6 +19,11 @@ import (
 
 // DefaultTimeout is the deadline of a request whose caller gave none.
 const DefaultTimeout = 2 * time.Second
+
+// receiveTimeout is how long the first message of a gRPC stream may take to arrive,
+// whatever deadline the caller gave: until it is whole, memory is held for somebody
+// who may never send the rest.
+const receiveTimeout = 5 * time.Second
 
 // recvBytesMax is where gRPC itself drops a message, without a code. It is above
 // proto.MessageBytesMax so that what is a little too large gets a coded error.
@@ -25,10 +33,12 @@ const recvBytesMax = 2 * proto.MessageBytesMax
 // client waits with those above).
 const (
 	headerBytesMax = 64 << 10
-	streamsMax     = 10_000
+	streamsMax     = 1_000
 )
 
-// Flow-control windows, fixed: while gRPC looks for their best size by itself, it
+// Flow-control windows, fixed: they do not bound what is held of messages that are
+// incomplete, since gRPC widens a stream's window to the message announced, and a
+// connection's as bytes arrive. receiveTimeout does that, and streamsMax. While gRPC looks for their best size by itself, it
 // pings after every message and the other side answers: a quarter of the system calls
 // of single requests. A stream holds a whole message, so that none is sent in turns.
 const (
@@ -50,7 +60,9 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.MaxRecvMsgSize(recvBytesMax),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
+		grpc.InTapHandle(receive),
 		grpc.ChainUnaryInterceptor(unary(&s, m)),
+		grpc.ChainStreamInterceptor(stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.StaticStreamWindowSize(streamWindow),
@@ -66,11 +78,80 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 	return srv
 }
 
+// receipt is the context of a stream whose first message is awaited. It ends with
+// DeadlineExceeded when that takes longer than receiveTimeout.
+type receipt struct {
+	context.Context
+	timer *time.Timer
+	late  atomic.Bool
+}
+
+type receiptKey struct{}
+
+// receive begins a stream when its headers have arrived.
+func receive(ctx context.Context, _ *tap.Info) (context.Context, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	r := &receipt{Context: ctx}
+	r.timer = time.AfterFunc(receiveTimeout, func() {
+		r.late.Store(true)
+		cancel() // a stream that has ended does not mind
+	})
+	return r, nil
+}
+
+// received notes that the first message of a stream is here.
+func received(ctx context.Context) {
+	if r, ok := ctx.Value(receiptKey{}).(*receipt); ok {
+		r.timer.Stop()
+	}
+}
+
+// Err implements context.Context.
+func (r *receipt) Err() error {
+	if r.late.Load() {
+		return context.DeadlineExceeded
+	}
+	return r.Context.Err()
+}
+
+// Value implements context.Context.
+func (r *receipt) Value(key any) any {
+	if key == (receiptKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+// stream awaits the first message of streams of several. Reflection is done with all
+// of its messages in that time.
+func stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") {
+		return handler(srv, s)
+	}
+	return handler(srv, &receivingStream{ServerStream: s})
+}
+
+type receivingStream struct {
+	grpc.ServerStream
+	begun bool
+}
+
+// RecvMsg is called by one goroutine at a time, as gRPC has it.
+func (s *receivingStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil && !s.begun {
+		s.begun = true
+		received(s.Context())
+	}
+	return err
+}
+
 // unary is the one interceptor: a deadline, a latency, a code, and a panic that
 // ends its request and nothing else.
 func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		start := time.Now()
+		received(ctx)
 		if _, ok := ctx.Deadline(); !ok {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)

@@ -1,12 +1,21 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -53,6 +62,108 @@ func TestDefaultDeadline(t *testing.T) {
 	if left <= 0 || left > DefaultTimeout {
 		t.Errorf("the handler had %v left", left)
 	}
+}
+
+// A message that never becomes whole ends with its stream, also when the caller
+// has time: else its bytes would be held for as long as the connection lives.
+func TestIncompleteMessagesEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const streams = 24
+		raw := rawHTTP2(t, (&fake{}).services())
+		start := time.Now()
+		var wg sync.WaitGroup
+		for i := range streams {
+			wg.Go(func() {
+				body, send := io.Pipe()
+				defer send.Close()
+				go func() {
+					announced := binary.BigEndian.AppendUint32([]byte{0}, recvBytesMax)
+					_, _ = send.Write(append(announced, make([]byte, 256<<10)...)) // the server may be quicker
+				}()
+				path := []string{"/ebb.v1.Ebb/Ask", "/ebb.v1.Shards/Apply", "/grpc.health.v1.Health/Watch", "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"}[i%4]
+				resp, err := raw.Do(grpcRequest(t, path, body))
+				if err != nil {
+					t.Errorf("%s: %v", path, err)
+					return
+				}
+				defer resp.Body.Close()
+				if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+					t.Errorf("%s: %v", path, err)
+				}
+				status := cmp.Or(resp.Trailer.Get("Grpc-Status"), resp.Header.Get("Grpc-Status"))
+				if took := time.Since(start); status != "4" || took > receiveTimeout {
+					t.Errorf("%s: status %q after %v: want DEADLINE_EXCEEDED after %v", path, status, took, receiveTimeout)
+				}
+			})
+		}
+		wg.Wait()
+	})
+}
+
+// rawHTTP2 is a client without gRPC's manners.
+func rawHTTP2(t *testing.T, s Services) *http.Client {
+	t.Helper()
+	l := bufconn.Listen(1 << 20)
+	srv := NewGRPC(s)
+	go func() { _ = srv.Serve(l) }()
+	var protocols http.Protocols
+	protocols.SetUnencryptedHTTP2(true)
+	tr := &http.Transport{
+		Protocols:   &protocols,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return l.DialContext(ctx) },
+	}
+	t.Cleanup(func() {
+		tr.CloseIdleConnections()
+		srv.Stop()
+	})
+	return &http.Client{Transport: tr}
+}
+
+func grpcRequest(t *testing.T, path string, body io.Reader) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://ebb-0"+path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/grpc")
+	req.Header.Set("Te", "trailers")
+	req.Header.Set("Grpc-Timeout", "1H")
+	return req
+}
+
+// Only what arrives is hurried: an answer may take as long as its caller waits, and a
+// stream of many lasts.
+func TestWholeMessagesHaveTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{ask: func(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+			time.Sleep(2 * receiveTimeout)
+			return (&fake{}).Ask(ctx, req)
+		}}
+		services := f.services()
+		var stopping atomic.Bool
+		services.Ready = func() error {
+			if stopping.Load() {
+				return proto.ErrStarting
+			}
+			return nil
+		}
+		conn := serve(t, services)
+		watch, err := grpc_health_v1.NewHealthClient(conn).Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 3*receiveTimeout)
+		defer cancel()
+		if _, err := ebbv1grpc.NewEbbClient(conn).Ask(ctx, topQuestion("k", 10)); err != nil {
+			t.Error(err)
+		}
+		stopping.Store(true)
+		for _, want := range []grpc_health_v1.HealthCheckResponse_ServingStatus{grpc_health_v1.HealthCheckResponse_SERVING, grpc_health_v1.HealthCheckResponse_NOT_SERVING} {
+			if got, err := watch.Recv(); err != nil || got.GetStatus() != want {
+				t.Errorf("health is %v, %v: want %v", got, err, want)
+			}
+		}
+	})
 }
 
 func TestHealthFollowsReadiness(t *testing.T) {
