@@ -66,6 +66,7 @@ numbers in full: bin, count and p of ` + "`get`, `top` and `dist`" + `; the node
 
 ` + "`ebb completion bash|zsh|fish|powershell`" + ` prints a script for the shell; it completes
 commands, flags, the words a flag may have, and namespaces as the cluster has them.
+Bash needs the package bash-completion.
 
 ` + "```\n" + `source <(ebb completion bash)
 ebb completion zsh > "${fpath[1]}/_ebb"
