@@ -1,0 +1,448 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"math/bits"
+	"slices"
+)
+
+// Registers of a DistinctDecayed.
+const (
+	DistinctRegistersMin     = 64
+	DistinctRegistersMax     = 65536
+	DistinctRegistersDefault = 2048 // 2 KiB, 2.3%
+)
+
+// DistinctDecayedParams say how a DistinctDecayed is made.
+type DistinctDecayedParams struct {
+	// Registers, a power of two from 64 to 65536; 0 means 2048. The relative standard error is 1.04 / sqrt(registers).
+	Registers int
+	// HalfLife in microseconds, 1 to HalfLifeMax.
+	HalfLife Tick
+	// Hash is how the caller hashes.
+	Hash Hash
+}
+
+// DistinctDecayed counts distinct things of which each counts 2^-(age/h), its age being the time since it was last seen: an estimate of
+// how many are around. Make one with NewDistinctDecayed.
+//
+// Up to half as many things as registers it keeps the hash and the time of each, and is exact. Then it has one byte a register:
+//
+//	K = max over all things of floor(log2(w / E)),     w = 2^((t-L)/h)
+//
+// where L is the landmark (see the package comment) and E an exponential variable of mean 1, drawn by the thing's hash for every
+// register. The largest w / E of a register has the rate of the sum of all w, whatever the single ones, and so the sum is found by maximum
+// likelihood; the latest time of a thing is its largest w. The E of one thing come in rising order until none can matter any more
+// (O. Ertl, "SetSketch: Filling the Gap between MinHash and HyperLogLog", VLDB 2021, SetSketch1 with base 2). Every thing goes to
+// all registers: dealing each to a single one would be biased as soon as weights differ.
+//
+// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times they associate.
+//
+// It is a value with one owner: to keep a copy, Clone it.
+type DistinctDecayed struct {
+	p DistinctDecayedParams
+	fade
+	latest    Tick     // no now was later
+	hashes    []uint64 // rising; while exact
+	times     []Tick   // as hashes: when last seen
+	registers []uint8  // K + 128, never 0; nil while exact
+	low       uint8    // no register is below
+	changes   int      // of registers since low was found
+}
+
+// decayedHorizon is the age in half-lives from which a thing counts as nothing.
+const decayedHorizon = 64
+
+// decayedZero is the byte of a register with K = 0.
+const decayedZero = 128
+
+// NewDistinctDecayed is an empty DistinctDecayed. It answers ErrParams for parameters out of range.
+func NewDistinctDecayed(p DistinctDecayedParams) (DistinctDecayed, error) {
+	if p.Registers == 0 {
+		p.Registers = DistinctRegistersDefault
+	}
+	p.Hash = p.Hash.orDefault()
+	if n := p.Registers; n < DistinctRegistersMin || n > DistinctRegistersMax || n&(n-1) != 0 {
+		return DistinctDecayed{}, fmt.Errorf("%w: distinct: %d registers are not a power of two from %d to %d", ErrParams, n, DistinctRegistersMin, DistinctRegistersMax)
+	}
+	if p.HalfLife < 1 || p.HalfLife > HalfLifeMax {
+		return DistinctDecayed{}, fmt.Errorf("%w: distinct: half-life of %d microseconds is not in 1..%d", ErrParams, p.HalfLife, HalfLifeMax)
+	}
+	if !p.Hash.known() {
+		return DistinctDecayed{}, fmt.Errorf("%w: distinct: hash %d", ErrParams, p.Hash.ID)
+	}
+	return DistinctDecayed{p: p, fade: fade{halfLife: p.HalfLife}}, nil
+}
+
+// Params are those it was made with.
+func (d *DistinctDecayed) Params() DistinctDecayedParams { return d.p }
+
+// Exact says whether every thing is kept.
+func (d *DistinctDecayed) Exact() bool { return d.registers == nil }
+
+// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. Once there are registers it takes
+// about 40 ns for each that the thing might raise: of m registers and n things around (decayed) about m, at most 4 m ln(m) / n.
+func (d *DistinctDecayed) Add(now, t Tick, hash uint64) {
+	d.latest = max(d.latest, now)
+	d.settle()
+	t = min(max(t, 0), d.latest)
+	if d.tooOld(t) {
+		return
+	}
+	if !d.Exact() {
+		d.enter(hash, d.weight(t))
+		return
+	}
+	i, found := slices.BinarySearch(d.hashes, hash)
+	if found {
+		d.times[i] = max(d.times[i], t)
+		return
+	}
+	d.hashes, d.times = slices.Insert(d.hashes, i, hash), slices.Insert(d.times, i, t)
+	d.limit()
+}
+
+// tooOld: what was last seen then counts as nothing.
+func (d *DistinctDecayed) tooOld(t Tick) bool { return (d.latest-t)/decayedHorizon >= d.halfLife }
+
+// limit forgets what is too old when there are too many things, and makes registers of them if there still are.
+func (d *DistinctDecayed) limit() {
+	if len(d.hashes) <= d.p.Registers/2 {
+		return
+	}
+	d.forget()
+	if len(d.hashes) <= d.p.Registers/2 {
+		return
+	}
+	d.mark = d.landmark(d.latest)
+	sum := 0.0
+	for _, t := range d.times {
+		sum += d.weight(t)
+	}
+	// few registers are below a sixteenth of the mean: to know that in advance spares most of the drawing
+	guess := math.Ilogb(sum) - 4 + decayedZero
+	d.fill(uint8(max(guess, 0)))
+	if slices.Min(d.registers) < d.low {
+		d.fill(0)
+	}
+	d.hashes, d.times = nil, nil
+	d.lower()
+}
+
+// forget drops what is too old, which nothing shows any more.
+func (d *DistinctDecayed) forget() {
+	kept := 0
+	for i, t := range d.times {
+		if !d.tooOld(t) {
+			d.hashes[kept], d.times[kept] = d.hashes[i], t
+			kept++
+		}
+	}
+	d.hashes, d.times = d.hashes[:kept], d.times[:kept]
+}
+
+// fill makes registers, of which none is supposed to come out below low.
+func (d *DistinctDecayed) fill(low uint8) {
+	d.registers, d.low, d.changes = make([]uint8, d.p.Registers), low, math.MinInt
+	for i, t := range d.times {
+		d.enter(d.hashes[i], d.weight(t))
+	}
+}
+
+// lower finds the least register.
+func (d *DistinctDecayed) lower() { d.low, d.changes = slices.Min(d.registers), 0 }
+
+// enter offers a thing of this weight to all registers.
+func (d *DistinctDecayed) enter(hash uint64, w float64) {
+	s := spreading{seed: hash, left: len(d.registers)}
+	for s.left > 0 {
+		s.rise()
+		// the exponent of w/x is floor(log2(w/x))
+		k := int(math.Float64bits(w/s.x)>>52) - 1023 + decayedZero
+		if k <= int(d.low) {
+			break
+		}
+		at := &d.registers[s.next(len(d.registers))]
+		if k > int(*at) {
+			*at = uint8(min(k, 255))
+			d.changes++
+		}
+	}
+	if d.changes >= len(d.registers) {
+		d.lower()
+	}
+}
+
+// spreading draws what one thing has for the registers: as many exponential variables in rising order, and whose each is.
+type spreading struct {
+	seed  uint64
+	drawn int
+	left  int
+	x     float64
+	moved [32][2]int32 // what a shuffle of the registers has moved: place, register
+	all   []int32      // the same, once it is too much
+}
+
+// rise moves x to the next: of n that are left the least is 1/n exponential variables further.
+func (s *spreading) rise() {
+	u := remix(s.seed, 2*s.drawn)>>11 | 1
+	s.x += float64(-float64(Log2(float64(float64(u)*0x1p-53))*math.Ln2)) / float64(s.left)
+}
+
+// next is a register that has not been drawn yet (Fisher and Yates).
+func (s *spreading) next(registers int) int {
+	place := s.drawn + int(mulHigh(remix(s.seed, 2*s.drawn+1), uint64(s.left)))
+	register := s.at(place)
+	s.put(place, s.at(s.drawn), registers)
+	s.drawn++
+	s.left--
+	return register
+}
+
+func (s *spreading) at(place int) int {
+	if s.all != nil {
+		return int(s.all[place])
+	}
+	for i := s.drawn - 1; i >= 0; i-- {
+		if int(s.moved[i][0]) == place {
+			return int(s.moved[i][1])
+		}
+	}
+	return place
+}
+
+func (s *spreading) put(place, register, registers int) {
+	if s.all == nil && s.drawn < len(s.moved) {
+		s.moved[s.drawn] = [2]int32{int32(place), int32(register)}
+		return
+	}
+	if s.all == nil {
+		s.all = make([]int32, registers)
+		for i := range s.all {
+			s.all[i] = int32(i)
+		}
+		for _, m := range s.moved {
+			s.all[m[0]] = m[1]
+		}
+	}
+	s.all[place] = int32(register)
+}
+
+// settle moves the landmark when it must.
+func (d *DistinctDecayed) settle() {
+	if d.Exact() {
+		return
+	}
+	if mark, move := d.due(d.latest); move {
+		d.rebase(mark)
+	}
+}
+
+// rebase moves to a later landmark. A register that falls out of its range means that nothing is left that counts.
+func (d *DistinctDecayed) rebase(mark int64) {
+	shift := mark - d.mark
+	if shift >= int64(slices.Min(d.registers)) {
+		*d = DistinctDecayed{p: d.p, fade: fade{halfLife: d.halfLife}, latest: d.latest}
+		return
+	}
+	d.mark = mark
+	for i := range d.registers {
+		d.registers[i] -= uint8(shift)
+	}
+	d.lower()
+}
+
+// Merge adds all that o saw, and leaves o alone. The later of the two latest times holds. Different registers, half-lives and hashes are
+// refused with ErrIncompatible, and nothing has changed.
+func (d *DistinctDecayed) Merge(o *DistinctDecayed) error {
+	if d.p != o.p {
+		return fmt.Errorf("%w: distinct: %d registers, half-life %d, hash %d with seed %#x and %d registers, half-life %d, hash %d with seed %#x", ErrIncompatible,
+			d.p.Registers, d.p.HalfLife, d.p.Hash.ID, d.p.Hash.Seed, o.p.Registers, o.p.HalfLife, o.p.Hash.ID, o.p.Hash.Seed)
+	}
+	c := o.Clone()
+	d.latest = max(d.latest, c.latest)
+	c.latest = d.latest
+	d.settle()
+	c.settle()
+	if d.Exact() && !c.Exact() {
+		*d, c = c, *d
+	}
+	if c.Exact() {
+		d.forget()
+		for i, h := range c.hashes {
+			d.Add(d.latest, c.times[i], h)
+		}
+		return nil
+	}
+	mark := max(d.mark, c.mark)
+	d.rebase(mark)
+	c.rebase(mark)
+	if d.Exact() || c.Exact() {
+		return d.Merge(&c)
+	}
+	for i, k := range c.registers {
+		d.registers[i] = max(d.registers[i], k)
+	}
+	d.lower()
+	return nil
+}
+
+// Estimate is how many distinct things there are at a time, each counted as it has decayed, and the standard error of that. A time
+// earlier than 256 half-lives before the landmark reads as that one. It does not write, and takes a few ns a register.
+func (d *DistinctDecayed) Estimate(at Tick) (n, stdErr float64) {
+	if d.Exact() {
+		return d.exactly(at), 0
+	}
+	var l likelihood
+	l.lowest = 1 - decayedZero // K < k has probability exp(-rate 2^-k)
+	for _, k := range d.registers {
+		l.seen[k]++
+	}
+	for k, n := range l.seen {
+		l.unseen += float64(float64(n) * Exp2(int64(decayedZero-1-k), 0))
+	}
+	m := float64(len(d.registers))
+	rate, variance := l.solve()
+	scale := d.scale(at)
+	return float64(rate*scale) / (1 + decayedBias/m), float64(math.Sqrt(variance) * scale)
+}
+
+// decayedBias is the first-order bias of the maximum likelihood, times m: 3 ln 2 zeta(3, 2) / zeta(2, 2)^2 (see ellBias, with b = 2 and d = 0).
+const decayedBias = 1.0102
+
+// exactly adds what is kept, in the order of hashes.
+func (d *DistinctDecayed) exactly(at Tick) (n float64) {
+	f := fade{halfLife: d.halfLife, mark: d.landmark(d.latest)}
+	for _, t := range d.times {
+		if !d.tooOld(t) {
+			n += f.weight(t)
+		}
+	}
+	return float64(n * f.scale(at))
+}
+
+// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: at most a half-life after the first
+// such. It is 0 when nothing was ever seen.
+func (d *DistinctDecayed) Death(threshold float64) Tick {
+	n, _ := d.Estimate(d.latest)
+	if n <= 0 {
+		return 0
+	}
+	lives := math.Ceil(Log2(n) - Log2(max(threshold, faintest)))
+	if lives <= 0 {
+		return d.latest
+	}
+	if int64(lives) >= int64(MaxTick-d.latest)/int64(d.halfLife) {
+		return MaxTick
+	}
+	return d.latest + Tick(lives)*d.halfLife
+}
+
+// Clone is a copy that shares nothing.
+func (d *DistinctDecayed) Clone() DistinctDecayed {
+	c := *d
+	c.hashes, c.times, c.registers = slices.Clone(d.hashes), slices.Clone(d.times), slices.Clone(d.registers)
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (d *DistinctDecayed) Size() int {
+	return 152 + 8*cap(d.hashes) + 8*cap(d.times) + cap(d.registers)
+}
+
+// A DistinctDecayed in bytes. Every state has one encoding.
+//
+//	version    1 byte, 1
+//	form       1 byte: 0 exact, 1 registers
+//	registers  1 byte: log2 of their number
+//	hash       9 bytes, see Hash
+//	half-life, landmark (0 while exact), latest: uvarints
+//	count      uvarint, of things, while exact; what is too old to count is left out
+//	things     each 8 bytes, little endian, its hash, rising, and a uvarint, its age at the latest time
+//	registers  1 byte each
+
+const distinctDecayedVersion = 1
+
+// AppendBinary appends the encoding to b.
+func (d *DistinctDecayed) AppendBinary(b []byte) []byte {
+	form := byte(1)
+	if d.Exact() {
+		form = 0
+	}
+	b = append(b, distinctDecayedVersion, form, byte(bits.TrailingZeros(uint(d.p.Registers))))
+	b = d.p.Hash.append(b)
+	b = d.fade.append(b, d.Exact(), d.latest)
+	if !d.Exact() {
+		return append(b, d.registers...)
+	}
+	count := 0
+	for _, t := range d.times {
+		if !d.tooOld(t) {
+			count++
+		}
+	}
+	b = binary.AppendUvarint(b, uint64(count))
+	for i, h := range d.hashes {
+		if d.tooOld(d.times[i]) {
+			continue
+		}
+		b = binary.LittleEndian.AppendUint64(b, h)
+		b = binary.AppendUvarint(b, uint64(d.latest-d.times[i]))
+	}
+	return b
+}
+
+// Decode replaces d by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
+// refused with ErrCorrupt, and the receiver stays as it was.
+func (d *DistinctDecayed) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	version, form, log := r.byte(), r.byte(), r.byte()
+	p := DistinctDecayedParams{Registers: 1 << (log & 31), Hash: r.hash()}
+	f, latest := r.fade()
+	p.HalfLife = f.halfLife
+	if !r.ok || version != distinctDecayedVersion || form > 1 || log > 31 {
+		return nil, ErrCorrupt
+	}
+	n, err := NewDistinctDecayed(p)
+	if err != nil {
+		return nil, ErrCorrupt
+	}
+	n.latest = latest
+	if form == 0 && (f.mark != 0 || !n.decodeThings(&r)) || form == 1 && !n.decodeRegisters(&r, f.mark) {
+		return nil, ErrCorrupt
+	}
+	*d = n
+	return r.b, nil
+}
+
+func (d *DistinctDecayed) decodeThings(r *reader) bool {
+	count := r.uvarint()
+	if !r.ok || count > uint64(d.p.Registers/2) || 9*count > uint64(len(r.b)) {
+		return false
+	}
+	for i := range int(count) {
+		h, age := binary.LittleEndian.Uint64(r.take(8)), r.uvarint()
+		if !r.ok || i > 0 && h <= d.hashes[i-1] || age > uint64(d.latest) {
+			return false
+		}
+		t := d.latest - Tick(age)
+		if d.tooOld(t) {
+			return false
+		}
+		d.hashes, d.times = append(d.hashes, h), append(d.times, t)
+	}
+	return true
+}
+
+func (d *DistinctDecayed) decodeRegisters(r *reader, mark int64) bool {
+	raw := r.take(d.p.Registers)
+	now := d.landmark(d.latest)
+	if !r.ok || slices.Min(raw) == 0 || mark > now || now-mark > RebaseAfter {
+		return false
+	}
+	d.registers, d.mark = slices.Clone(raw), mark
+	d.lower()
+	return true
+}
