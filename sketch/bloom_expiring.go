@@ -1,0 +1,420 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+)
+
+// bloomSlicesMax bounds the slices of a BloomExpiring.
+const bloomSlicesMax = 128
+
+// BloomExpiringParams decide the shape of a BloomExpiring.
+type BloomExpiringParams struct {
+	// Capacity is how many keys a window holds.
+	Capacity uint64
+	// FalseRate is the most of the absent keys that it takes for present: in 1e-6..0.5.
+	FalseRate float64
+	// Window in microseconds: how long a key is found at least. 0 means that the last Capacity keys are found.
+	Window Tick
+	Hash   Hash
+}
+
+// BloomExpiring is a Bloom filter that forgets: an age-partitioned one (Shtul, Baquero, Almeida 2020). Of k+l slices, the
+// youngest first, a key sets a bit in each of the k youngest; it is found when k slices in a row have its bits. After a
+// generation all slices age by one, and the oldest is dropped and becomes the youngest:
+//
+//	youngest | 0 | 1 | ... | k-1 | ... | k+l-1 | oldest      a key lies in k in a row, for l generations at least
+//
+// Slices are sized to be half full when they leave the youngest k. k and l are chosen for the fewest bits: 19.8 a key at 1%.
+// A generation is a part of the window, and ages are taken from the clock (reads see what a write at that time would find); or
+// it is a number of keys that changed something.
+//
+// Whatever was added is found for a window and up to a generation more. Then a key loses a slice each generation, and the chance
+// that it is still found halves with each; after k it is gone. At most FalseRate of other keys are found, as long as a window
+// has no more than Capacity keys; beyond, it goes on and says that it is over.
+//
+// Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to keep a copy,
+// Clone it. The first key allocates it.
+type BloomExpiring struct {
+	params     BloomExpiringParams
+	k, l       int
+	m          int      // bits a slice
+	size       uint64   // keys a generation
+	words      []uint64 // k+l slices; nil while empty
+	ones       []uint32 // bits set, by slice
+	generation int64    // with a window the number of generations since the epoch, else since the first key; 0 while empty
+	keys       uint64   // that changed something in this generation; 0 with a window
+}
+
+// NewBloomExpiring makes an empty filter, or answers ErrParams.
+func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
+	p.Hash = p.Hash.orDefault()
+	common := BloomParams{Capacity: p.Capacity, FalseRate: p.FalseRate, Hash: p.Hash}
+	if err := common.check(); err != nil {
+		return BloomExpiring{}, err
+	}
+	if p.Window < 0 || p.Window > 0 && p.Window < bloomSlicesMax || p.Window > HalfLifeMax {
+		return BloomExpiring{}, fmt.Errorf("%w: bloom: window of %d microseconds is neither 0 nor in %d..%d",
+			ErrParams, p.Window, bloomSlicesMax, HalfLifeMax)
+	}
+	f := BloomExpiring{params: p}
+	f.k, f.l = ageShape(p.FalseRate)
+	f.size = p.Capacity/uint64(f.l) + 1
+	m := math.Ceil(float64(float64(float64(f.k)*float64(f.size))*math.Log2E)/64) * 64
+	if total := float64(m * float64(f.k+f.l)); total > BloomBytesMax*8 {
+		return BloomExpiring{}, fmt.Errorf("%w: bloom: %d expiring keys at %v take %.0f bytes, more than %d",
+			ErrParams, p.Capacity, p.FalseRate, total/8, BloomBytesMax)
+	}
+	f.m = int(m)
+	return f, nil
+}
+
+// ageShape is the k and l, at most bloomSlicesMax together, that need the fewest bits a key, (k+l) k/l / ln 2, with a rate of false
+// positives of at most this.
+func ageShape(rate float64) (k, l int) {
+	best := math.Inf(1)
+	for tryK := 1; tryK < bloomSlicesMax; tryK++ {
+		if float64(tryK*bloomSlicesMax)/float64(bloomSlicesMax-tryK) >= best {
+			break // no l makes up for so many
+		}
+		tryL := ageSpan(tryK, rate)
+		if tryL == 0 {
+			continue
+		}
+		if cost := float64((tryK+tryL)*tryK) / float64(tryL); cost < best {
+			best, k, l = cost, tryK, tryL
+		}
+	}
+	return k, l
+}
+
+// ageSpan is the largest l for a k, 0 when there is none.
+func ageSpan(k int, rate float64) (l int) {
+	c := ageChain{k: k}
+	c.run[0] = 1
+	for i := range bloomSlicesMax {
+		fill := 0.5
+		if i < k { // at the end of a generation, when i+1 of k have filled it
+			fill = 1 - exp2Float(-float64(i+1)/float64(k))
+		}
+		if c.step(fill); c.found > rate {
+			break
+		}
+		l = max(0, i+1-k)
+	}
+	return l
+}
+
+// ageChain finds the probability that k slices in a row are hit by chance, slice by slice: run[a] is that the last a were hit and
+// no k before.
+type ageChain struct {
+	k     int
+	run   [bloomSlicesMax]float64
+	found float64
+}
+
+// step takes a slice of which this part is set.
+func (c *ageChain) step(fill float64) {
+	missed := 0.0
+	for _, p := range c.run[:c.k] {
+		missed += p
+	}
+	c.found += float64(c.run[c.k-1] * fill)
+	for a := c.k - 1; a > 0; a-- {
+		c.run[a] = float64(c.run[a-1] * fill)
+	}
+	c.run[0] = float64(missed * (1 - fill))
+}
+
+// Params is what it was made with.
+func (f *BloomExpiring) Params() BloomExpiringParams { return f.params }
+
+func (f *BloomExpiring) slices() int { return f.k + f.l }
+
+// Span is how long a generation lasts, 0 when it is counted in keys.
+func (f *BloomExpiring) Span() Tick {
+	if f.params.Window == 0 {
+		return 0
+	}
+	return (f.params.Window-1)/Tick(f.l) + 1
+}
+
+// generationAt is the number of generations since the epoch.
+func (f *BloomExpiring) generationAt(t Tick) int64 { return int64(max(t, 0) / f.Span()) }
+
+// first is the slot of the youngest slice: ages move, slices do not, and a key has a bit of its own in each slot.
+func (f *BloomExpiring) first(generation int64) int {
+	n := int64(f.slices())
+	return int((n - generation%n) % n)
+}
+
+// slot is that of the slice of an age.
+func (f *BloomExpiring) slot(age, first int) int {
+	if age += first; age >= f.slices() {
+		age -= f.slices()
+	}
+	return age
+}
+
+// bit is a key's bit in a slot.
+func (f *BloomExpiring) bit(hash uint64, slot int) (word *uint64, mask uint64) {
+	at := slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
+	return &f.words[at/64], 1 << (at % 64)
+}
+
+// Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not before t and
+// not before any earlier now; without a window neither matters. A key that comes late is forgotten as if it had come in time.
+func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
+	age := 0
+	if f.params.Window > 0 {
+		late := f.generationAt(now) - f.generationAt(min(t, now))
+		if late > int64(f.l) {
+			return false
+		}
+		age = int(late)
+		f.advance(f.generationAt(now))
+	}
+	f.allocate()
+	if f.params.Window == 0 && f.keys >= f.size && !f.newest(hash) {
+		f.advance(f.generation + 1)
+	}
+	first := f.first(f.generation)
+	for a := age; a < age+f.k; a++ {
+		slot := f.slot(a, first)
+		if word, mask := f.bit(hash, slot); *word&mask == 0 {
+			*word |= mask
+			f.ones[slot]++
+			changed = true
+		}
+	}
+	if changed && f.params.Window == 0 {
+		f.keys++
+	}
+	return changed
+}
+
+func (f *BloomExpiring) allocate() {
+	if f.words == nil {
+		f.words = make([]uint64, f.slices()*f.m/64)
+		f.ones = make([]uint32, f.slices())
+	}
+}
+
+// newest: the k youngest slices have the key.
+func (f *BloomExpiring) newest(hash uint64) bool {
+	first := f.first(f.generation)
+	for age := range f.k {
+		if word, mask := f.bit(hash, f.slot(age, first)); *word&mask == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// advance lets the slices age, and clears those that were dropped on the way.
+func (f *BloomExpiring) advance(generation int64) {
+	if generation <= f.generation {
+		return
+	}
+	if f.words != nil {
+		for i := range min(generation-f.generation, int64(f.slices())) {
+			slot := f.first(generation - i)
+			clear(f.words[slot*f.m/64 : (slot+1)*f.m/64])
+			f.ones[slot] = 0
+		}
+	}
+	f.generation, f.keys = generation, 0
+}
+
+// seen is the generation that a read at a time sees, and how many of the youngest slices are empty by then.
+func (f *BloomExpiring) seen(at Tick) (generation int64, empty int) {
+	if f.params.Window == 0 {
+		return f.generation, 0
+	}
+	generation = max(f.generationAt(at), f.generation)
+	return generation, int(min(generation-f.generation, int64(f.slices())))
+}
+
+// Has reads at a time. It never writes.
+func (f *BloomExpiring) Has(at Tick, hash uint64) BloomAnswer {
+	if f.words == nil {
+		return BloomAnswer{}
+	}
+	generation, empty := f.seen(at)
+	return BloomAnswer{Found: f.find(hash, generation, empty), Over: f.over(generation, empty)}
+}
+
+// find looks for k hits in a row, from the middle back, so that most slices are never looked at: after a miss at age i, only rows that
+// end before i remain, of which those before the miss are hits.
+func (f *BloomExpiring) find(hash uint64, generation int64, empty int) bool {
+	first, known, hits := f.first(generation), 0, 0
+	for age := f.l; age >= empty; {
+		word, mask := f.bit(hash, f.slot(age, first))
+		if *word&mask != 0 {
+			if hits++; hits+known == f.k {
+				return true
+			}
+			age++
+			continue
+		}
+		age -= f.k
+		known, hits = hits, 0
+	}
+	return false
+}
+
+// over: some slice has more bits than half and 7 standard deviations.
+func (f *BloomExpiring) over(generation int64, empty int) bool {
+	limit := uint32(f.m)/2 + 2*uint32(math.Sqrt(float64(f.m)))
+	first := f.first(generation)
+	for age := empty; age < f.slices(); age++ {
+		if f.ones[f.slot(age, first)] > limit {
+			return true
+		}
+	}
+	return false
+}
+
+// State describes it at a time; Keys is an estimate of all that can be found. It never writes.
+func (f *BloomExpiring) State(at Tick) BloomState {
+	if f.words == nil {
+		return BloomState{}
+	}
+	generation, empty := f.seen(at)
+	s := BloomState{Over: f.over(generation, empty)}
+	c := ageChain{k: f.k}
+	c.run[0] = 1
+	first := f.first(generation)
+	for age := range f.slices() {
+		fill := 0.0
+		if age >= empty {
+			fill = float64(f.ones[f.slot(age, first)]) / float64(f.m)
+		}
+		c.step(fill)
+		if age == f.l || age < f.l && age%f.k == f.k-1 { // every k-th slice has other keys
+			fill = min(fill, 1-0.5/float64(f.m))
+			n := float64(float64(-float64(f.m)*math.Ln2) * Log2(1-fill))
+			part := float64(age%f.k+1) / float64(f.k)
+			s.Keys += float64(n * part)
+			s.KeysError += float64(part * part * linearVariance(n, float64(f.m)))
+		}
+	}
+	s.KeysError = math.Sqrt(s.KeysError)
+	s.FalseRate = c.found
+	return s
+}
+
+// Merge makes it the union with o, which stays as it is: slices of the same age, with a window those of the later of the two.
+// It commutes and repeats without effect, to the byte. It answers ErrIncompatible, without a window also when the two are in
+// different generations, and then nothing has changed.
+func (f *BloomExpiring) Merge(o *BloomExpiring) error {
+	if f.params != o.params {
+		return fmt.Errorf("%w: expiring bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
+	}
+	if f.params.Window == 0 && f.generation != o.generation {
+		return fmt.Errorf("%w: expiring bloom of generation %d and of %d", ErrIncompatible, f.generation, o.generation)
+	}
+	if o.words == nil {
+		return nil
+	}
+	other := o.Clone()
+	if f.words == nil {
+		*f = other
+		return nil
+	}
+	generation := max(f.generation, other.generation)
+	f.advance(generation)
+	other.advance(generation)
+	for i, w := range other.words {
+		f.words[i] |= w
+	}
+	f.recount()
+	f.keys = max(f.keys, other.keys)
+	return nil
+}
+
+// recount counts the bits of each slice.
+func (f *BloomExpiring) recount() {
+	n := f.m / 64
+	for slot := range f.ones {
+		f.ones[slot] = uint32(countOnes(f.words[slot*n : (slot+1)*n]))
+	}
+}
+
+// Clone is a copy that shares nothing.
+func (f *BloomExpiring) Clone() BloomExpiring {
+	c := *f
+	c.words = append([]uint64(nil), f.words...)
+	c.ones = append([]uint32(nil), f.ones...)
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (f *BloomExpiring) Size() int { return 136 + 8*cap(f.words) + 4*cap(f.ones) }
+
+// A BloomExpiring in bytes. Every state has one encoding.
+//
+//	kind, version    1 byte each: 'e', 1
+//	hash             9 bytes, see Hash
+//	capacity         uvarint
+//	false rate       8 bytes, a little endian double
+//	window           uvarint
+//	used             1 byte: 0 when no bit is set, and that is the end; else 1
+//	generation       uvarint
+//	keys             uvarint, of this generation
+//	bitmap           of all slices, in the order of memory; see appendBitmap
+
+const bloomExpiringKind = 'e'
+
+// AppendBinary appends the encoding to b.
+func (f *BloomExpiring) AppendBinary(b []byte) []byte {
+	p := BloomParams{Capacity: f.params.Capacity, FalseRate: f.params.FalseRate, Hash: f.params.Hash}
+	b = binary.AppendUvarint(p.append(b, bloomExpiringKind), uint64(f.params.Window))
+	ones := countOnes(f.words)
+	if ones == 0 {
+		return append(b, 0)
+	}
+	b = binary.AppendUvarint(append(b, 1), uint64(f.generation))
+	return appendBitmap(binary.AppendUvarint(b, f.keys), f.words, ones)
+}
+
+// Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
+// written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
+func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	p := r.bloomParams(bloomExpiringKind)
+	window := r.uvarint()
+	if !r.ok || window > uint64(HalfLifeMax) {
+		return nil, ErrCorrupt
+	}
+	n, err := NewBloomExpiring(BloomExpiringParams{Capacity: p.Capacity, FalseRate: p.FalseRate, Window: Tick(window), Hash: p.Hash})
+	if err != nil || !n.decodeSlices(&r) {
+		return nil, ErrCorrupt
+	}
+	*f = n
+	return r.b, nil
+}
+
+func (f *BloomExpiring) decodeSlices(r *reader) (ok bool) {
+	used := r.byte()
+	if used != 1 {
+		return r.ok && used == 0
+	}
+	generation := r.uvarint()
+	f.keys = r.uvarint()
+	f.generation = int64(generation)
+	if !r.ok || generation > math.MaxInt64>>1 || f.keys > f.size {
+		return false
+	}
+	if f.params.Window > 0 && (f.generation > int64(MaxTick/f.Span()) || f.keys > 0) {
+		return false
+	}
+	f.words, _, ok = r.bitmap(f.slices() * f.m)
+	if !ok {
+		return false
+	}
+	f.ones = make([]uint32, f.slices())
+	f.recount()
+	return r.ok
+}
