@@ -17,6 +17,15 @@ import (
 // drainMax is how long requests under way have to end when a node closes.
 const drainMax = 2 * time.Second
 
+// Of one HTTP request: how long its headers, all of it, and its answer may be under
+// way, whatever the handler does. Handlers have shorter limits of their own.
+const (
+	httpHeaderMax = 10 * time.Second
+	httpReadMax   = 20 * time.Second
+	httpWriteMax  = 40 * time.Second
+	httpIdleMax   = 2 * time.Minute
+)
+
 // listeners are what a node listens on; nil where it does not.
 type listeners struct {
 	grpc, http, admin net.Listener
@@ -94,7 +103,9 @@ func (s *servers) serveHTTP(l net.Listener, h http.Handler) *http.Server {
 	if l == nil {
 		return nil
 	}
-	srv := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute}
+	srv := &http.Server{
+		Handler: h, ReadHeaderTimeout: httpHeaderMax, ReadTimeout: httpReadMax, WriteTimeout: httpWriteMax, IdleTimeout: httpIdleMax,
+	}
 	s.wg.Go(func() { _ = srv.Serve(l) }) // ends with Shutdown or Close
 	return srv
 }

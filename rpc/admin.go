@@ -7,6 +7,7 @@ import (
 	"net/http/pprof"
 	"runtime"
 	"runtime/debug"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
@@ -22,15 +23,25 @@ func NewAdmin(s Services) http.Handler {
 		g = prometheus.DefaultGatherer
 	}
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
+	mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
+	mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
 	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
 	mux.HandleFunc("/healthz", healthz)
 	mux.HandleFunc("/readyz", readyz(&s))
 	mux.HandleFunc("/version", version(&s))
 	return mux
+}
+
+// unhurried lifts the server's limit of reading, with which the request ends even when
+// there is nothing to read, from profiles and traces: they take as long as the caller
+// asks. The limit of writing pprof moves by itself.
+func unhurried(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // where there is none, there is nothing to lift
+		h(w, r)
+	}
 }
 
 func healthz(w http.ResponseWriter, _ *http.Request) {

@@ -122,7 +122,7 @@ func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp)
 }
 
 func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Request, op forgetOp) (forgetReply, *forgetError) {
-	args, err := formArgs(w, r)
+	args, err := formArgs(ctx, w, r)
 	if err != nil {
 		return forgetReply{}, refuse(codeInvalidURI, err)
 	}
@@ -148,7 +148,7 @@ func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Re
 }
 
 // formArgs reads the query, and the body when it is a form.
-func formArgs(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+func formArgs(ctx context.Context, w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	args, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func formArgs(w http.ResponseWriter, r *http.Request) (url.Values, error) {
 	if t, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); t != "application/x-www-form-urlencoded" {
 		return args, nil
 	}
-	body, err := readBody(w, r)
+	body, err := readBody(ctx, w, r)
 	if err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -100,24 +101,31 @@ func (h *httpServer) call(ctx context.Context, w http.ResponseWriter, r *http.Re
 		return nil, err
 	}
 	if rt.body != nil {
-		if c.body, err = readBody(w, r); err != nil {
+		if c.body, err = readBody(ctx, w, r); err != nil {
 			return nil, err
 		}
 	}
 	return rt.serve(ctx, h.ebb, c)
 }
 
-// readBody reads at most a message's worth.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+// readBody reads at most a message's worth, for as long as ctx lasts: DEADLINE when
+// that is too short for the caller. The connection is then of no more use.
+func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if enc := r.Header.Get("Content-Encoding"); enc != "" && enc != "identity" {
 		return nil, proto.ErrBadRequest.Errorf("content encoding %s is not supported", quote(enc))
 	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = http.NewResponseController(w).SetReadDeadline(deadline) // not every writer has one; the server's own is then the limit
+	}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, proto.MessageBytesMax))
 	var tooLarge *http.MaxBytesError
+	var late net.Error
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, proto.ErrMessageTooLarge.Errorf("body of more than %d bytes: that is the limit", proto.MessageBytesMax).
 			WithHint("send it in smaller batches")
+	case errors.As(err, &late) && late.Timeout():
+		return nil, proto.ErrDeadline.Errorf("the body had not arrived after %d bytes and %v", len(b), DefaultTimeout)
 	case err != nil:
 		return nil, proto.ErrBadRequest.Errorf("the body broke off: %v", err)
 	}
