@@ -91,14 +91,14 @@ func reachable(listening, advertise string) (netip.AddrPort, error) {
 	}
 	ip := addr.Addr().Unmap()
 	if ip.IsUnspecified() {
-		ip = machineIP()
+		ip = MachineIP()
 	}
 	return netip.AddrPortFrom(ip, addr.Port()), nil
 }
 
-// machineIP returns an address of this machine: a private one if it has any,
-// else a public one, else loopback.
-func machineIP() netip.Addr {
+// MachineIP returns the address of this machine that is told where it listens on all:
+// a private one if it has any, else a public one, else loopback.
+func MachineIP() netip.Addr {
 	best := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync/atomic"
 
 	"github.com/ebbdb/ebb/cluster"
@@ -12,6 +13,43 @@ import (
 // Addresses are where a node is reached; empty where it does not listen.
 type Addresses struct {
 	GRPC, HTTP, Gossip, Admin string
+}
+
+// told is what others are told of an address: the one advertised, else the one
+// listened on, with an address of this machine where that stands for all it has.
+func (c *Config) told(advertised, listening string) string {
+	if advertised != "" {
+		return advertised
+	}
+	addr, err := netip.ParseAddrPort(listening)
+	if err != nil || !addr.Addr().IsUnspecified() {
+		return listening // also "", where nobody listens
+	}
+	return netip.AddrPortFrom(c.ip(), addr.Port()).String()
+}
+
+// ip is where gossip is reached, if it says so, else what gossip would choose.
+func (c *Config) ip() netip.Addr {
+	for _, a := range []string{c.AdvertiseGossip, c.Gossip} {
+		addr, err := netip.ParseAddrPort(a)
+		if err == nil && !addr.Addr().IsUnspecified() && !addr.Addr().IsLoopback() {
+			return addr.Addr()
+		}
+	}
+	return cluster.MachineIP()
+}
+
+// checkAdvertised refuses what nobody else could dial.
+func checkAdvertised(flag, address string) error {
+	if address == "" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(address)
+	ip, _ := netip.ParseAddr(host) // a name is none
+	if err != nil || host == "" || ip.IsUnspecified() {
+		return proto.ErrBadRequest.Errorf("%s %q: it must be the host:port at which others reach this node", flag, address)
+	}
+	return nil
 }
 
 // directory finds nodes: by gossip, or else by the control group's records. Its

@@ -28,7 +28,8 @@ type Config struct {
 	// Admin off, and gossip in a cluster of one.
 	GRPC, HTTP, Gossip, Admin string
 	// AdvertiseGRPC, AdvertiseHTTP and AdvertiseGossip are what other nodes
-	// and clients are told instead of the addresses listened on.
+	// and clients are told instead of the addresses listened on. Without, an address
+	// that stands for all of the machine's is told as one of them.
 	AdvertiseGRPC, AdvertiseHTTP, AdvertiseGossip string
 
 	// Join names gossip addresses of other nodes. One that answers is enough.
@@ -152,7 +153,10 @@ func (c *Config) check() error {
 	case c.Gossip == Off && c.BootstrapExpect > 1:
 		return proto.ErrBadRequest.Errorf("gossip is off: a cluster of %d nodes needs it", c.BootstrapExpect)
 	}
-	return nil
+	if err := checkAdvertised("advertise-grpc", c.AdvertiseGRPC); err != nil {
+		return err
+	}
+	return checkAdvertised("advertise-http", c.AdvertiseHTTP)
 }
 
 func (c *Config) ordinal() (int, error) {

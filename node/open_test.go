@@ -3,6 +3,8 @@ package node_test
 import (
 	"context"
 	"errors"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,6 +80,8 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		{"fewer shards than nodes", func(c *node.Config) { c.Shards, c.BootstrapExpect = 2, 3 }, []string{"2 shards", "3 nodes"}},
 		{"too much replication", func(c *node.Config) { c.Replication = 3 }, []string{"replication 3", "1 nodes"}},
 		{"no gRPC", func(c *node.Config) { c.GRPC = node.Off }, []string{"gRPC is off"}},
+		{"all addresses advertised", func(c *node.Config) { c.AdvertiseGRPC = "0.0.0.0:7070" }, []string{`advertise-grpc "0.0.0.0:7070"`, "host:port"}},
+		{"no port advertised", func(c *node.Config) { c.AdvertiseHTTP = "example.org" }, []string{`advertise-http "example.org"`, "host:port"}},
 		{"no gossip among three", func(c *node.Config) { c.Gossip, c.BootstrapExpect, c.Shards = node.Off, 3, 8 }, []string{"gossip"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -103,6 +107,33 @@ func TestAddressesThatCannotWork(t *testing.T) {
 	nowhere.GRPC = "nonsense"
 	refused(t, nowhere, proto.ErrBadRequest, "nonsense")
 	open(t, alone(t, dir)) // what was refused left nothing behind
+}
+
+// A node that listens on all addresses tells others one at which they can reach it:
+// what it advertises, where its gossip is, or one of the machine's.
+func TestAllAddressesAreNoneToTell(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(c *node.Config)
+		want   func(host string) bool
+	}{
+		{"nothing said", func(*node.Config) {}, func(host string) bool { return !netip.MustParseAddr(host).IsUnspecified() }},
+		{"gossip advertised", func(c *node.Config) { c.AdvertiseGossip = "192.0.2.7:7071" }, func(host string) bool { return host == "192.0.2.7" }},
+		{"advertised", func(c *node.Config) { c.AdvertiseGRPC, c.AdvertiseHTTP = "a.example:1", "a.example:2" }, func(host string) bool { return host == "a.example" }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			conf := alone(t, t.TempDir())
+			conf.GRPC, conf.HTTP = "0.0.0.0:0", "[::]:0"
+			c.change(&conf)
+			n := open(t, conf)
+			record := n.Status().GetNode() // what it says to the control group, for the table
+			for _, told := range []string{record.GetGrpcAddress(), record.GetHttpAddress()} {
+				if host, port, err := net.SplitHostPort(told); err != nil || !c.want(host) || port == "0" {
+					t.Errorf("others are told %q: %v", told, err)
+				}
+			}
+		})
+	}
 }
 
 func TestDataDirectoryOfAnotherNode(t *testing.T) {
