@@ -15,7 +15,9 @@ import (
 
 // Importer writes the rows of a Reader into a namespace, each exactly once: it
 // holds an ordered source, whose shards remember how far they are. Run again with
-// the same Source it goes on where it was interrupted.
+// the same Source it goes on where it was interrupted, if the file begins as it
+// did; else the error is ErrOtherFile. Of a file that can be read twice nothing
+// has been written by then; of a stream, what came before the difference.
 type Importer struct {
 	Client    *client.Client
 	Namespace string // "default" when empty
@@ -31,6 +33,11 @@ type Importer struct {
 	// Recheck sends again what an earlier run has written, so that rows which a
 	// shard refused then are reported again. Rate does not hold them back.
 	Recheck bool
+	// Changed goes on where the source is, by the numbers of lines alone, although
+	// the file is not the one that was imported: see ErrOtherFile.
+	Changed bool
+	// OnResume is called with the last line that an earlier run has decided, if any.
+	OnResume func(line uint64)
 	// Progress is called every ProgressEvery (200 ms when 0), and at the end.
 	Progress      func(Progress)
 	ProgressEvery time.Duration
@@ -82,7 +89,16 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run.source = source
-	err = run.rows(ctx)
+	if newest := source.Resume().Newest; newest > 0 && im.OnResume != nil {
+		im.OnResume(newest >> markBits)
+	}
+	run.identity = identity{salt: r.salt(im.Namespace), points: checkpoints(source.Resume().Shards), lax: im.Changed}
+	if err = run.identity.verify(ctx, r); err == nil {
+		err = run.rows(ctx)
+	}
+	if errors.Is(err, ErrOtherFile) {
+		err = fmt.Errorf("%s: %w", r.Name(), err)
+	}
 	err = errors.Join(err, run.finish(ctx))
 	p := run.progress(true)
 	if im.Progress != nil {
@@ -127,6 +143,7 @@ type run struct {
 	importer *Importer
 	reader   *Reader
 	source   *client.Source
+	identity identity
 	start    time.Time
 	paced    time.Time // when the first row that counts for Rate was written
 
@@ -143,16 +160,20 @@ func (r *run) rows(ctx context.Context) error {
 		var refused *Refused
 		switch {
 		case err == io.EOF:
-			return nil
+			return r.identity.end()
 		case errors.As(err, &refused):
 			r.refused++
 			r.refuse(*refused)
 		case err != nil:
 			return err
-		case row.Offset <= done && !r.importer.Recheck:
-			r.resumed++
 		default:
-			if err := r.write(ctx, row); err != nil {
+			offset, err := r.identity.reach(row.last, row.sum)
+			if err != nil {
+				return err
+			}
+			if offset <= done && !r.importer.Recheck {
+				r.resumed++
+			} else if err := r.write(ctx, row, offset); err != nil {
 				return err
 			}
 		}
@@ -165,12 +186,12 @@ func (r *run) rows(ctx context.Context) error {
 	}
 }
 
-func (r *run) write(ctx context.Context, row Row) error {
+func (r *run) write(ctx context.Context, row Row, offset uint64) error {
 	if err := r.pace(ctx); err != nil {
 		return err
 	}
 	r.written++
-	return r.source.Add(ctx, row.Offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time})
+	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time})
 }
 
 // pace waits until the next row may be written.
@@ -212,7 +233,7 @@ func (r *run) refusedByShard(offset uint64, _ client.Increment, err error) {
 	if errors.As(err, &coded) {
 		err = coded.Err
 	}
-	r.refuse(Refused{Line: offset, Reason: err})
+	r.refuse(Refused{Line: offset >> markBits, Reason: err})
 }
 
 // finish writes what was read, and ends the source.

@@ -133,6 +133,65 @@ func TestImporter(t *testing.T) {
 	}
 }
 
+// What the shards remember of a file is compared with the file that comes next
+// under its name. A file is read ahead; of a stream, the difference is found on the way.
+func TestOtherFiles(t *testing.T) {
+	const five = "k\tb\na\tx\nb\tx\nc\tx\nd\tx\ne\tx\n"
+	tests := []struct {
+		what, first, second string
+		options             load.Options // of the second, besides key and bin
+		changed             bool
+		applied             int64 // of the second
+		err                 string
+	}{
+		{"the same", five, five, load.Options{}, false, 0, ""},
+		{"grown by two rows", five, five + "f\tx\ng\tx\n", load.Options{}, false, 2, ""},
+		{"its last line ends now", five[:len(five)-1], five + "f\tx\n", load.Options{}, false, 1, ""},
+		{"other line ends", five, strings.ReplaceAll(five, "\n", "\r\n"), load.Options{}, false, 0, ""},
+		{"its last line has grown", five[:len(five)-1], five[:len(five)-1] + "yz\nf\tx\n", load.Options{}, false, 0, "line 6: "},
+		{"its last line was left out", five[:len(five)-1], five, load.Options{WholeLines: true}, false, 0, ""},
+		{"the first row alone is the same", five, "k\tb\na\tx\nq\tx\nr\tx\ns\tx\nt\tx\nu\tx\n", load.Options{}, false, 0, "line "},
+		{"another header", five, strings.Replace(five, "k\tb", "k\tb\tc", 1), load.Options{}, false, 0, "line 2: "},
+		{"shorter", five, five[:len(five)-8], load.Options{}, false, 0, "it ends before line 6: "},
+		{"another amount", five, five, load.Options{Amount: "=2"}, false, 0, "line 2: "},
+		{"repaired", "k\tb\na\tx\nb\nc\tx\n", "k\tb\na\tx\nb\tx\nc\tx\nd\tx\n", load.Options{}, false, 0, "line 4: "},
+		{"repaired, and to go on behind", "k\tb\na\tx\nb\nc\tx\n", "k\tb\na\tx\nc\tx\nc\ty\nd\tx\n", load.Options{}, true, 1, ""},
+	}
+	_, c := start(t, 1)
+	for i, test := range tests {
+		for _, stream := range []bool{false, true} {
+			source := fmt.Sprint("rows", i, stream)
+			run := func(text string, opts load.Options, changed bool) (load.Progress, error) {
+				opts.Key, opts.Bin = "k", "b"
+				path := filepath.Join(t.TempDir(), "rows.tsv")
+				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				r, err := load.Open(path, opts)
+				if stream {
+					r, err = load.NewReader(strings.NewReader(text), "rows.tsv", opts)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer r.Close()
+				im := load.Importer{Client: c, Namespace: "plain", Source: source, Changed: changed}
+				return im.Run(context.Background(), r)
+			}
+			if _, err := run(test.first, load.Options{}, false); err != nil {
+				t.Fatal(test.what, err)
+			}
+			p, err := run(test.second, test.options, test.changed)
+			if test.err == "" && err != nil || test.err != "" && (!errors.Is(err, load.ErrOtherFile) || !strings.Contains(err.Error(), test.err)) {
+				t.Errorf("%s: %v, not %q", test.what, err, test.err)
+			}
+			if !stream && int64(p.Applied) != test.applied {
+				t.Errorf("%s: %d rows counted, not %d", test.what, p.Applied, test.applied)
+			}
+		}
+	}
+}
+
 func TestRefusalsOfShards(t *testing.T) {
 	_, c := start(t, 1)
 	text := "k\tb\tn\tt\nx\ty\t1\t\nx\ty\t-1\t1\nx\ty\t1\t4102444800\nx\ty\t1\t1331923247\n"

@@ -5,8 +5,6 @@ import (
 	"bytes"
 	"compress/flate"
 	"compress/gzip"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/ebbdb/ebb/proto"
 )
@@ -66,6 +66,9 @@ type Options struct {
 	TimeUnit TimeUnit // of Time
 	// SkipEmpty leaves out rows with an empty bin, which otherwise count as "-".
 	SkipEmpty bool
+	// WholeLines leaves out a last line without a line end, and one whose quotes
+	// are still open: the file may be growing. Without it they are rows.
+	WholeLines bool
 	// LineMax is the longest line in bytes; 64 KiB when 0.
 	LineMax int
 }
@@ -77,6 +80,9 @@ type Row struct {
 	Bin    string
 	Amount float64
 	Time   time.Time // zero: none was asked for
+
+	last uint64 // the last of its lines
+	sum  uint64 // of the file up to that line
 }
 
 // Refused is an error about one line, after which reading goes on.
@@ -107,12 +113,16 @@ type Reader struct {
 	in   *bufio.Reader
 	raw  *tally // below the decompression
 	size int64  // of the file; 0: unknown
+	path string // of a regular file, which can be read again
 	file io.Closer
 
 	key, bin, time, amount *spec
 	fields                 []string // of the current row
 	names                  []string // of JSON fields
 	line                   uint64   // lines read so far
+	sum                    uint64   // of those lines
+	ahead                  uint64   // sum of those that were looked at, too
+	unended                uint64   // number of a last line without a line end
 	empty                  uint64   // rows left out by SkipEmpty
 	pending                []peeked // lines that were looked at before their turn
 	buf                    []byte
@@ -122,7 +132,8 @@ type Reader struct {
 // peeked is a line that nextLine has returned, and will again.
 type peeked struct {
 	line string
-	err  error // a *Refused, if any
+	err  error  // a *Refused, if any
+	sum  uint64 // of the file up to this line
 }
 
 // tally counts the bytes that pass; others may read it meanwhile.
@@ -169,7 +180,7 @@ func open(f *os.File, path string, opts Options) (*Reader, error) {
 	}
 	r.file = f
 	if info.Mode().IsRegular() {
-		r.size = info.Size()
+		r.size, r.path = info.Size(), path
 	}
 	return r, nil
 }
@@ -257,7 +268,7 @@ func (r *Reader) begin() error {
 	case r.opts.Format == JSONLines:
 		r.resolveJSON()
 	case r.hasHeader():
-		r.pending, r.line = nil, 1
+		r.pending, r.line, r.sum = nil, 1, first.sum
 		if first.err != nil {
 			return first.err
 		}
@@ -275,7 +286,7 @@ func (r *Reader) peek() (*peeked, error) {
 	if err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
-	r.pending = append(r.pending, peeked{line, err})
+	r.pending = append(r.pending, peeked{line, err, r.ahead})
 	r.line--
 	return &r.pending[len(r.pending)-1], nil
 }
@@ -388,7 +399,7 @@ func (r *Reader) next() (Row, error) {
 		return Row{}, errSkip
 	}
 	row, err := r.parse(line)
-	row.Offset = start
+	row.Offset, row.last, row.sum = start, r.line, r.sum
 	switch {
 	case err == errSkip:
 		r.empty++
@@ -412,19 +423,22 @@ func (r *Reader) record() (string, error) {
 	if !open {
 		return line, nil
 	}
-	start, size := r.line, len(line)
+	start, sum, size := r.line, r.sum, len(line)
 	var held []peeked
 	for open && wrong == nil {
 		more, err := r.takeLine()
 		var refused *Refused
 		switch {
+		case err == io.EOF && r.opts.WholeLines:
+			r.unended = start
+			return "", io.EOF
 		case err == io.EOF:
 			wrong = errOpenedQuote
 			continue
 		case err != nil && !errors.As(err, &refused):
 			return "", err // the line may be fine: what ends it was not read
 		}
-		held = append(held, peeked{more, err})
+		held = append(held, peeked{more, err, r.sum})
 		if size += 1 + len(more); err != nil || size > r.opts.LineMax {
 			wrong = fmt.Errorf("%w within %d bytes", errOpenedQuote, r.opts.LineMax)
 			continue
@@ -433,6 +447,7 @@ func (r *Reader) record() (string, error) {
 	}
 	if wrong != nil {
 		r.giveBack(held)
+		r.sum = sum
 		return "", &Refused{Line: start, Reason: wrong}
 	}
 	return join(line, held), nil
@@ -459,15 +474,18 @@ func (r *Reader) takeLine() (string, error) {
 		next := r.pending[0]
 		r.pending = r.pending[1:]
 		r.line++
+		r.sum = next.sum
 		return next.line, next.err
 	}
-	return r.nextLine()
+	line, err := r.nextLine()
+	r.sum = r.ahead
+	return line, err
 }
 
 // nextLine reads one line without its end.
 func (r *Reader) nextLine() (string, error) {
 	r.buf = r.buf[:0]
-	long := false
+	long, sum := false, r.ahead
 	for {
 		part, err := r.in.ReadSlice('\n')
 		if !long {
@@ -475,22 +493,35 @@ func (r *Reader) nextLine() (string, error) {
 		}
 		long = long || len(r.buf) > r.opts.LineMax+2
 		if err == bufio.ErrBufferFull {
+			sum = xxh3.HashSeed(part, sum)
 			continue
 		}
 		if err == io.EOF && len(r.buf) == 0 {
 			return "", io.EOF
 		}
+		if err == io.EOF {
+			r.unended = r.line + 1
+			if r.opts.WholeLines {
+				return "", io.EOF
+			}
+		}
 		if err != nil && err != io.EOF {
 			return "", fmt.Errorf("line %d: %w", r.line+1, gzipError(err))
 		}
+		r.ahead = xxh3.HashSeed(trimEnd(part), sum)
 		break
 	}
 	r.line++
-	line := bytes.TrimSuffix(bytes.TrimSuffix(r.buf, []byte("\n")), []byte("\r"))
+	line := trimEnd(r.buf)
 	if long || len(line) > r.opts.LineMax {
 		return "", &Refused{Line: r.line, Reason: fmt.Errorf("too long: the limit of a line is %d bytes", r.opts.LineMax)}
 	}
 	return string(line), nil
+}
+
+// trimEnd cuts a line's end off.
+func trimEnd(line []byte) []byte {
+	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
 }
 
 func gzipError(err error) error {
@@ -606,6 +637,14 @@ func (r *Reader) Size() int64 { return r.size }
 // Empty returns how many rows SkipEmpty has left out.
 func (r *Reader) Empty() uint64 { return r.empty }
 
+// Unended returns the number of the last line if it was reached and has no line
+// end, and 0 otherwise. A file that is still being written may yet go on in it.
+func (r *Reader) Unended() uint64 { return r.unended }
+
+// Regular reports whether the Reader was opened on a regular file: one that is
+// the same when it is read again, other than a pipe.
+func (r *Reader) Regular() bool { return r.path != "" }
+
 // Name returns the name that the Reader was given.
 func (r *Reader) Name() string { return r.name }
 
@@ -615,25 +654,4 @@ func (r *Reader) Close() error {
 		return nil
 	}
 	return r.file.Close()
-}
-
-// SourceName proposes a name for the import of this file into a namespace. It is
-// the same for the same beginning of a file under the same name and columns, so
-// that a second import resumes the first, also when the file has grown. It is
-// called before Next, and reads a line.
-func (r *Reader) SourceName(namespace string) string {
-	sum := sha256.New()
-	o := r.opts
-	fmt.Fprintf(sum, "%q %q %q %q %d %v\n", o.Key, o.Bin, o.Time, o.Amount, o.TimeUnit, o.SkipEmpty)
-	if len(r.pending) == 0 {
-		_, _ = r.peek() // at the end, or on an error, Next says so again
-	}
-	for _, p := range r.pending {
-		_, _ = io.WriteString(sum, p.line) // a hash never fails
-	}
-	base := strings.TrimSuffix(filepath.Base(r.name), ".gz")
-	if len(base) > 100 {
-		base = base[:100]
-	}
-	return fmt.Sprintf("import/%s/%s/%s", namespace, base, hex.EncodeToString(sum.Sum(nil)[:8]))
 }

@@ -178,6 +178,36 @@ func TestReader(t *testing.T) {
 	}
 }
 
+// A last line without an end is a row and is known as one, or is left out.
+func TestUnended(t *testing.T) {
+	tests := []struct {
+		text    string
+		whole   bool
+		want    string
+		unended uint64
+	}{
+		{"x,y\n", false, "1 \"x\" \"y\" 1\n", 0},
+		{"x,y\nz,y", false, "1 \"x\" \"y\" 1\n2 \"z\" \"y\" 1\n", 2},
+		{"x,y\n", true, "1 \"x\" \"y\" 1\n", 0},
+		{"x,y\nz,y", true, "1 \"x\" \"y\" 1\n", 2},
+		{"x,y\n\"z\nz\nz,y\n", true, "1 \"x\" \"y\" 1\n", 2},
+		{"x,y", true, "", 1},
+	}
+	for _, test := range tests {
+		opts := Options{Key: "1", Bin: "2", WholeLines: test.whole}
+		if got := read(t, "a.csv", test.text, opts); got != test.want {
+			t.Errorf("%q: %s", test.text, got)
+		}
+		r, err := NewReader(strings.NewReader(test.text), "a.csv", opts)
+		for err == nil {
+			_, err = r.Next()
+		}
+		if err != io.EOF || r.Unended() != test.unended {
+			t.Errorf("%q: line %d, %v", test.text, r.Unended(), err)
+		}
+	}
+}
+
 func zipped(t *testing.T, text string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -250,6 +280,9 @@ func TestOpen(t *testing.T) {
 	}
 	defer r.Close()
 	name := r.SourceName("ns")
+	if !r.Regular() {
+		t.Error("a file that cannot be read again")
+	}
 	for range 2 {
 		if row, err := r.Next(); err != nil || row.Key != "x" {
 			t.Fatal(row, err)
@@ -278,6 +311,20 @@ func TestOpen(t *testing.T) {
 	}
 	if n := other.SourceName("ns"); n == name {
 		t.Errorf("two files, one source name %q", n)
+	}
+	if other.Regular() {
+		t.Error("a stream that can be read again")
+	}
+	for _, changed := range []Options{
+		{Key: "k", Bin: "b", SkipEmpty: true}, {Key: "1", Bin: "2", NoHeader: true}, {Key: "k", Bin: "=b"},
+	} {
+		r, err := NewReader(bytes.NewReader(content), path, changed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := r.SourceName("ns"); n == name {
+			t.Errorf("%+v: the same source name", changed)
+		}
 	}
 	if row, err := other.Next(); err != nil || row.Key != "other" || row.Offset != 2 {
 		t.Errorf("%+v %v: the name has eaten a row", row, err)

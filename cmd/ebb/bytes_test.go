@@ -24,6 +24,15 @@ func notText(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Setenv("BYTES", "\xff\xfe")
 }
 
+// cut FROM TO N: copies a file without its last N bytes.
+func cutEnd(ts *testscript.TestScript, _ bool, args []string) {
+	whole := ts.ReadFile(args[0])
+	n, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	ts.Check(os.MkdirAll(filepath.Dir(ts.MkAbs(args[1])), 0o755))
+	ts.Check(os.WriteFile(ts.MkAbs(args[1]), []byte(whole[:len(whole)-n]), 0o644))
+}
+
 // zip WHOLE CUT: makes a table of 5,000 different rows as a gzip file, and
 // the first half of that file.
 func zipTable(ts *testscript.TestScript, _ bool, args []string) {

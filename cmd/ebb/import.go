@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -20,7 +21,7 @@ type importFlags struct {
 	rate                     float64
 	showRefused              int
 	patience                 time.Duration
-	quiet, recheck           bool
+	quiet, recheck, changed  bool
 }
 
 func newImport(s *session) *cobra.Command {
@@ -33,7 +34,25 @@ Columns are named by the header, or by number from 1. A key may be a template: c
 An import is an ordered source: the cluster remembers how far it is, so that one that
 was interrupted goes on where it was when it is run again, and counts nothing twice.
 Rows that a shard refused are refused again then, and make the exit code 3 again; each
-shard remembers the last 10,000 it refused, and takes earlier ones for decided.`,
+shard remembers the last 10,000 it refused, and takes earlier ones for decided.
+
+What identifies a row is its line and a checksum of all lines before it. What identifies
+a file is its base name without .gz, the namespace, the columns and other options, the
+header and the first row; the source is named after them, or by --source. So a file may
+be moved, compressed, or grow by rows at its end: those are counted. A copy of a file is
+that file, and a file that begins with all of another of the same name is that one, grown.
+Any other file under a name that is taken is refused before a row of it is counted; so is
+one whose counted lines were changed, or that has become shorter. Give it another --source,
+or, if lines were only repaired in place, go on behind the counted ones with --changed:
+lines that were refused before are not counted then, so import them as a file of their own.
+
+Standard input and pipes cannot be read twice. Without --source each is a new source, which
+is forgotten when it is done. With --source a difference is found where it is reached.
+
+A last line without a newline is counted, and a note says so. If the file is still being
+written, --whole-lines leaves that line, and quotes that are still open, for a later run.
+
+In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
   zcat log.gz | ebb import - --format jsonl --key =status --bin code --source access-log`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
@@ -48,7 +67,9 @@ shard remembers the last 10,000 it refused, and takes earlier ones for decided.`
 	fl.BoolVar(&f.opts.NoHeader, "no-header", false, "the first line is a row")
 	fl.BoolVar(&f.opts.SkipEmpty, "skip-empty", false, "leave out rows with an empty bin, instead of counting them as -")
 	fl.Float64Var(&f.rate, "rate", 0, "at most this many rows per second; those that an earlier run has decided are not held back")
-	fl.StringVar(&f.source, "source", "", "`name` under which the cluster remembers this import (by default of the file and the columns)")
+	fl.StringVar(&f.source, "source", "", "`name` under which the cluster remembers this import (by default of the file and the options)")
+	fl.BoolVar(&f.changed, "changed", false, "go on by line numbers, although lines that an earlier run has decided were changed")
+	fl.BoolVar(&f.opts.WholeLines, "whole-lines", false, "leave out a last line that does not end in a newline")
 	fl.IntVar(&f.showRefused, "show-refused", 10, "how many refused lines to print with their reasons")
 	fl.DurationVar(&f.patience, "patience", 2*time.Minute, "how long to try a batch before giving up")
 	fl.BoolVar(&f.recheck, "recheck", true, "send rows that an earlier run has decided again, to report those refused; without it resuming is faster")
@@ -79,17 +100,29 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		return err
 	}
 	defer c.Close()
-	source := f.source
+	source, once := f.source, false
 	if source == "" {
-		source = r.SourceName(s.namespace)
+		source, once = f.name(s, r)
 	}
 	refusals := &refusals{most: f.showRefused, w: s.term.err}
 	im := load.Importer{
-		Client: c, Namespace: s.namespace, Source: source, Rate: f.rate, Timeout: f.patience, Recheck: f.recheck,
+		Client: c, Namespace: s.namespace, Source: source, Rate: f.rate, Timeout: f.patience, Recheck: f.recheck, Changed: f.changed,
+		OnResume: func(line uint64) {
+			fmt.Fprintf(s.term.err, "continues source %q, which has come to line %d\n", source, line)
+		},
 		Progress: f.progress(s, r), OnRefused: refusals.add,
 	}
 	p, err := im.Run(cmd.Context(), r)
-	if e := f.report(s, source, p, err); e != nil && err == nil {
+	if errors.Is(err, load.ErrOtherFile) {
+		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
+	}
+	if line := r.Unended(); line > 0 {
+		fmt.Fprintln(s.term.err, f.unended(line))
+	}
+	if err == nil && once {
+		err = c.DropSource(cmd.Context(), source)
+	}
+	if e := f.report(s, source, once, p, err); e != nil && err == nil {
 		err = e
 	}
 	if err == nil && p.Refused > 0 {
@@ -103,6 +136,21 @@ func (f *importFlags) open(s *session, path string) (*load.Reader, error) {
 		return load.NewReader(s.term.in, "stdin", f.opts)
 	}
 	return load.Open(path, f.opts)
+}
+
+// name is that of the file, or for what cannot be read twice one that is used once.
+func (f *importFlags) name(s *session, r *load.Reader) (source string, once bool) {
+	if r.Regular() {
+		return r.SourceName(s.namespace), false
+	}
+	return fmt.Sprintf("import/%s/stream/%s", s.namespace, rand.Text()), true
+}
+
+func (f *importFlags) unended(line uint64) string {
+	if f.opts.WholeLines {
+		return fmt.Sprintf("line %d has no end yet: left for a later run", line)
+	}
+	return fmt.Sprintf("line %d has no newline at its end: taken as it is (--whole-lines leaves it for a later run)", line)
 }
 
 // progress draws a bar on a terminal, and says nothing elsewhere.
@@ -146,7 +194,7 @@ func (r *refusals) add(line load.Refused) {
 }
 
 // report says what became of the rows, also when the import was interrupted.
-func (f *importFlags) report(s *session, source string, p load.Progress, err error) error {
+func (f *importFlags) report(s *session, source string, once bool, p load.Progress, err error) error {
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{
 			"source": source, "rows": p.Rows, "applied": p.Applied, "resumed": p.Resumed, "refused": p.Refused,
@@ -155,8 +203,15 @@ func (f *importFlags) report(s *session, source string, p load.Progress, err err
 	}
 	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d decided by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
 		p.Rows, p.Applied, p.Resumed, p.Refused, p.Empty, p.Elapsed.Round(time.Millisecond), p.Rate)
+	if !once {
+		fmt.Fprintf(s.term.out, "source %s\n", source)
+	}
 	if err != nil && !errors.Is(err, load.ErrBinary) {
-		fmt.Fprintf(s.term.err, "run the same command again to go on: source %q remembers how far it is\n", source)
+		again := "the same command again"
+		if once {
+			again = "it again on the same stream with --source " + source
+		}
+		fmt.Fprintf(s.term.err, "run %s to go on: source %q remembers how far it is\n", again, source)
 	}
 	return nil
 }

@@ -40,6 +40,7 @@ func TestScripts(t *testing.T) {
 			"repeat": repeat,
 			"bytes":  notText,
 			"zip":    zipTable,
+			"cut":    cutEnd,
 		},
 	})
 }
