@@ -52,6 +52,8 @@ is forgotten when it is done. With --source a difference is found where it is re
 A last line without a newline is counted, and a note says so. If the file is still being
 written, --whole-lines leaves that line, and quotes that are still open, for a later run.
 
+A shard remembers 4,096 sources, for ever: ebb source drop forgets those that are done.
+
 In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
   zcat log.gz | ebb import - --format jsonl --key =status --bin code --source access-log`,
@@ -114,13 +116,19 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	}
 	p, err := im.Run(cmd.Context(), r)
 	if errors.Is(err, load.ErrOtherFile) {
+		if p.Rows > 0 { // of a stream, up to the difference
+			err = errors.Join(err, f.report(s, source, once, p, err))
+		}
 		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
 	}
+	err = roomForSources(err)
 	if line := r.Unended(); line > 0 {
 		fmt.Fprintln(s.term.err, f.unended(line))
 	}
 	if err == nil && once {
-		err = c.DropSource(cmd.Context(), source)
+		if e := c.DropSource(cmd.Context(), source); e != nil { // all is counted: it must not look as if it were not
+			fmt.Fprintf(s.term.err, "source %q stays until it is dropped: %v\n", source, e)
+		}
 	}
 	if e := f.report(s, source, once, p, err); e != nil && err == nil {
 		err = e
@@ -206,7 +214,7 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)
 	}
-	if err != nil && !errors.Is(err, load.ErrBinary) {
+	if err != nil && !errors.Is(err, load.ErrBinary) && !errors.Is(err, load.ErrOtherFile) {
 		again := "the same command again"
 		if once {
 			again = "it again on the same stream with --source " + source

@@ -292,3 +292,25 @@ func write(t *testing.T, path, content string) {
 		t.Fatal(err)
 	}
 }
+
+// An import that is one source too many names the command that makes room, and
+// ends as a refusal; other errors are left as they are.
+func TestRoomForSources(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		room bool
+		code int
+	}{
+		{fmt.Errorf("import: %w", proto.ErrTooManySources.Errorf("source x is one too many")), true, exitRefused},
+		{fmt.Errorf("import: %w", proto.ErrSourceFenced.Errorf("source x was taken over")), false, exitRefused},
+	} {
+		var said bytes.Buffer
+		code := exitCode(&said, roomForSources(test.err))
+		if room := strings.Contains(said.String(), "ebb source drop NAME"); room != test.room || code != test.code {
+			t.Errorf("exit code %d, %s", code, &said)
+		}
+	}
+	if err := roomForSources(nil); err != nil {
+		t.Error(err)
+	}
+}

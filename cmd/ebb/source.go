@@ -1,0 +1,88 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+)
+
+func newSource(s *session) *cobra.Command {
+	return children(
+		&cobra.Command{Use: "source", Short: "Forget imports that are done"},
+		&cobra.Command{
+			Use: "drop NAME...", Short: "Forget imports that are done, to make room for others", Args: argsBetween(1, -1, "NAME..."),
+			Long: `Makes the cluster forget how far ordered sources are, by the names that ebb import
+prints or was given with --source. What they have counted stays. An import of the same
+file counts it again then, so drop those that will not be repeated.
+
+Each shard remembers 4,096 sources, and for ever: the next one is refused with
+TOO_MANY_SOURCES. An import that runs under the name ends with SOURCE_FENCED.`,
+			Example: "  ebb source drop import/history/clicks.tsv/e6d4afe7de938463",
+			RunE:    func(cmd *cobra.Command, args []string) error { return s.dropSources(cmd, args) },
+		},
+	)
+}
+
+// droppedJSON is what became of one name. Known says that a row had been decided
+// under it.
+type droppedJSON struct {
+	Source string `json:"source"`
+	Known  bool   `json:"known"`
+}
+
+func (s *session) dropSources(cmd *cobra.Command, names []string) error {
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	dropped := make([]droppedJSON, 0, len(names))
+	var unknown []error
+	for _, name := range names {
+		known, err := s.dropSource(cmd.Context(), c, name)
+		if err != nil {
+			return err
+		}
+		dropped = append(dropped, droppedJSON{name, known})
+		if !known {
+			unknown = append(unknown, fmt.Errorf("source %q: no row was counted or refused under that name", name))
+		} else if s.output != "json" {
+			fmt.Fprintf(s.term.out, "dropped %s\n", name)
+		}
+	}
+	if s.output == "json" {
+		unknown = append(unknown, printJSON(s.term.out, map[string]any{"sources": dropped}))
+	}
+	return errors.Join(unknown...)
+}
+
+// dropSource drops a source, and finds out by opening it first if there was one:
+// a mistyped name would otherwise make no room without a word.
+func (s *session) dropSource(ctx context.Context, c *client.Client, name string) (known bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	source, err := c.Source(ctx, name, client.SourceOptions{Namespace: s.namespace})
+	switch {
+	case errors.Is(err, client.ErrTooManySources): // so it is not in every shard, and has never counted
+	case err != nil:
+		return false, err
+	default:
+		known = source.Resume().Newest > 0
+		if err := source.Close(ctx); err != nil {
+			return known, err
+		}
+	}
+	return known, c.DropSource(ctx, name)
+}
+
+// roomForSources says what to do when an import is one source too many.
+func roomForSources(err error) error {
+	if !errors.Is(err, client.ErrTooManySources) {
+		return err
+	}
+	return fmt.Errorf("%w; `ebb source drop NAME` forgets an import that is done, by the name that it printed", err)
+}
