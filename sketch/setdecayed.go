@@ -1,0 +1,498 @@
+package sketch
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// SetDecayedKMax bounds the K of a SetDecayed.
+const SetDecayedKMax = 4096
+
+// SetDecayedParams say how a SetDecayed is made.
+type SetDecayedParams struct {
+	// K is how many things are kept, 16 to 4096; 0 means 1024. The relative standard error of a sum over all things is at most
+	// 1/sqrt(K-1).
+	K int
+	// HalfLife in microseconds, 1 to HalfLifeMax.
+	HalfLife Tick
+	// Members keeps the members themselves.
+	Members bool
+	// Hash is how the caller hashes.
+	Hash Hash
+}
+
+// SetDecayed summarises a set of things of which each weighs w = 2^-(age/h), its age being the time since it was last seen: how many are
+// around, a sample of them that prefers the recent, and how alike two such sets are. Make one with NewSetDecayed.
+//
+// Up to k things everything is exact. Beyond, the k of largest priority w/u are kept, u being the hash as a fraction of 2^64, and tau is the
+// largest priority that was left out. A thing kept stands for max(w, tau): the sum of that over any part of the things is an
+// unbiased estimate of the weight of that part (priority sampling; Duffield, Lund, Thorup 2007), with variance at most the sum of
+// tau max(0, tau - w). As time passes all priorities shrink alike: which are the largest never changes.
+//
+// A thing 64 half-lives old counts as nothing. Add and Merge commute and repeat without effect; of equal latest times they associate.
+//
+// It is a value with one owner: to keep a copy, Clone it.
+type SetDecayed struct {
+	p SetDecayedParams
+	fade
+	latest  Tick     // no now was later
+	hashes  []uint64 // rising
+	times   []Tick   // as hashes: when last seen
+	ranks   []int64  // as hashes: log2(w/u) as seen from the landmark, in 2^-44
+	members []string // as hashes, when they are kept
+	tau     int64    // the largest rank that was left out
+	least   int      // the position of the least rank, -1 when not known
+}
+
+// noRank is the tau of nothing.
+const noRank = math.MinInt64
+
+// rankBits are those of a rank behind the point.
+const rankBits = 44
+
+// NewSetDecayed is an empty SetDecayed. It answers ErrParams for parameters out of range.
+func NewSetDecayed(p SetDecayedParams) (SetDecayed, error) {
+	if p.K == 0 {
+		p.K = SetKDefault
+	}
+	p.Hash = p.Hash.orDefault()
+	if p.K < SetKMin || p.K > SetDecayedKMax {
+		return SetDecayed{}, fmt.Errorf("%w: set: k of %d is not in %d..%d", ErrParams, p.K, SetKMin, SetDecayedKMax)
+	}
+	if p.HalfLife < 1 || p.HalfLife > HalfLifeMax {
+		return SetDecayed{}, fmt.Errorf("%w: set: half-life of %d microseconds is not in 1..%d", ErrParams, p.HalfLife, HalfLifeMax)
+	}
+	if !p.Hash.known() {
+		return SetDecayed{}, fmt.Errorf("%w: set: hash %d", ErrParams, p.Hash.ID)
+	}
+	return SetDecayed{p: p, fade: fade{halfLife: p.HalfLife}, tau: noRank, least: -1}, nil
+}
+
+// Params are those it was made with, or, after a merge, would have to be made with.
+func (s *SetDecayed) Params() SetDecayedParams { return s.p }
+
+// Len is how many things are kept.
+func (s *SetDecayed) Len() int { return len(s.hashes) }
+
+// Add sees the thing of this hash at time t, which is not after now; now is not before any earlier now. member is kept as Set.Add does.
+// It takes time proportional to k when the thing is new and among the k largest.
+func (s *SetDecayed) Add(now, t Tick, hash uint64, member []byte) {
+	s.advance(now)
+	t = min(max(t, 0), s.latest)
+	if s.tooOld(t) {
+		return
+	}
+	text := ""
+	if s.p.Members {
+		text = string(member[:min(len(member), SetMemberMax)])
+	}
+	s.see(hash, t, text)
+}
+
+// advance takes the time, and moves the landmark when it must.
+func (s *SetDecayed) advance(now Tick) {
+	s.latest = max(s.latest, now)
+	if mark, move := s.due(s.latest); move {
+		s.rebase(mark)
+	}
+}
+
+// rebase moves to a later landmark, and forgets.
+func (s *SetDecayed) rebase(mark int64) {
+	shift := mark - s.mark
+	s.mark = mark
+	if shift > earliest { // nothing that was kept or left out counts any more
+		shift, s.tau = 0, noRank
+	}
+	for i := range s.ranks {
+		s.ranks[i] -= shift << rankBits
+	}
+	if s.tau != noRank {
+		s.tau -= shift << rankBits
+	}
+	s.forget()
+}
+
+// tooOld: what was last seen then counts as nothing.
+func (s *SetDecayed) tooOld(t Tick) bool { return (s.latest-t)/decayedHorizon >= s.halfLife }
+
+// threshold is tau, unless all that it stands for is too old: what was left out weighs no more than tau.
+func (s *SetDecayed) threshold() int64 {
+	if s.tau == noRank || s.tau <= s.rank(s.latest, math.MaxUint64)-decayedHorizon<<rankBits {
+		return noRank
+	}
+	return s.tau
+}
+
+// forget drops what is too old, which nothing shows any more.
+func (s *SetDecayed) forget() {
+	s.tau = s.threshold()
+	kept := 0
+	for i, t := range s.times {
+		if s.tooOld(t) {
+			continue
+		}
+		s.hashes[kept], s.times[kept], s.ranks[kept] = s.hashes[i], t, s.ranks[i]
+		if s.p.Members {
+			s.members[kept] = s.members[i]
+		}
+		kept++
+	}
+	s.hashes, s.times, s.ranks, s.least = s.hashes[:kept], s.times[:kept], s.ranks[:kept], -1
+	if s.p.Members {
+		clear(s.members[kept:])
+		s.members = s.members[:kept]
+	}
+}
+
+// rank is log2(w/u) from the landmark.
+func (s *SetDecayed) rank(t Tick, hash uint64) int64 {
+	k, frac := exponent(t, s.mark, s.halfLife)
+	u := 64 - Log2(float64(hash|1))
+	return k<<rankBits + int64(frac>>(64-rankBits)) + int64(float64(u*(1<<rankBits)))
+}
+
+func (s *SetDecayed) see(hash uint64, t Tick, member string) {
+	rank := s.rank(t, hash)
+	i, found := slices.BinarySearch(s.hashes, hash)
+	if found {
+		if s.p.Members {
+			s.members[i] = min(s.members[i], member)
+		}
+		if t > s.times[i] {
+			s.times[i], s.ranks[i] = t, rank
+			if s.least == i {
+				s.least = -1
+			}
+		}
+		return
+	}
+	if len(s.hashes) == s.p.K {
+		if !s.makeRoom(rank, hash) {
+			return
+		}
+		i, _ = slices.BinarySearch(s.hashes, hash)
+	}
+	s.hashes, s.times, s.ranks = slices.Insert(s.hashes, i, hash), slices.Insert(s.times, i, t), slices.Insert(s.ranks, i, rank)
+	if s.p.Members {
+		s.members = slices.Insert(s.members, i, member)
+	}
+	s.least = -1
+}
+
+// makeRoom leaves out the least of what there is and one more, and says whether that was not the one more.
+func (s *SetDecayed) makeRoom(rank int64, hash uint64) bool {
+	if s.tooOld(slices.Min(s.times)) {
+		s.forget()
+		return true
+	}
+	if s.least < 0 {
+		s.least = s.findLeast()
+	}
+	if s.before(s.least, rank, hash) {
+		s.tau = max(s.tau, rank)
+		return false
+	}
+	s.tau = max(s.tau, s.ranks[s.least])
+	s.remove(s.least)
+	return true
+}
+
+// before says whether the thing at i goes before one of this rank and hash.
+func (s *SetDecayed) before(i int, rank int64, hash uint64) bool {
+	return s.ranks[i] > rank || s.ranks[i] == rank && s.hashes[i] < hash
+}
+
+func (s *SetDecayed) findLeast() int {
+	least := 0
+	for i, rank := range s.ranks {
+		if s.before(least, rank, s.hashes[i]) {
+			least = i
+		}
+	}
+	return least
+}
+
+func (s *SetDecayed) remove(i int) {
+	s.hashes, s.times, s.ranks = slices.Delete(s.hashes, i, i+1), slices.Delete(s.times, i, i+1), slices.Delete(s.ranks, i, i+1)
+	if s.p.Members {
+		s.members = slices.Delete(s.members, i, i+1)
+	}
+	s.least = -1
+}
+
+// Merge adds all things of o, and leaves o alone. Of two k the lower holds from then on, of the latest times the later. Sets that differ in
+// half-life, hash or in whether they keep members are refused with ErrIncompatible, and nothing has changed.
+func (s *SetDecayed) Merge(o *SetDecayed) error {
+	if err := s.compatible(o); err != nil {
+		return err
+	}
+	if s.p.Members != o.p.Members {
+		return fmt.Errorf("%w: set: one keeps members and one does not", ErrIncompatible)
+	}
+	c := o.Clone()
+	s.alignWith(&c)
+	for s.p.K = min(s.p.K, c.p.K); len(s.hashes) > s.p.K; {
+		least := s.findLeast()
+		s.tau = max(s.tau, s.ranks[least])
+		s.remove(least)
+	}
+	for i, h := range c.hashes {
+		member := ""
+		if s.p.Members {
+			member = c.members[i]
+		}
+		s.see(h, c.times[i], member)
+	}
+	s.tau = max(s.tau, c.tau)
+	for i := len(s.hashes) - 1; i >= 0; i-- { // seen here before it was left out there
+		if s.ranks[i] < s.tau {
+			s.remove(i)
+		}
+	}
+	return nil
+}
+
+// alignWith brings both to the later time and landmark.
+func (s *SetDecayed) alignWith(c *SetDecayed) {
+	now := max(s.latest, c.latest)
+	s.advance(now)
+	c.advance(now)
+	mark := max(s.mark, c.mark)
+	s.rebase(mark)
+	c.rebase(mark)
+}
+
+func (s *SetDecayed) compatible(o *SetDecayed) error {
+	if s.p.Hash != o.p.Hash || s.p.HalfLife != o.p.HalfLife {
+		return fmt.Errorf("%w: set: half-life %d, hash %d with seed %#x and half-life %d, hash %d with seed %#x", ErrIncompatible,
+			s.p.HalfLife, s.p.Hash.ID, s.p.Hash.Seed, o.p.HalfLife, o.p.Hash.ID, o.p.Hash.Seed)
+	}
+	return nil
+}
+
+// Estimate is how many distinct things there are at a time, each counted as it has decayed. It does not write.
+func (s *SetDecayed) Estimate(at Tick) SetEstimate {
+	tau := weightOf(s.threshold())
+	sum, variance := 0.0, 0.0
+	for _, t := range s.times {
+		if s.tooOld(t) {
+			continue
+		}
+		w := s.weight(t)
+		sum += max(w, tau)
+		variance += float64(tau * max(0, tau-w))
+	}
+	scale := s.scale(at)
+	return SetEstimate{Value: float64(sum * scale), StdErr: float64(math.Sqrt(variance) * scale)}
+}
+
+// weightOf is the weight of a rank.
+func weightOf(rank int64) float64 {
+	if rank == noRank {
+		return 0
+	}
+	return Exp2(rank>>rankBits, uint64(rank)<<(64-rankBits))
+}
+
+// Sample calls f with every thing kept and the weight that it stands for at a time: their sum over any part of the things estimates the
+// weight of that part. member is empty when members are not kept. It does not write.
+func (s *SetDecayed) Sample(at Tick, f func(hash uint64, member string, weight float64)) {
+	tau, scale := weightOf(s.threshold()), s.scale(at)
+	for i, t := range s.times {
+		if s.tooOld(t) {
+			continue
+		}
+		member := ""
+		if s.p.Members {
+			member = s.members[i]
+		}
+		f(s.hashes[i], member, float64(max(s.weight(t), tau)*scale))
+	}
+}
+
+// SetDecayedOverlap is how two decayed sets lie to each other. A thing weighs in the union what it weighs more, in the intersection what it
+// weighs less.
+type SetDecayedOverlap struct {
+	Union, Intersection SetEstimate
+	// Jaccard is Intersection / Union, the weighted similarity, 0 for two empty sets.
+	Jaccard SetEstimate
+}
+
+// Compare estimates union, intersection and weighted Jaccard similarity at a time, from the things above the larger tau of the two.
+// Different half-lives or hashes are refused with ErrIncompatible. It does not write.
+func (s *SetDecayed) Compare(o *SetDecayed, at Tick) (SetDecayedOverlap, error) {
+	if err := s.compatible(o); err != nil {
+		return SetDecayedOverlap{}, err
+	}
+	a, b := s.Clone(), o.Clone()
+	a.alignWith(&b)
+	tauRank := max(a.tau, b.tau)
+	tau := weightOf(tauRank)
+	u := union{a: a.hashes, b: b.hashes}
+	var all, both, allVariance, bothVariance, covariance float64
+	for u.next(0) {
+		var w, less float64
+		rank, lessRank := int64(noRank), int64(noRank)
+		if u.inA {
+			w, rank = a.weight(a.times[u.i-1]), a.ranks[u.i-1]
+		}
+		if u.inB {
+			v, r := b.weight(b.times[u.j-1]), b.ranks[u.j-1]
+			if u.inA {
+				less, lessRank = min(w, v), min(rank, r)
+			}
+			w, rank = max(w, v), max(rank, r)
+		}
+		if rank <= tauRank {
+			continue
+		}
+		whole := max(w, tau)
+		all += whole
+		allVariance += float64(tau * (whole - w))
+		if lessRank > tauRank {
+			part := max(less, tau)
+			both += part
+			bothVariance += float64(tau * (part - less))
+			covariance += float64(part * (whole - w))
+		}
+	}
+	if all == 0 {
+		return SetDecayedOverlap{}, nil
+	}
+	j := both / all // the variance is that of both - j all
+	variance := bothVariance - float64(float64(2*j)*covariance) + float64(float64(j*j)*allVariance)
+	scale := a.scale(at)
+	return SetDecayedOverlap{
+		Union:        SetEstimate{Value: float64(all * scale), StdErr: float64(math.Sqrt(allVariance) * scale)},
+		Intersection: SetEstimate{Value: float64(both * scale), StdErr: float64(math.Sqrt(bothVariance) * scale)},
+		Jaccard:      SetEstimate{Value: min(j, 1), StdErr: math.Sqrt(max(variance, 0)) / all},
+	}, nil
+}
+
+// Clone is a copy that shares nothing that changes.
+func (s *SetDecayed) Clone() SetDecayed {
+	c := *s
+	c.hashes, c.times, c.ranks, c.members = slices.Clone(s.hashes), slices.Clone(s.times), slices.Clone(s.ranks), slices.Clone(s.members)
+	return c
+}
+
+// Size is the memory it takes, in bytes, itself included.
+func (s *SetDecayed) Size() int {
+	size := 184 + 8*(cap(s.hashes)+cap(s.times)+cap(s.ranks)) + 16*cap(s.members)
+	for _, m := range s.members {
+		size += len(m)
+	}
+	return size
+}
+
+// A SetDecayed in bytes. Every state has one encoding. What is too old to count is left out.
+//
+//	version    1 byte, 1
+//	form       1 byte: bit 0 members are kept, bit 1 tau is there
+//	hash       9 bytes, see Hash
+//	k          uvarint
+//	half-life, landmark, latest: uvarints
+//	tau        8 bytes, little endian, if it is there
+//	count      uvarint, of things
+//	things     each 8 bytes, little endian, its hash, rising, a uvarint, its age at the latest time, and, when members are kept, a uvarint,
+//	           the member's length, and its bytes
+
+const setDecayedVersion = 1
+
+// AppendBinary appends the encoding to b.
+func (s *SetDecayed) AppendBinary(b []byte) []byte {
+	form, tau, count := byte(0), s.threshold(), 0
+	if s.p.Members {
+		form |= 1
+	}
+	if tau != noRank {
+		form |= 2
+	}
+	for _, t := range s.times {
+		if !s.tooOld(t) {
+			count++
+		}
+	}
+	b = append(b, setDecayedVersion, form)
+	b = s.p.Hash.append(b)
+	b = binary.AppendUvarint(b, uint64(s.p.K))
+	b = s.fade.append(b, false, s.latest)
+	if tau != noRank {
+		b = binary.LittleEndian.AppendUint64(b, uint64(tau))
+	}
+	b = binary.AppendUvarint(b, uint64(count))
+	for i, h := range s.hashes {
+		if s.tooOld(s.times[i]) {
+			continue
+		}
+		b = binary.LittleEndian.AppendUint64(b, h)
+		b = binary.AppendUvarint(b, uint64(s.latest-s.times[i]))
+		if s.p.Members {
+			b = append(binary.AppendUvarint(b, uint64(len(s.members[i]))), s.members[i]...)
+		}
+	}
+	return b
+}
+
+// Decode replaces s by what is at the start of b, and answers what follows it. Bytes that AppendBinary cannot have written are
+// refused with ErrCorrupt, and the receiver stays as it was.
+func (s *SetDecayed) Decode(b []byte) (rest []byte, err error) {
+	r := reader{b: b, ok: true}
+	version, form := r.byte(), r.byte()
+	p := SetDecayedParams{Members: form&1 != 0, Hash: r.hash()}
+	k := r.uvarint()
+	f, latest := r.fade()
+	if !r.ok || version != setDecayedVersion || form > 3 || k < SetKMin || k > SetDecayedKMax {
+		return nil, ErrCorrupt
+	}
+	p.K, p.HalfLife = int(k), f.halfLife
+	n, err := NewSetDecayed(p)
+	if err != nil {
+		return nil, ErrCorrupt
+	}
+	n.latest, n.mark = latest, f.mark
+	if now := n.landmark(latest); n.mark > now || now-n.mark > RebaseAfter {
+		return nil, ErrCorrupt
+	}
+	if form&2 != 0 {
+		n.tau = int64(binary.LittleEndian.Uint64(r.take(8)))
+		// no priority is above 2^64 of now
+		r.ok = r.ok && n.tau == n.threshold() && n.tau != noRank && n.tau <= n.rank(latest, 0)
+	}
+	if !r.ok || !n.decodeThings(&r) {
+		return nil, ErrCorrupt
+	}
+	*s = n
+	return r.b, nil
+}
+
+func (s *SetDecayed) decodeThings(r *reader) bool {
+	count := r.uvarint()
+	if !r.ok || count > uint64(s.p.K) || 9*count > uint64(len(r.b)) {
+		return false
+	}
+	for i := range int(count) {
+		h, age := binary.LittleEndian.Uint64(r.take(8)), r.uvarint()
+		if !r.ok || i > 0 && h <= s.hashes[i-1] || age > uint64(s.latest) {
+			return false
+		}
+		t := s.latest - Tick(age)
+		rank := s.rank(t, h)
+		if s.tooOld(t) || rank < s.tau {
+			return false
+		}
+		s.hashes, s.times, s.ranks = append(s.hashes, h), append(s.times, t), append(s.ranks, rank)
+		if !s.p.Members {
+			continue
+		}
+		n := r.uvarint()
+		if !r.ok || n > SetMemberMax {
+			return false
+		}
+		s.members = append(s.members, string(r.take(int(n))))
+	}
+	return r.ok
+}
