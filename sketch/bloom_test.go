@@ -31,7 +31,7 @@ func newScalable(t testing.TB, capacity uint64, rate float64) *BloomScalable {
 }
 
 func bloomSamples(t testing.TB) (all []*Bloom) {
-	for _, n := range []int{0, 1, 20, 100, 300, 1500} {
+	for _, n := range []int{0, 1, 20, 100, 1500} {
 		f := newBloomOf(t, 100, 0.01)
 		for i := range n {
 			f.Add(hashOf(1, i))
@@ -42,7 +42,7 @@ func bloomSamples(t testing.TB) (all []*Bloom) {
 }
 
 func scalableSamples(t testing.TB) (all []*BloomScalable) {
-	for _, n := range []int{0, 1, 20, 100, 300, 700} {
+	for _, n := range []int{0, 1, 100, 400} {
 		s := newScalable(t, 50, 0.01)
 		for i := range n {
 			s.Add(hashOf(1, i))

@@ -23,4 +23,18 @@
 // not Prune has removed it. A summary whose Z is below the threshold is dead: it reads as empty, and the next Add starts
 // afresh, whether or not the caller has removed it (see Death). So no answer depends on when cleaning happened. A threshold
 // below 2^-100 is taken as 2^-100: what is smaller counts as nothing, and subnormal numbers never enter.
+//
+// # The other kinds
+//
+// A kind that carries its own parameters is made by a constructor that refuses what is out of range, and says in its comment what
+// it promises, what it takes, and which laws its merge keeps.
+//
+//	TopK             the items that occur most, each count in a bracket
+//	CountMin         how often any item occurred
+//	Quantile         quantiles and ranks of values, with a bounded relative error
+//	LinearCounter    distinct members, one by one while they are few
+//	Bloom            whether a key was seen; BloomScalable grows, BloomExpiring forgets
+//	Morris           a count in one or two bytes
+//
+// Of these TopK, CountMin, Quantile and Morris forget by half-life, with one landmark for all that they hold.
 package sketch

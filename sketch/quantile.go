@@ -159,6 +159,9 @@ func (q *Quantile) Add(now, t Tick, x, n float64) error {
 	if err := checkAmount(n); err != nil || n < faintest {
 		return err
 	}
+	if math.Abs(x) < 0x1p-1022 {
+		x = 0
+	}
 	now, t = max(now, 0), max(t, 0)
 	p, id := q.under(), q.bucket(x)
 	err := q.d.Add(&p, now, t, id, n)
@@ -166,18 +169,18 @@ func (q *Quantile) Add(now, t Tick, x, n float64) error {
 		q.d.Prune(&p, now, nil)
 		err = q.d.Add(&p, now, t, id, n)
 	}
-	if err == nil && q.params.HalfLife == 0 {
-		q.extend(x, x)
+	if err == nil && q.params.HalfLife == 0 && q.d.find(id) >= 0 {
+		q.extend(x)
 	}
 	return err
 }
 
-// extend widens the range of values; it is only kept without a half-life.
-func (q *Quantile) extend(low, high float64) {
-	if q.low == 0 && q.high == 0 && q.d.Len() <= 1 && q.d.find(0) < 0 {
-		q.low, q.high = low, high // the first
+// extend widens the range of values by one that was counted; it is only kept without a half-life.
+func (q *Quantile) extend(x float64) {
+	if q.d.Len() == 1 && q.low == 0 && q.high == 0 && x != 0 {
+		q.low, q.high = x, x // the first
 	}
-	q.low, q.high = min(q.low, low)+0, max(q.high, high)+0 // never minus 0
+	q.low, q.high = min(q.low, x), max(q.high, x)
 }
 
 // Last is the tick of the latest event, 0 when there was none.

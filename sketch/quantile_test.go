@@ -307,6 +307,27 @@ func TestQuantileRefuses(t *testing.T) {
 	}
 }
 
+// TestQuantileFaint: what is too little to be stored leaves no trace in the range either.
+func TestQuantileFaint(t *testing.T) {
+	for _, compact := range []bool{false, true} {
+		q, err := NewQuantile(QuantileParams{Compact: compact})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct{ x, n float64 }{{5, 0x1p-110}, {6, 0x1p-70}, {7, 1}, {5e-324, 1}, {-3, 1}} {
+			if err := q.Add(epoch, epoch, c.x, c.n); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := new(Quantile).Decode(q.AppendBinary(nil)); err != nil {
+				t.Fatalf("compact %v: after %v of %v: %v", compact, c.n, c.x, err)
+			}
+		}
+		if r := q.At(epoch); r.Min != -3 || r.Max != 7 || r.Quantile(0.5) != 0 {
+			t.Errorf("compact %v: from %v to %v, median %v", compact, r.Min, r.Max, r.Quantile(0.5))
+		}
+	}
+}
+
 // TestQuantileMerges: to the same bytes in either order, with whole counts in any order and in any parts.
 func TestQuantileMerges(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -200,7 +200,7 @@ func (m matcher) jaccard(equal, empty int, q, uv float64) (j, stdErr float64) {
 // similarity inverts P(equal) = d, which is nearly a line: one step of Newton's method leaves less than 1e-5. slope is that of P.
 func similarity(d, q, uv float64) (j, slope float64) {
 	r := 1 + d
-	p := d + float64(q*(float64(float64(uv*r)*r)-float64(d*r)/2))
+	p := d + float64(q*(float64(float64(uv*r)*r)-float64(d*r/2)))
 	slope = 1 + float64(q*(float64(2*float64(uv*r))-d-0.5))
 	return min(max(d-(p-d)/slope, 0), 1), slope
 }
