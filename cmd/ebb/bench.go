@@ -29,10 +29,15 @@ type benchFlags struct {
 	profile  string
 	rival    bool
 	dir      string
+	rate     int // of the paced questions
 }
 
 func newBench(s *session) *cobra.Command {
 	var bf benchFlags
+	read := &cobra.Command{Use: "read", Short: "Linearizable answers per second and per CPU-second, and their latency", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		return benchRead(cmd.Context(), s, bf)
+	}}
+	read.Flags().IntVar(&bf.rate, "rate", 0, "questions a second of the latency measurement; half of what the single ones reached, if 0")
 	cmd := children(
 		&cobra.Command{
 			Use: "bench", Short: "Measure a fresh three-node cluster on this machine, beside rivals",
@@ -42,9 +47,7 @@ them and stops them. The figures are of this machine, clients included.`,
 		&cobra.Command{Use: "write", Short: "Acknowledged increments per second, and the latency of one", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 			return benchWrite(cmd.Context(), s, bf)
 		}},
-		&cobra.Command{Use: "read", Short: "Linearizable answers per second and per CPU-second, and their latency", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
-			return benchRead(cmd.Context(), s, bf)
-		}},
+		read,
 	)
 	f := cmd.PersistentFlags()
 	durationVar(f, &bf.duration, "duration", 10*time.Second, time.Second, "of each measurement")
@@ -189,7 +192,11 @@ func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond
 
 func benchRead(ctx context.Context, s *session, bf benchFlags) error {
 	var batches, singles bench.ReadResult
-	var half bench.Quantiles
+	var paced bench.Quantiles
+	rate := bf.rate
+	if rate < 0 {
+		return usagef("--rate %d: it is above 0, or 0 for half of what the single questions reach", rate)
+	}
 	err := withFleet(ctx, s, &bf, func(t bench.Target) error {
 		say(s, "writing 1000 distributions of 260 bins ...")
 		if err := (bench.Read{}).Prepare(ctx, t); err != nil {
@@ -207,20 +214,23 @@ func benchRead(ctx context.Context, s *session, bf benchFlags) error {
 		if singles, err = (bench.Read{Duration: bf.duration, Workers: 128}).Run(ctx, t); err != nil {
 			return err
 		}
-		say(s, "single questions at half that rate for %v ...", bf.duration)
-		half, err = bench.Read{Duration: bf.duration}.Paced(ctx, t, max(int(singles.RequestsPerS/2), 1))
+		if rate == 0 {
+			rate = max(int(singles.RequestsPerS/2), 1)
+		}
+		say(s, "single questions at %d/s for %v ...", rate, bf.duration)
+		paced, err = bench.Read{Duration: bf.duration}.Paced(ctx, t, rate)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if s.output == "json" {
-		return printJSON(s.term.out, map[string]any{"batches_of_32": batches, "single": singles, "half_load": half})
+		return printJSON(s.term.out, map[string]any{"batches_of_32": batches, "single": singles, "rate": rate, "paced": paced})
 	}
 	w := s.term.out
 	fmt.Fprintf(w, "%d nodes, top 10 of 260 bins, linearizable, one machine together with the client\n", bf.nodes)
 	fmt.Fprintf(w, "batches of 32  %.0f answers/s, %.0f answers per CPU-second of the servers\n", batches.PerSecond, batches.PerServerCPUSec)
 	fmt.Fprintf(w, "single         %.0f requests/s, %.0f answers per CPU-second of the servers\n", singles.RequestsPerS, singles.PerServerCPUSec)
-	fmt.Fprintf(w, "at half load   p50 %v, p99 %v, max %v\n", round(half.P50), round(half.P99), round(half.Max))
+	fmt.Fprintf(w, "at %-11s p50 %v, p99 %v, max %v\n", fmt.Sprintf("%d/s", rate), round(paced.P50), round(paced.P99), round(paced.Max))
 	return nil
 }
