@@ -34,10 +34,6 @@ const (
 	// the nodes' own limit, because an answer that was too large to receive
 	// would be an unknown outcome.
 	messageBytesMax = 4 * proto.MessageBytesMax
-	// Flow-control windows, fixed: while gRPC looks for their best size by itself,
-	// it pings after every answer.
-	streamWindow = proto.MessageBytesMax
-	connWindow   = 4 * streamWindow
 )
 
 // peer is one address with its connection, made when first needed.
@@ -86,8 +82,8 @@ func (c *Client) grpcOptions(p *peer) []grpc.DialOption {
 		}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(messageBytesMax), grpc.MaxCallSendMsgSize(messageBytesMax)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
-		grpc.WithStaticStreamWindowSize(streamWindow),
-		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithStaticStreamWindowSize(proto.StreamWindow),
+		grpc.WithStaticConnWindowSize(proto.ConnWindow),
 		grpc.WithStatsHandler(sentHandler{}),
 		grpc.WithDisableServiceConfig(),
 	}, c.cfg.grpc...)

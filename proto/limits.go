@@ -8,10 +8,16 @@ const (
 	BatchOpsMax     = 10_000
 	BatchBytesMax   = 1 << 20
 	MessageBytesMax = 4 << 20
-	QuestionsMax    = 1_000
-	KeysPerAskMax   = 10_000
-	TopMax          = 100_000
-	BinsMaxDefault  = 100_000
+	// StreamWindow and ConnWindow are gRPC's flow-control windows on both sides,
+	// fixed: while gRPC looks for their best size by itself, it pings after every
+	// message and the other side answers, a quarter of the system calls of single
+	// requests. A stream holds a whole message, so that none is sent in turns.
+	StreamWindow   = MessageBytesMax
+	ConnWindow     = 4 * StreamWindow
+	QuestionsMax   = 1_000
+	KeysPerAskMax  = 10_000
+	TopMax         = 100_000
+	BinsMaxDefault = 100_000
 	// BinsMaxLimit is the most that a namespace may allow.
 	BinsMaxLimit = 10_000_000
 	// AmountMax bounds one increment, so that a sum of 2^60 of them stays finite.

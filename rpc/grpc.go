@@ -36,16 +36,6 @@ const (
 	streamsMax     = 1_000
 )
 
-// Flow-control windows, fixed: they do not bound what is held of messages that are
-// incomplete, since gRPC widens a stream's window to the message announced, and a
-// connection's as bytes arrive. receiveTimeout does that, and streamsMax. While gRPC looks for their best size by itself, it
-// pings after every message and the other side answers: a quarter of the system calls
-// of single requests. A stream holds a whole message, so that none is sent in turns.
-const (
-	streamWindow = proto.MessageBytesMax
-	connWindow   = 4 * streamWindow
-)
-
 // streamWorkers are goroutines that keep their stacks between requests: 2.4 of
 // an empty call's 31.6 us were spent growing new ones. A stream of a peer keeps
 // one for itself; when all are taken, gRPC starts goroutines as it would anyway.
@@ -65,8 +55,8 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.ChainStreamInterceptor(stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
-		grpc.StaticStreamWindowSize(streamWindow),
-		grpc.StaticConnWindowSize(connWindow),
+		grpc.StaticStreamWindowSize(proto.StreamWindow),
+		grpc.StaticConnWindowSize(proto.ConnWindow),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.WaitForHandlers(true),
 	}

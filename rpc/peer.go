@@ -192,8 +192,8 @@ func newPooled(node string, cfg *PeersConfig) (*pooled, error) {
 		grpc.WithContextDialer(p.dial),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithNoProxy(),
-		grpc.WithStaticStreamWindowSize(streamWindow),
-		grpc.WithStaticConnWindowSize(connWindow),
+		grpc.WithStaticStreamWindowSize(proto.StreamWindow),
+		grpc.WithStaticConnWindowSize(proto.ConnWindow),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WithConnectParams(grpc.ConnectParams{
