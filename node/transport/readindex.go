@@ -25,13 +25,13 @@ const (
 // barrier is one ReadIndex call. It ends when its outcome is certain.
 type barrier struct {
 	done chan struct{} // closed with the outcome
-	more chan struct{} // closed when a voter did not confirm: ask others
+	more chan struct{} // closed when a voter does not confirm, or is late: ask others
 
 	mu      sync.Mutex // guards what follows
 	need    int        // confirmations that are still missing
 	spare   int        // voters that may still fail
 	denials int
-	failed  bool
+	doubted bool
 	ended   bool
 	ok      bool
 }
@@ -58,13 +58,27 @@ func (b *barrier) vote(v verdict) {
 	case unreached:
 		b.spare--
 	}
-	if v != confirmed && !b.failed {
-		b.failed = true
-		close(b.more)
+	if v != confirmed {
+		b.doubt()
 	}
 	if b.need <= 0 || b.spare < 0 {
 		b.ended, b.ok = true, b.need <= 0
 		close(b.done)
+	}
+}
+
+// late says that a voter has not answered for a while.
+func (b *barrier) late() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.doubt()
+}
+
+// doubt has the other voters asked. b.mu is held.
+func (b *barrier) doubt() {
+	if !b.doubted {
+		b.doubted = true
+		close(b.more)
 	}
 }
 
@@ -109,14 +123,10 @@ func (m *Mux) ReadIndex(ctx context.Context, group uint32, term uint64, voters [
 	}
 	m.poll(b, first)
 	if len(rest) > 0 {
-		timer := time.NewTimer(m.cfg.ReadIndexHedge)
-		defer timer.Stop()
 		select {
 		case <-b.done:
 			return b.err(group, term, n)
 		case <-b.more:
-		case <-timer.C:
-			b.suspect(first)
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.ctx.Done():
@@ -183,15 +193,6 @@ func (m *Mux) poll(b *barrier, voters []elector) {
 	}
 }
 
-// suspect notes that the barrier waits for these.
-func (b *barrier) suspect(voters []elector) {
-	for _, e := range voters {
-		if e.peer != nil {
-			e.peer.reads.late.Store(true)
-		}
-	}
-}
-
 // confirm answers an ask for a replica of this node.
 func (m *Mux) confirm(a ask) verdict {
 	h := m.readIndex.Load()
@@ -218,7 +219,7 @@ type round struct {
 // sharing safe: every answer was asked for after each of its barriers began.
 type readQueue struct {
 	wake chan struct{} // holds a token when forming is not empty
-	late atomic.Bool   // the last that was heard: a round took longer than a hedge
+	late atomic.Bool   // the last round took longer than a hedge
 
 	mu      sync.Mutex // guards what follows
 	forming *round
@@ -253,6 +254,9 @@ func (q *readQueue) add(a ask, b *barrier) bool {
 		r.waiting = append(r.waiting, nil)
 	}
 	r.waiting[i] = append(r.waiting[i], b)
+	if q.late.Load() {
+		b.late() // delay may just have looked
+	}
 	return true
 }
 
@@ -282,6 +286,23 @@ func (q *readQueue) told(t *told) {
 		}
 	}
 	r.told <- verdicts
+}
+
+// delay tells all who wait for the peer that it is late.
+func (q *readQueue) delay() {
+	q.late.Store(true)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, r := range []*round{q.sent, q.forming} {
+		if r == nil {
+			continue
+		}
+		for _, barriers := range r.waiting {
+			for _, b := range barriers {
+				b.late()
+			}
+		}
+	}
 }
 
 // giveUp forgets the round on its way.
@@ -317,6 +338,8 @@ func (r *round) end(verdicts []verdict) {
 func (p *peer) runReads() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
+	hedge := time.AfterFunc(time.Hour, p.reads.delay) // runs while a round does
+	hedge.Stop()
 	for {
 		select {
 		case <-p.reads.wake:
@@ -327,33 +350,34 @@ func (p *peer) runReads() {
 			return
 		}
 		timer.Reset(p.mux.cfg.ReadIndexTimeout)
-		p.readRound(timer.C)
+		hedge.Reset(p.mux.cfg.ReadIndexHedge)
+		answered := p.readRound(timer.C)
+		if hedge.Stop() && answered {
+			p.reads.late.Store(false)
+		}
 		timer.Stop()
 	}
 }
 
 // readRound sends one round and waits for its answer. Barriers join until
-// there is a session to send on.
-func (p *peer) readRound(timer <-chan time.Time) {
+// there is a session to send on. It reports whether the peer answered.
+func (p *peer) readRound(timer <-chan time.Time) (answered bool) {
 	s, err := p.session(timer, nil)
 	r := p.reads.take()
 	if err != nil || len(r.asks) == 0 {
 		p.reads.giveUp()
 		r.end(nil)
-		return
+		return false
 	}
 	var verdicts []verdict
-	left := p.mux.mono()
 	if s.post(func(b []byte) []byte { return appendAsks(b, r.id, r.asks) }) {
 		select {
 		case verdicts = <-r.told:
-			if p.mux.mono()-left < p.mux.cfg.ReadIndexHedge {
-				p.reads.late.Store(false)
-			}
 		case <-timer:
 		case <-s.broken:
 		}
 	}
 	p.reads.giveUp()
 	r.end(verdicts)
+	return verdicts != nil
 }

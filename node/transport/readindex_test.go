@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -228,6 +230,12 @@ func (s *terms) set(group uint32, term uint64) {
 	s.of[group] = term
 }
 
+func (s *terms) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = 0
+}
+
 func (s *terms) questions() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +244,11 @@ func (s *terms) questions() int {
 
 // voters is a world of nodes a, b, c where each has a replica of the groups, all in term 7.
 func voters(t *testing.T, groups uint32) (*world, map[string]*terms) {
-	w, of := newWorld(t, nil, "a", "b", "c"), map[string]*terms{}
+	return votersOn(t, groups, "a", "b", "c")
+}
+
+func votersOn(t *testing.T, groups uint32, names ...string) (*world, map[string]*terms) {
+	w, of := newWorld(t, nil, names...), map[string]*terms{}
 	for _, name := range w.names {
 		of[name] = &terms{of: map[uint32]uint64{}}
 		w.nodes[name].SetReadIndexHandler(of[name].handler)
@@ -457,6 +469,45 @@ func TestReadIndexAsksNoMoreThanItNeeds(t *testing.T) {
 			t.Fatalf("b is back: it was asked %d times and c %d", b, c)
 		}
 	})
+}
+
+// A majority is asked whatever the number of voters, and the leader counts only
+// where it is one of them.
+func TestReadIndexAsksAMajority(t *testing.T) {
+	for _, c := range []struct{ nodes, voters, asked string }{
+		{"a", "a", "a"},
+		{"ab", "ab", "ab"},
+		{"abc", "bc", "bc"},
+		{"abcd", "abcd", "abc"},
+		{"abcd", "bcd", "bc"},
+		{"abcde", "abcde", "abc"},
+	} {
+		t.Run(c.voters+" of "+c.nodes, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, of := votersOn(t, 1, strings.Split(c.nodes, "")...)
+				vs := addresses(servers(1, w.names...))
+				vs = slices.DeleteFunc(vs, func(v raft.ServerAddress) bool { return !strings.Contains(c.voters, string(v[:1])) })
+				for range 2 { // the sessions stand at the second
+					for _, s := range of {
+						s.forget()
+					}
+					if err := w.nodes["a"].ReadIndex(t.Context(), 1, 7, vs); err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(time.Second)
+				}
+				asked := ""
+				for _, name := range w.names {
+					if of[name].questions() > 0 {
+						asked += name
+					}
+				}
+				if asked != c.asked {
+					t.Errorf("asked %s, want %s", asked, c.asked)
+				}
+			})
+		})
+	}
 }
 
 func BenchmarkReadIndex(b *testing.B) {
