@@ -56,8 +56,11 @@ func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 }
 
 // said is why a node could not go on; nil if it could.
-func (b *bubble) said(i int) error {
-	if err := b.fatal[i].Load(); err != nil {
+func (b *bubble) said(i int) error { return loadError(&b.fatal[i]) }
+
+// loadError is the error stored last; nil if none was.
+func loadError(p *atomic.Pointer[error]) error {
+	if err := p.Load(); err != nil {
 		return *err
 	}
 	return nil

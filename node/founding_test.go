@@ -2,6 +2,7 @@ package node_test
 
 import (
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -98,11 +99,11 @@ func TestTwoNodesWithOneName(t *testing.T) {
 				twin.FS, twin.Network = fs.NewMem(), b.net.Host("10.0.0.9")
 				twin.GRPC, twin.Gossip = "10.0.0.9:7070", "10.0.0.9:7071"
 				twin.Clock = wrongClock{twin.Clock, wrong}
-				var said error
-				twin.Fatal = func(err error) { said = err }
+				var fatal atomic.Pointer[error]
+				twin.Fatal = func(err error) { fatal.Store(&err) }
 				n := b.openConfig(twin)
 				time.Sleep(20 * time.Second)
-				if !errors.Is(said, proto.ErrDuplicateNode) && !errors.Is(said, proto.ErrWrongCluster) {
+				if said := loadError(&fatal); !errors.Is(said, proto.ErrDuplicateNode) && !errors.Is(said, proto.ErrWrongCluster) {
 					t.Errorf("the twin says %v, want DUPLICATE_NODE or WRONG_CLUSTER", said)
 				}
 				n.Kill()
