@@ -21,12 +21,15 @@ type Read struct {
 	Top           int // 10 if 0
 	Batch         int // questions a request carries; 1 if 0
 	Workers       int // requests in flight; 64 if 0
+	// Alone sends every call as a request of its own; otherwise the client may
+	// let single questions share one, as it does for its users.
+	Alone bool
 }
 
 // ReadResult is what a run of Read measured.
 type ReadResult struct {
 	Answers         int64         `json:"answers"`
-	Requests        int64         `json:"requests"`
+	Requests        int64         `json:"requests"` // calls
 	PerSecond       float64       `json:"answers_per_second"`
 	RequestsPerS    float64       `json:"requests_per_second"`
 	ServerCPU       time.Duration `json:"server_cpu_ns"`
@@ -70,6 +73,13 @@ func (r Read) question(key string) *ebbv1.Question {
 	return &ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
 		Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: uint32(r.Top)},
 	}}}
+}
+
+func (r Read) options() []client.AskOption {
+	if r.Alone {
+		return []client.AskOption{client.Alone()}
+	}
+	return nil
 }
 
 // Run asks from many workers, each as soon as its last answer has come.
@@ -135,7 +145,7 @@ func (r Read) once(ctx context.Context, c *client.Client, p *pairs) error {
 		key, _ := p.next()
 		questions[i] = r.question(key)
 	}
-	answers, err := c.Ask(ctx, questions)
+	answers, err := c.Ask(ctx, questions, r.options()...)
 	if err != nil {
 		return err
 	}
@@ -168,7 +178,7 @@ func (r Read) Paced(ctx context.Context, t Target, perSecond int) (Quantiles, er
 		key, _ := p.next()
 		mu.Unlock()
 		questions := []*ebbv1.Question{r.question(key)}
-		_, err := c.Ask(ctx, questions)
+		_, err := c.Ask(ctx, questions, r.options()...)
 		all.Add(time.Since(sent))
 		if err != nil {
 			mu.Lock()

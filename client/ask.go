@@ -174,29 +174,51 @@ func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
 }
 
 func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
-	req := &ebbv1.AskRequest{
-		Consistency: r.asking.consistency, MaxStalenessUs: r.asking.staleness.Microseconds(),
-		AllowPartial: r.asking.partial, Questions: make([]*ebbv1.Question, len(group)),
+	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial}
+	if len(group) == 1 && r.shares(ctx, group[0]) {
+		a, first, err := p.asks.ask(ctx, t, group[0].question)
+		if err != nil {
+			r.failed(group[0], err)
+			return
+		}
+		r.answered(group[0], a, first)
+		return
 	}
+	questions := make([]*ebbv1.Question, len(group))
 	for i, q := range group {
-		req.Questions[i] = q.question
+		questions[i] = q.question
 	}
-	var resp *ebbv1.AskResponse
-	_, err := r.client.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
-		resp, err = ebbv1grpc.NewEbbClient(conn).Ask(ctx, req)
-		return err
-	})
-	r.client.meter.asked(len(group), err)
-	if err == nil && len(resp.GetAnswers()) != len(group) {
-		err = proto.ErrInternal.Errorf("%d answers to %d questions", len(resp.GetAnswers()), len(group))
-	}
+	answers, err := r.client.askRequest(ctx, p, t, questions)
 	for i, q := range group {
 		if err != nil {
 			r.failed(q, err)
 			continue
 		}
-		r.answered(q, resp.GetAnswers()[i], i == 0)
+		r.answered(q, answers[i], i == 0)
 	}
+}
+
+// shares reports whether a question may travel with those of other callers. One
+// that failed, or whose shard has no known leader, may wait long, and goes alone.
+func (r *round) shares(ctx context.Context, q *inquiry) bool {
+	return !r.asking.alone && q.err == nil && coalescible(ctx, q.question) && r.client.chart.leads(q.shard, q.node)
+}
+
+// askRequest makes one request. As many answers come as questions were asked.
+func (c *Client) askRequest(ctx context.Context, p *peer, t terms, questions []*ebbv1.Question) ([]*ebbv1.Answer, error) {
+	req := &ebbv1.AskRequest{
+		Consistency: t.consistency, MaxStalenessUs: t.staleness.Microseconds(), AllowPartial: t.partial, Questions: questions,
+	}
+	var resp *ebbv1.AskResponse
+	_, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(conn).Ask(ctx, req)
+		return err
+	})
+	c.meter.asked(len(questions), err)
+	if err == nil && len(resp.GetAnswers()) != len(questions) {
+		err = proto.ErrInternal.Errorf("%d answers to %d questions", len(resp.GetAnswers()), len(questions))
+	}
+	return resp.GetAnswers(), err
 }
 
 // answered takes an answer, unless asking again may bring a better one. The

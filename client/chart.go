@@ -116,6 +116,13 @@ func (ch *chart) candidates(shard uint32) (leader string, others []string) {
 	return s.leader, others
 }
 
+// leads reports whether the node is believed to lead the shard.
+func (ch *chart) leads(shard uint32, node string) bool {
+	ch.mu.RLock()
+	defer ch.mu.RUnlock()
+	return node != "" && int(shard) < len(ch.seats) && ch.seats[shard].leader == node
+}
+
 func (ch *chart) addressOf(node string) string {
 	ch.mu.RLock()
 	defer ch.mu.RUnlock()

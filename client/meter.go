@@ -19,7 +19,8 @@ type meter struct {
 	lost       atomic.Int64 // increments given up
 	sessions   atomic.Int64 // opened
 	expired    atomic.Int64 // sessions
-	questions  atomic.Int64
+	asks       atomic.Int64 // AskRequests
+	questions  atomic.Int64 // in them
 	unanswered atomic.Int64 // requests with questions that got no response
 }
 
@@ -33,6 +34,7 @@ func (m *meter) applied(commands int, took time.Duration, err error) {
 }
 
 func (m *meter) asked(questions int, err error) {
+	m.asks.Add(1)
 	m.questions.Add(int64(questions))
 	if err != nil {
 		m.unanswered.Add(1)
@@ -57,6 +59,7 @@ func (m *meter) series() []struct {
 		{"increments_undelivered_total", "Increments given up.", &m.lost},
 		{"sessions_opened_total", "Producer sessions asked for.", &m.sessions},
 		{"sessions_expired_total", "Producer sessions found expired.", &m.expired},
+		{"ask_requests_total", "Requests with questions.", &m.asks},
 		{"questions_total", "Questions sent, each try counted.", &m.questions},
 		{"ask_failures_total", "Requests with questions that got no response.", &m.unanswered},
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
@@ -49,6 +50,7 @@ type peer struct {
 	retired bool // nobody is at this address any more
 
 	post postbox
+	asks coalescer
 }
 
 func (c *Client) newPeer(addr string) *peer {
@@ -61,6 +63,9 @@ func (c *Client) newPeer(addr string) *peer {
 		return grpc.NewClient("passthrough:///"+addr, options...)
 	}
 	p.post.peer = p
+	p.asks = coalescer{life: c.ctx, spawn: c.spawn, send: func(ctx context.Context, t terms, q []*ebbv1.Question) ([]*ebbv1.Answer, error) {
+		return c.askRequest(ctx, p, t, q)
+	}}
 	return p
 }
 

@@ -15,6 +15,7 @@ type asking struct {
 	consistency ebbv1.Consistency
 	staleness   time.Duration
 	partial     bool
+	alone       bool
 	asOf        time.Time
 	confidence  float64
 }
@@ -47,6 +48,12 @@ func Any() AskOption {
 // AllowPartial accepts an answer to which not every shard has contributed; its
 // Coverage says which did.
 func AllowPartial() AskOption { return func(a *asking) { a.partial = true } }
+
+// Alone asks in a request of its own. Otherwise single questions about one key
+// that many goroutines ask at once share requests, as long as they are small:
+// one that finds a request on its way to the same node waits for its return,
+// 2 ms at most, and leaves together with the others.
+func Alone() AskOption { return func(a *asking) { a.alone = true } }
 
 // AsOf evaluates at t instead of now. A shard whose clock is ahead evaluates at
 // its own; the answer says when.

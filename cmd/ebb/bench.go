@@ -191,8 +191,8 @@ func printWrite(s *session, bf benchFlags, r bench.WriteResult, single bench.Qua
 func round(d time.Duration) time.Duration { return d.Round(10 * time.Microsecond) }
 
 func benchRead(ctx context.Context, s *session, bf benchFlags) error {
-	var batches, singles bench.ReadResult
-	var paced bench.Quantiles
+	var batches, singles, shared bench.ReadResult
+	var paced, pacedAlone bench.Quantiles
 	rate := bf.rate
 	if rate < 0 {
 		return usagef("--rate %d: it is above 0, or 0 for half of what the single questions reach", rate)
@@ -210,27 +210,46 @@ func benchRead(ctx context.Context, s *session, bf benchFlags) error {
 		}); err != nil {
 			return err
 		}
-		say(s, "single questions for %v ...", bf.duration)
-		if singles, err = (bench.Read{Duration: bf.duration, Workers: 128}).Run(ctx, t); err != nil {
+		say(s, "single questions, a request for each, for %v ...", bf.duration)
+		if singles, err = (bench.Read{Duration: bf.duration, Workers: 128, Alone: true}).Run(ctx, t); err != nil {
+			return err
+		}
+		say(s, "single questions that share requests, for %v ...", bf.duration)
+		if shared, err = (bench.Read{Duration: bf.duration, Workers: 128}).Run(ctx, t); err != nil {
 			return err
 		}
 		if rate == 0 {
 			rate = max(int(singles.RequestsPerS/2), 1)
 		}
 		say(s, "single questions at %d/s for %v ...", rate, bf.duration)
-		paced, err = bench.Read{Duration: bf.duration}.Paced(ctx, t, rate)
+		if paced, err = (bench.Read{Duration: bf.duration}).Paced(ctx, t, rate); err != nil {
+			return err
+		}
+		say(s, "the same, a request for each, for %v ...", bf.duration)
+		pacedAlone, err = bench.Read{Duration: bf.duration, Alone: true}.Paced(ctx, t, rate)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if s.output == "json" {
-		return printJSON(s.term.out, map[string]any{"batches_of_32": batches, "single": singles, "rate": rate, "paced": paced})
+		return printJSON(s.term.out, map[string]any{
+			"batches_of_32": batches, "single": singles, "shared": shared, "rate": rate, "paced": paced, "paced_alone": pacedAlone,
+		})
 	}
 	w := s.term.out
 	fmt.Fprintf(w, "%d nodes, top 10 of 260 bins, linearizable, one machine together with the client\n", bf.nodes)
-	fmt.Fprintf(w, "batches of 32  %.0f answers/s, %.0f answers per CPU-second of the servers\n", batches.PerSecond, batches.PerServerCPUSec)
-	fmt.Fprintf(w, "single         %.0f requests/s, %.0f answers per CPU-second of the servers\n", singles.RequestsPerS, singles.PerServerCPUSec)
-	fmt.Fprintf(w, "at %-11s p50 %v, p99 %v, max %v\n", fmt.Sprintf("%d/s", rate), round(paced.P50), round(paced.P99), round(paced.Max))
+	for _, r := range []struct {
+		name string
+		bench.ReadResult
+	}{{"batches of 32", batches}, {"a request each", singles}, {"sharing", shared}} {
+		fmt.Fprintf(w, "%-14s %.0f answers/s, %.0f per CPU-second of the servers\n", r.name, r.PerSecond, r.PerServerCPUSec)
+	}
+	for _, q := range []struct {
+		name string
+		bench.Quantiles
+	}{{"sharing", paced}, {"a request each", pacedAlone}} {
+		fmt.Fprintf(w, "%-14s at %d/s: p50 %v, p99 %v, max %v\n", q.name, rate, round(q.P50), round(q.P99), round(q.Max))
+	}
 	return nil
 }

@@ -1,0 +1,180 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// coalescedMax bounds the questions of a shared request, so that it fits a message.
+	coalescedMax = 256
+	// coalescePatience is how long a question waits for the request before its
+	// own to come back: one that is slow delays the others no longer.
+	coalescePatience = 2 * time.Millisecond
+	// coalescedTop and coalescedBins are the most that a question of a shared
+	// request may ask for, so that no answer is a burden to those beside it.
+	coalescedTop  = 100
+	coalescedBins = 16
+)
+
+// coalescer lets the single questions of many callers to one node share
+// requests. A question that finds none on its way leaves at once; those that
+// come meanwhile leave together when it is back. So the busier the node, the
+// fewer requests it gets for as many questions, and the idle pay nothing.
+type coalescer struct {
+	life  context.Context // ends with the client
+	send  func(context.Context, terms, []*ebbv1.Question) ([]*ebbv1.Answer, error)
+	spawn func(func()) bool // runs it in a goroutine; false when the client is closed
+
+	mu      sync.Mutex // guards all below, and what joint says
+	flying  int        // requests on their way
+	forming map[terms]*joint
+}
+
+// terms are what the questions of one request have in common.
+type terms struct {
+	consistency ebbv1.Consistency
+	staleness   time.Duration
+	partial     bool
+}
+
+// joint is one request with questions of several callers.
+type joint struct {
+	terms     terms
+	questions []*ebbv1.Question
+	waiting   int         // callers; guarded by coalescer.mu
+	late      *time.Timer // runs until it leaves
+	ctx       context.Context
+	cancel    context.CancelFunc // of ctx, when nobody waits any more
+
+	done    chan struct{} // closed when what follows is set
+	answers []*ebbv1.Answer
+	err     error
+}
+
+// coalescible reports whether a question may share a request: it and its answer
+// are small, and of the caller's context nothing but the end matters.
+func coalescible(ctx context.Context, q *ebbv1.Question) bool {
+	d := q.GetDistribution()
+	if len(d.GetKeys()) != 1 || d.GetAll() || d.GetTop() > coalescedTop || len(d.GetBins().GetBins()) > coalescedBins {
+		return false
+	}
+	_, has := metadata.FromOutgoingContext(ctx)
+	return !has
+}
+
+// ask returns the answer to a question, and whether it was the first of its
+// response, which has all the room there is.
+func (co *coalescer) ask(ctx context.Context, t terms, q *ebbv1.Question) (a *ebbv1.Answer, first bool, err error) {
+	j, place := co.enter(t, q)
+	if j == nil {
+		defer co.returned()
+		return co.alone(ctx, t, q)
+	}
+	select {
+	case <-j.done:
+	case <-ctx.Done():
+		co.abandon(j)
+		return nil, false, context.Cause(ctx)
+	}
+	switch {
+	case j.err == nil:
+		return j.answers[place], place == 0, nil
+	case len(j.questions) > 1 && !worthAnotherTry(coded(j.err).Code) && co.life.Err() == nil:
+		return co.alone(ctx, t, q) // it may not have been this one's fault
+	}
+	return nil, false, j.err
+}
+
+func (co *coalescer) alone(ctx context.Context, t terms, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
+	answers, err := co.send(ctx, t, []*ebbv1.Question{q})
+	if err != nil {
+		return nil, false, err
+	}
+	return answers[0], true, nil
+}
+
+// enter joins the forming request of these terms and returns it with the
+// question's place in it; nil if the question shall leave at once, alone, and
+// call returned after that.
+func (co *coalescer) enter(t terms, q *ebbv1.Question) (*joint, int) {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	if co.flying == 0 {
+		co.flying++
+		return nil, 0
+	}
+	j := co.forming[t]
+	if j == nil {
+		j = &joint{terms: t, done: make(chan struct{})}
+		j.ctx, j.cancel = context.WithCancel(co.life)
+		j.late = time.AfterFunc(coalescePatience, func() { co.overdue(j) })
+		if co.forming == nil {
+			co.forming = map[terms]*joint{}
+		}
+		co.forming[t] = j
+	}
+	place := len(j.questions)
+	j.questions = append(j.questions, protobuf.CloneOf(q)) // a caller that gives up may change its own
+	j.waiting++
+	if len(j.questions) == coalescedMax {
+		co.depart(j)
+	}
+	return j, place
+}
+
+// depart sends a forming request. co.mu is held.
+func (co *coalescer) depart(j *joint) {
+	delete(co.forming, j.terms)
+	j.late.Stop()
+	co.flying++
+	if !co.spawn(func() { co.fly(j) }) {
+		co.flying--
+		j.end(nil, ErrClosed)
+	}
+}
+
+func (co *coalescer) fly(j *joint) {
+	j.end(co.send(j.ctx, j.terms, j.questions))
+	co.returned()
+}
+
+func (j *joint) end(answers []*ebbv1.Answer, err error) {
+	j.answers, j.err = answers, err
+	j.cancel()
+	close(j.done)
+}
+
+// overdue sends a request that has waited long enough.
+func (co *coalescer) overdue(j *joint) {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	if co.forming[j.terms] == j {
+		co.depart(j)
+	}
+}
+
+// returned notes that a request is back: those that waited for it leave.
+func (co *coalescer) returned() {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	co.flying--
+	for _, j := range co.forming {
+		co.depart(j)
+	}
+}
+
+// abandon notes that a caller waits no longer.
+func (co *coalescer) abandon(j *joint) {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	if j.waiting--; j.waiting == 0 {
+		j.cancel()
+	}
+}
