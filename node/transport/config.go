@@ -57,8 +57,9 @@ type Config struct {
 	AppendTimeout time.Duration
 	// ReadIndexTimeout is how long a round of read barriers waits for one peer.
 	ReadIndexTimeout time.Duration
-	// ReadIndexHedge is how long a read barrier waits for as few voters as make a
-	// majority before it asks the others too.
+	// ReadIndexHedge is how long a round of read barriers goes unanswered before
+	// those that wait for its peer ask the other voters too. A barrier that joins
+	// behind a round in time may wait for two of them.
 	ReadIndexHedge time.Duration
 	// ChunkTimeout is how long a snapshot stream may go without progress.
 	ChunkTimeout time.Duration
