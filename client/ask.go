@@ -176,7 +176,7 @@ func (r *round) askPeer(ctx context.Context, p *peer, group []*inquiry) {
 func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 	t := terms{r.asking.consistency, r.asking.staleness, r.asking.partial}
 	if len(group) == 1 && r.shares(ctx, group[0]) {
-		a, first, err := p.asks.ask(ctx, t, group[0].question)
+		a, first, err := p.asks.ask(ctx, group[0].shard, t, group[0].question)
 		if err != nil {
 			r.failed(group[0], err)
 			return
@@ -201,7 +201,8 @@ func (r *round) request(ctx context.Context, p *peer, group []*inquiry) {
 // shares reports whether a question may travel with those of other callers. One
 // that failed, or whose shard has no known leader, may wait long, and goes alone.
 func (r *round) shares(ctx context.Context, q *inquiry) bool {
-	return !r.asking.alone && q.err == nil && coalescible(ctx, q.question) && r.client.chart.leads(q.shard, q.node)
+	return !r.asking.alone && len(r.client.cfg.grpc) == 0 && q.err == nil &&
+		coalescible(ctx, q.question) && r.client.chart.leads(q.shard, q.node)
 }
 
 // askRequest makes one request. As many answers come as questions were asked.

@@ -17,6 +17,10 @@ const (
 	// coalescePatience is how long a question waits for the request before its
 	// own to come back: one that is slow delays the others no longer.
 	coalescePatience = 2 * time.Millisecond
+	// sharedPatience is how long a caller waits for a shared request before it asks
+	// alone: one shard without a leader holds the whole request until it is given
+	// up. It is long enough that mere load does not undo the sharing.
+	sharedPatience = 250 * time.Millisecond
 	// coalescedTop and coalescedBins are the most that a question of a shared
 	// request may ask for, so that no answer is a burden to those beside it.
 	coalescedTop  = 100
@@ -35,6 +39,7 @@ type coalescer struct {
 	mu      sync.Mutex // guards all below, and what joint says
 	flying  int        // requests on their way
 	forming map[terms]*joint
+	slow    map[uint32]int // shards, with how many callers ask about them apart
 }
 
 // terms are what the questions of one request have in common.
@@ -49,10 +54,11 @@ type joint struct {
 	terms     terms
 	questions []*ebbv1.Question
 	waiting   int         // callers; guarded by coalescer.mu
-	late      *time.Timer // runs until it leaves
+	late      *time.Timer // runs until it leaves, and then until it is slow
 	ctx       context.Context
 	cancel    context.CancelFunc // of ctx, when nobody waits any more
 
+	slow    chan struct{} // closed when it takes long
 	done    chan struct{} // closed when what follows is set
 	answers []*ebbv1.Answer
 	err     error
@@ -62,23 +68,41 @@ type joint struct {
 // are small, and of the caller's context nothing but the end matters.
 func coalescible(ctx context.Context, q *ebbv1.Question) bool {
 	d := q.GetDistribution()
-	if len(d.GetKeys()) != 1 || d.GetAll() || d.GetTop() > coalescedTop || len(d.GetBins().GetBins()) > coalescedBins {
+	if len(d.GetKeys()) != 1 {
+		return false
+	}
+	switch s := d.GetSelect().(type) {
+	case *ebbv1.DistributionQuestion_Top:
+		if s.Top > coalescedTop {
+			return false
+		}
+	case *ebbv1.DistributionQuestion_Bins:
+		if len(s.Bins.GetBins()) > coalescedBins {
+			return false
+		}
+	default: // all bins, also if nothing is said
 		return false
 	}
 	_, has := metadata.FromOutgoingContext(ctx)
 	return !has
 }
 
-// ask returns the answer to a question, and whether it was the first of its
-// response, which has all the room there is.
-func (co *coalescer) ask(ctx context.Context, t terms, q *ebbv1.Question) (a *ebbv1.Answer, first bool, err error) {
-	j, place := co.enter(t, q)
-	if j == nil {
+// ask returns the answer to a question about a shard, and whether it was the
+// first of its response, which has all the room there is.
+func (co *coalescer) ask(ctx context.Context, shard uint32, t terms, q *ebbv1.Question) (a *ebbv1.Answer, first bool, err error) {
+	j, place, suspect := co.enter(shard, t, q)
+	switch {
+	case suspect:
+		return co.apart(ctx, shard, t, q)
+	case j == nil:
 		defer co.returned()
 		return co.alone(ctx, t, q)
 	}
 	select {
 	case <-j.done:
+	case <-j.slow:
+		co.abandon(j)
+		return co.apart(ctx, shard, t, q)
 	case <-ctx.Done():
 		co.abandon(j)
 		return nil, false, context.Cause(ctx)
@@ -100,19 +124,30 @@ func (co *coalescer) alone(ctx context.Context, t terms, q *ebbv1.Question) (*eb
 	return answers[0], true, nil
 }
 
+// apart asks alone about a shard that may be what made a shared request slow.
+// Until it has its answer, all others about the shard go alone as well.
+func (co *coalescer) apart(ctx context.Context, shard uint32, t terms, q *ebbv1.Question) (*ebbv1.Answer, bool, error) {
+	co.suspect(shard, 1)
+	defer co.suspect(shard, -1)
+	return co.alone(ctx, t, q)
+}
+
 // enter joins the forming request of these terms and returns it with the
 // question's place in it; nil if the question shall leave at once, alone, and
-// call returned after that.
-func (co *coalescer) enter(t terms, q *ebbv1.Question) (*joint, int) {
+// call returned after that, or go apart since its shard is suspect.
+func (co *coalescer) enter(shard uint32, t terms, q *ebbv1.Question) (j *joint, place int, suspect bool) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
+	if co.slow[shard] > 0 {
+		return nil, 0, true
+	}
 	if co.flying == 0 {
 		co.flying++
-		return nil, 0
+		return nil, 0, false
 	}
-	j := co.forming[t]
+	j = co.forming[t]
 	if j == nil {
-		j = &joint{terms: t, done: make(chan struct{})}
+		j = &joint{terms: t, slow: make(chan struct{}), done: make(chan struct{})}
 		j.ctx, j.cancel = context.WithCancel(co.life)
 		j.late = time.AfterFunc(coalescePatience, func() { co.overdue(j) })
 		if co.forming == nil {
@@ -120,19 +155,20 @@ func (co *coalescer) enter(t terms, q *ebbv1.Question) (*joint, int) {
 		}
 		co.forming[t] = j
 	}
-	place := len(j.questions)
+	place = len(j.questions)
 	j.questions = append(j.questions, protobuf.CloneOf(q)) // a caller that gives up may change its own
 	j.waiting++
 	if len(j.questions) == coalescedMax {
 		co.depart(j)
 	}
-	return j, place
+	return j, place, false
 }
 
 // depart sends a forming request. co.mu is held.
 func (co *coalescer) depart(j *joint) {
 	delete(co.forming, j.terms)
 	j.late.Stop()
+	j.late = time.AfterFunc(sharedPatience, func() { close(j.slow) })
 	co.flying++
 	if !co.spawn(func() { co.fly(j) }) {
 		co.flying--
@@ -147,6 +183,7 @@ func (co *coalescer) fly(j *joint) {
 
 func (j *joint) end(answers []*ebbv1.Answer, err error) {
 	j.answers, j.err = answers, err
+	j.late.Stop()
 	j.cancel()
 	close(j.done)
 }
@@ -170,11 +207,29 @@ func (co *coalescer) returned() {
 	}
 }
 
-// abandon notes that a caller waits no longer.
+// abandon notes that a caller waits no longer. With the last, the request ends;
+// nobody joins it from then on.
 func (co *coalescer) abandon(j *joint) {
 	co.mu.Lock()
 	defer co.mu.Unlock()
-	if j.waiting--; j.waiting == 0 {
-		j.cancel()
+	if j.waiting--; j.waiting > 0 {
+		return
+	}
+	j.cancel()
+	if co.forming[j.terms] == j {
+		delete(co.forming, j.terms)
+		j.late.Stop()
+	}
+}
+
+// suspect counts the callers that ask about a shard apart.
+func (co *coalescer) suspect(shard uint32, callers int) {
+	co.mu.Lock()
+	defer co.mu.Unlock()
+	if co.slow == nil {
+		co.slow = map[uint32]int{}
+	}
+	if co.slow[shard] += callers; co.slow[shard] == 0 {
+		delete(co.slow, shard)
 	}
 }

@@ -25,6 +25,7 @@ type wire struct {
 
 	mu       sync.Mutex
 	takes    []time.Duration // of the requests, in order; 10 ms for the rest
+	ill      string          // a request with this key takes an hour
 	refuse   func(questions int) error
 	requests [][]string // the keys of each
 	ended    int        // requests whose context was over first
@@ -55,6 +56,9 @@ func (w *wire) carry(ctx context.Context, _ terms, questions []*ebbv1.Question) 
 	took := 10 * time.Millisecond
 	if len(w.takes) > 0 {
 		took, w.takes = w.takes[0], w.takes[1:]
+	}
+	if w.ill != "" && slices.Contains(keys, w.ill) {
+		took = time.Hour
 	}
 	refuse := w.refuse
 	w.mu.Unlock()
@@ -93,7 +97,7 @@ func about(key string) *ebbv1.Question {
 // answered asks and checks that the answer is to this question; it returns how long it took.
 func (w *wire) answered(t *testing.T, key string) time.Duration {
 	start := time.Now()
-	a, _, err := w.ask(t.Context(), terms{}, about(key))
+	a, _, err := w.ask(t.Context(), 1, terms{}, about(key))
 	if got := fmt.Sprintf("%s", a.GetDistribution().GetKeys()); err != nil || got != "["+key+"]" {
 		t.Errorf("%s is answered with %q, %v", key, got, err)
 	}
@@ -165,7 +169,7 @@ func TestCoalescerTerms(t *testing.T) {
 		w := newWire(t, time.Millisecond)
 		w.crowd(t, "a", "b")
 		w.work.Go(func() {
-			if _, _, err := w.ask(t.Context(), terms{consistency: ebbv1.Consistency_CONSISTENCY_ANY}, about("c")); err != nil {
+			if _, _, err := w.ask(t.Context(), 1, terms{consistency: ebbv1.Consistency_CONSISTENCY_ANY}, about("c")); err != nil {
 				t.Error(err)
 			}
 		})
@@ -208,7 +212,7 @@ func TestCoalescerAbandoned(t *testing.T) {
 			for _, key := range []string{"a", "b"} {
 				w.work.Go(func() {
 					q := about(key)
-					if _, _, err := w.ask(ctx, terms{}, q); !errors.Is(err, context.DeadlineExceeded) {
+					if _, _, err := w.ask(ctx, 1, terms{}, q); !errors.Is(err, context.DeadlineExceeded) {
 						t.Errorf("%s: %v", key, err)
 					}
 					q.Namespace = "changed" // it is the caller's again
@@ -250,7 +254,7 @@ func TestCoalescerRefused(t *testing.T) {
 		w.refuse = func(int) error { return proto.ErrUnreachable.Errorf("nobody there") }
 		for _, key := range []string{"b", "c"} {
 			w.work.Go(func() {
-				if _, _, err := w.ask(t.Context(), terms{}, about(key)); !errors.Is(err, ErrUnreachable) {
+				if _, _, err := w.ask(t.Context(), 1, terms{}, about(key)); !errors.Is(err, ErrUnreachable) {
 					t.Errorf("%s: %v", key, err)
 				}
 			})
@@ -271,7 +275,7 @@ func TestCoalescerClosed(t *testing.T) {
 		synctest.Wait()
 		for _, key := range []string{"b", "c"} {
 			told.Go(func() {
-				if _, _, err := w.ask(t.Context(), terms{}, about(key)); !errors.Is(err, ErrClosed) {
+				if _, _, err := w.ask(t.Context(), 1, terms{}, about(key)); !errors.Is(err, ErrClosed) {
 					t.Errorf("%s: %v", key, err)
 				}
 			})
@@ -305,6 +309,8 @@ func TestCoalescible(t *testing.T) {
 		}), false},
 		{"a long top", plain, of(func(d *ebbv1.DistributionQuestion) { d.Select = &ebbv1.DistributionQuestion_Top{Top: coalescedTop + 1} }), false},
 		{"all bins", plain, of(func(d *ebbv1.DistributionQuestion) { d.Select = &ebbv1.DistributionQuestion_All{All: true} }), false},
+		{"no selection, which is all bins", plain, of(func(d *ebbv1.DistributionQuestion) { d.Select = nil }), false},
+		{"all bins, said otherwise", plain, of(func(d *ebbv1.DistributionQuestion) { d.Select = &ebbv1.DistributionQuestion_All{} }), false},
 		{"two keys", plain, of(func(d *ebbv1.DistributionQuestion) { d.Keys = append(d.Keys, []byte("l")) }), false},
 		{"the whole namespace", plain, &ebbv1.Question{Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}, false},
 		{"metadata", metadata.AppendToOutgoingContext(plain, "trace", "1"), about("k"), false},
@@ -313,4 +319,63 @@ func TestCoalescible(t *testing.T) {
 			t.Errorf("%s: %v", c.name, got)
 		}
 	}
+}
+
+// Who comes while a request forms whose callers have all given up is not told
+// that they have.
+func TestCoalescerForsaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t, 10*time.Millisecond, time.Millisecond)
+		w.crowd(t, "first")
+		ctx, cancel := context.WithCancel(t.Context())
+		w.work.Go(func() {
+			if _, _, err := w.ask(ctx, 1, terms{}, about("a")); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		cancel()
+		synctest.Wait()
+		w.crowd(t, "b")
+		w.work.Wait()
+		if got := w.sent(); got != "[[first] [b]]" {
+			t.Error(got)
+		}
+	})
+}
+
+// A question that hangs holds those beside it for a moment, and once: while it is
+// asked alone, others about its shard go alone as well.
+func TestCoalescerSlow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWire(t)
+		w.ill = "ill"
+		ctx, cancel := context.WithCancel(t.Context())
+		hang := func() {
+			w.work.Go(func() {
+				if _, _, err := w.ask(ctx, 2, terms{}, about("ill")); !errors.Is(err, context.Canceled) {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		w.crowd(t, "first")
+		hang()
+		if took := w.answered(t, "a"); took < sharedPatience || took > sharedPatience+20*time.Millisecond {
+			t.Errorf("beside it: %v", took)
+		}
+		for range 3 {
+			w.crowd(t, "b")
+			hang()
+			if took := w.answered(t, "c"); took > 20*time.Millisecond {
+				t.Errorf("after it: %v", took)
+			}
+			time.Sleep(time.Second)
+		}
+		cancel()
+		w.work.Wait()
+		if len(w.slow) != 0 || w.flying != 0 || w.ended != 5 { // 4 alone, 1 shared
+			t.Errorf("%d shards are suspect, %d requests on their way, %d ended", len(w.slow), w.flying, w.ended)
+		}
+	})
 }

@@ -94,7 +94,9 @@ func WithTimeout(d time.Duration) Option { return func(c *config) { c.timeout = 
 // WithAttemptTimeout bounds one try at one node (3 s), after which another is tried.
 func WithAttemptTimeout(d time.Duration) Option { return func(c *config) { c.attemptTimeout = d } }
 
-// WithGRPC adds dial options of gRPC, for example a tracer's stats handler.
+// WithGRPC adds dial options of gRPC, for example a tracer's stats handler. They
+// may look at the context of a call, so with any of them questions of several
+// callers share no request (see Alone).
 func WithGRPC(opts ...grpc.DialOption) Option {
 	return func(c *config) { c.grpc = append(c.grpc, opts...) }
 }

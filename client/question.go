@@ -52,7 +52,8 @@ func AllowPartial() AskOption { return func(a *asking) { a.partial = true } }
 // Alone asks in a request of its own. Otherwise single questions about one key
 // that many goroutines ask at once share requests, as long as they are small:
 // one that finds a request on its way to the same node waits for its return,
-// 2 ms at most, and leaves together with the others.
+// 2 ms at most, and leaves together with the others. One that has no answer
+// 250 ms later is asked alone.
 func Alone() AskOption { return func(a *asking) { a.alone = true } }
 
 // AsOf evaluates at t instead of now. A shard whose clock is ahead evaluates at

@@ -8,12 +8,14 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc"
 	protobuf "google.golang.org/protobuf/proto"
 
 	ebb "github.com/ebbdb/ebb/client"
@@ -301,5 +303,88 @@ func TestOneClusterOnly(t *testing.T) {
 	w.adopt(wire)
 	if _, err := c.Table(context.Background()); !errors.Is(err, ebb.ErrWrongCluster) {
 		t.Errorf("%v", err)
+	}
+}
+
+// A shard without a leader delays the questions about others by a moment, not
+// until its own are given up.
+func TestLeaderlessShardDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		ctx, cancel := context.WithCancel(t.Context())
+		well, ill := keysOf(ns, 1, 1)[0], keysOf(ns, 2, 1)[0]
+		if err := c.Increment(ctx, ns, ebb.One(well, "b"), ebb.One(ill, "b")); err != nil {
+			t.Fatal(err)
+		}
+		w.lead(2, "")
+		var asking sync.WaitGroup
+		for range 10 {
+			asking.Go(func() { // each gives up before the client learns that nobody leads
+				for ctx.Err() == nil {
+					short, done := context.WithTimeout(ctx, 400*time.Millisecond)
+					_, _ = c.Top(short, ns, ill, 1)
+					done()
+				}
+			})
+			time.Sleep(39 * time.Millisecond)
+		}
+		slow := 0
+		for range 1000 {
+			start := time.Now()
+			if d, err := c.Top(ctx, ns, well, 1); err != nil || d.Z != 1 {
+				t.Errorf("%+v, %v", d, err)
+			}
+			switch took := time.Since(start); {
+			case took > 300*time.Millisecond:
+				t.Fatalf("an answer took %s", took)
+			case took > 10*time.Millisecond:
+				slow++
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		if slow > 10 {
+			t.Errorf("%d of 1000 answers are slow", slow)
+		}
+		cancel()
+		asking.Wait()
+	})
+}
+
+// tracer counts the questions that travel without their caller's trace.
+type tracer struct{ lost atomic.Int32 }
+
+type traceKey struct{}
+
+func (tr *tracer) intercept(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
+) error {
+	if _, ask := req.(*ebbv1.AskRequest); ask && ctx.Value(traceKey{}) == nil {
+		tr.lost.Add(1)
+	}
+	return call(ctx, method, req, reply, conn, opts...)
+}
+
+// What a caller of gRPC adds sees each question with its caller's context.
+func TestTracedQuestions(t *testing.T) {
+	w := newWorld(t, 1)
+	tr := &tracer{}
+	c := w.connect(ebb.WithGRPC(grpc.WithUnaryInterceptor(tr.intercept)))
+	ns := w.plain()
+	ctx := context.WithValue(t.Context(), traceKey{}, "trace")
+	var asking sync.WaitGroup
+	for range 8 {
+		asking.Go(func() {
+			for range 20 {
+				if _, err := c.Count(ctx, ns, "k"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	asking.Wait()
+	if n := tr.lost.Load(); n > 0 {
+		t.Errorf("%d requests have lost their trace", n)
 	}
 }
