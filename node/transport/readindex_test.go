@@ -471,6 +471,66 @@ func TestReadIndexAsksNoMoreThanItNeeds(t *testing.T) {
 	})
 }
 
+// Those who wait behind a round that is late ask the others together with those
+// who are in it.
+func TestReadIndexBehindALateRound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := voters(t, 1)
+		a, vs := w.nodes["a"], addresses(servers(1, w.names...))
+		read := func() {
+			start := time.Now()
+			if err := a.ReadIndex(t.Context(), 1, 7, vs); err != nil || time.Since(start) > a.cfg.ReadIndexHedge+5*time.Millisecond {
+				t.Errorf("%v, in %s", err, time.Since(start))
+			}
+		}
+		read()
+		time.Sleep(time.Second) // the sessions stand
+		w.net.cut("a", "b", true)
+		var reading sync.WaitGroup
+		for range 2 {
+			reading.Go(read)
+			time.Sleep(a.cfg.ReadIndexHedge / 4)
+		}
+		reading.Wait()
+	})
+}
+
+// A peer that answers, but late, stays known to be late.
+func TestReadIndexSlowVoter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, of := voters(t, 1)
+		a, vs := w.nodes["a"], addresses(servers(1, w.names...))
+		w.nodes["b"].SetReadIndexHandler(func(group uint32, replica, term uint64) bool {
+			time.Sleep(2 * a.cfg.ReadIndexHedge)
+			return of["b"].handler(group, replica, term)
+		})
+		for i := range 5 {
+			start := time.Now()
+			if err := a.ReadIndex(t.Context(), 1, 7, vs); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(start); i > 0 && took >= a.cfg.ReadIndexHedge {
+				t.Errorf("read %d took %s", i, took)
+			}
+			time.Sleep(time.Second)
+		}
+	})
+}
+
+// A barrier that took a peer for prompt just before it was found late asks the others.
+func TestReadIndexJoinsALateQueue(t *testing.T) {
+	q, b := newReadQueue(), newBarrier(3)
+	q.delay()
+	if !q.add(ask{group: 1, term: 7}, b) {
+		t.Fatal("the queue is closed")
+	}
+	select {
+	case <-b.more:
+	default:
+		t.Error("it waits for the peer alone")
+	}
+}
+
 // A majority is asked whatever the number of voters, and the leader counts only
 // where it is one of them.
 func TestReadIndexAsksAMajority(t *testing.T) {
