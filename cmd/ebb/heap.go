@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"os"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
-	"time"
 )
 
 const (
@@ -14,31 +14,38 @@ const (
 	// would collect several times a second, and each time its answers wait.
 	heapHeadroom   = 64 << 20
 	gcPercentLeast = 100
-	headroomEvery  = 5 * time.Second
 )
 
-// keepHeadroom sets the collector's percentage by what lives on the heap, until
-// ctx ends. $GOGC overrules it; a memory limit holds in any case.
+// keepHeadroom sets the collector's percentage by what lives on the heap, after
+// each collection until ctx ends: later, and a node that loads its data would
+// grow by what was right for an empty one. $GOGC overrules it; a memory limit
+// holds in any case.
 func keepHeadroom(ctx context.Context) {
-	if os.Getenv("GOGC") != "" {
+	if os.Getenv("GOGC") == "" {
+		headroom{ctx: ctx}.adjust()
+	}
+}
+
+// headroom is the percentage that was set last; 0 if none was.
+type headroom struct {
+	ctx     context.Context
+	percent int
+}
+
+// adjust sets the percentage, now and after the next collection, which finds
+// the marker dead.
+func (h headroom) adjust() {
+	if h.ctx.Err() != nil {
 		return
 	}
-	percent := 0
-	tick := time.NewTicker(headroomEvery)
-	defer tick.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	for {
-		metrics.Read(live)
-		if p := gcPercent(live[0].Value.Uint64()); p != percent {
-			percent = p
-			debug.SetGCPercent(p)
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return
-		}
+	metrics.Read(live)
+	if p := gcPercent(live[0].Value.Uint64()); p != h.percent {
+		h.percent = p
+		debug.SetGCPercent(p)
 	}
+	type marker struct{ _ *byte } // what has no pointers may share its memory, and live longer
+	runtime.AddCleanup(new(marker), headroom.adjust, h)
 }
 
 // gcPercent is the percentage at which a heap with so many live bytes grows by

@@ -1,6 +1,12 @@
 package main
 
-import "testing"
+import (
+	"context"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+)
 
 // A small heap grows by the headroom, a large one as Go would have it.
 func TestGCPercent(t *testing.T) {
@@ -17,5 +23,41 @@ func TestGCPercent(t *testing.T) {
 		if grows := uint64(got) * max(c.live, 4<<20) / 100; grows < heapHeadroom || (got > gcPercentLeast && grows >= 2*heapHeadroom) {
 			t.Errorf("%d MB live: it grows by %d MB", c.live>>20, grows>>20)
 		}
+	}
+}
+
+// A collection that finds much more alive changes the percentage, not a time after it.
+func TestHeadroomFollowsCollections(t *testing.T) {
+	t.Setenv("GOGC", "")
+	defer debug.SetGCPercent(debug.SetGCPercent(gcPercentLeast))
+	set := func() uint64 {
+		s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	collect := func(want func(uint64) bool) bool {
+		for range 100 {
+			runtime.GC()
+			if want(set()) {
+				return true
+			}
+			runtime.Gosched()
+		}
+		return false
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	keepHeadroom(ctx)
+	small := func(p uint64) bool { return p > gcPercentLeast }
+	if !collect(small) {
+		t.Fatalf("%d%% for a small heap", set())
+	}
+	data := make([]byte, heapHeadroom)
+	if !collect(func(p uint64) bool { return p == gcPercentLeast }) {
+		t.Errorf("%d%% for a large heap", set())
+	}
+	runtime.KeepAlive(data)
+	if !collect(small) {
+		t.Errorf("%d%% for a small heap again", set())
 	}
 }

@@ -78,7 +78,7 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 	if _, err := memlimit.Set(memlimit.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		cfg.Logger.Debug("no memory limit found", "err", err)
 	}
-	go keepHeadroom(ctx)
+	keepHeadroom(ctx)
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
 		return startError{err}
