@@ -29,9 +29,9 @@ type Read struct {
 // ReadResult is what a run of Read measured.
 type ReadResult struct {
 	Answers         int64         `json:"answers"`
-	Requests        int64         `json:"requests"` // calls
+	Calls           int64         `json:"calls"` // which may have shared requests
 	PerSecond       float64       `json:"answers_per_second"`
-	RequestsPerS    float64       `json:"requests_per_second"`
+	CallsPerS       float64       `json:"calls_per_second"`
 	ServerCPU       time.Duration `json:"server_cpu_ns"`
 	PerServerCPUSec float64       `json:"answers_per_server_cpu_second"`
 	Latency         Quantiles     `json:"latency"`
@@ -96,7 +96,7 @@ func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
 	}
 	start := time.Now()
 	until := start.Add(r.Duration)
-	var requests atomic.Int64
+	var calls atomic.Int64
 	var all Latencies
 	errs := make(chan error, r.Workers)
 	for worker := range r.Workers {
@@ -113,7 +113,7 @@ func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
 					return
 				}
 				all.Add(time.Since(sent))
-				requests.Add(1)
+				calls.Add(1)
 			}
 		}()
 	}
@@ -130,21 +130,26 @@ func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
 	if err != nil {
 		return ReadResult{}, err
 	}
-	n := requests.Load()
+	n := calls.Load()
 	answers := n * int64(r.Batch)
 	return ReadResult{
-		Answers: answers, Requests: n, PerSecond: float64(answers) / took.Seconds(), RequestsPerS: float64(n) / took.Seconds(),
+		Answers: answers, Calls: n, PerSecond: float64(answers) / took.Seconds(), CallsPerS: float64(n) / took.Seconds(),
 		ServerCPU: after - before, PerServerCPUSec: float64(answers) / (after - before).Seconds(), Latency: all.Quantiles(),
 	}, nil
 }
 
-// once asks one request and checks that the answers are what Prepare wrote.
+// once asks one batch.
 func (r Read) once(ctx context.Context, c *client.Client, p *pairs) error {
 	questions := make([]*ebbv1.Question, r.Batch)
 	for i := range questions {
 		key, _ := p.next()
 		questions[i] = r.question(key)
 	}
+	return r.ask(ctx, c, questions)
+}
+
+// ask asks and checks that the answers are what Prepare wrote.
+func (r Read) ask(ctx context.Context, c *client.Client, questions []*ebbv1.Question) error {
 	answers, err := c.Ask(ctx, questions, r.options()...)
 	if err != nil {
 		return err
@@ -177,8 +182,7 @@ func (r Read) Paced(ctx context.Context, t Target, perSecond int) (Quantiles, er
 		mu.Lock()
 		key, _ := p.next()
 		mu.Unlock()
-		questions := []*ebbv1.Question{r.question(key)}
-		_, err := c.Ask(ctx, questions, r.options()...)
+		err := r.ask(ctx, c, []*ebbv1.Question{r.question(key)})
 		all.Add(time.Since(sent))
 		if err != nil {
 			mu.Lock()

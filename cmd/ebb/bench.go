@@ -219,7 +219,7 @@ func benchRead(ctx context.Context, s *session, bf benchFlags) error {
 			return err
 		}
 		if rate == 0 {
-			rate = max(int(singles.RequestsPerS/2), 1)
+			rate = max(int(singles.CallsPerS/2), 1)
 		}
 		say(s, "single questions at %d/s for %v ...", rate, bf.duration)
 		if paced, err = (bench.Read{Duration: bf.duration}).Paced(ctx, t, rate); err != nil {
