@@ -241,6 +241,66 @@ func (Precision) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
+// Kind says what a key holds. The write that makes a key decides it.
+type Kind int32
+
+const (
+	// when writing: what the key is, a distribution if it is new
+	Kind_KIND_UNSPECIFIED  Kind = 0
+	Kind_KIND_DISTRIBUTION Kind = 1
+	// how many different bins there were; in a namespace with half-life each counts less the longer it was not seen
+	Kind_KIND_DISTINCT Kind = 2
+	// how often each of any number of bins was counted, at most too high by a small part of all counts
+	Kind_KIND_COUNTMIN Kind = 3
+	// values, for their quantiles
+	Kind_KIND_QUANTILE Kind = 4
+)
+
+// Enum value maps for Kind.
+var (
+	Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "KIND_DISTRIBUTION",
+		2: "KIND_DISTINCT",
+		3: "KIND_COUNTMIN",
+		4: "KIND_QUANTILE",
+	}
+	Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED":  0,
+		"KIND_DISTRIBUTION": 1,
+		"KIND_DISTINCT":     2,
+		"KIND_COUNTMIN":     3,
+		"KIND_QUANTILE":     4,
+	}
+)
+
+func (x Kind) Enum() *Kind {
+	p := new(Kind)
+	*p = x
+	return p
+}
+
+func (x Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[4].Descriptor()
+}
+
+func (Kind) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[4]
+}
+
+func (x Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Kind.Descriptor instead.
+func (Kind) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+}
+
 // Consistency is how fresh an answer must be.
 type Consistency int32
 
@@ -281,11 +341,11 @@ func (x Consistency) String() string {
 }
 
 func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[4].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
 }
 
 func (Consistency) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[4]
+	return &file_ebb_v1_ebb_proto_enumTypes[5]
 }
 
 func (x Consistency) Number() protoreflect.EnumNumber {
@@ -294,7 +354,7 @@ func (x Consistency) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency.Descriptor instead.
 func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 // Namespace is a family of keys with defaults.
@@ -437,18 +497,23 @@ func (x *Namespace) GetHashSeed() uint64 {
 	return 0
 }
 
-// Increment adds an amount to a bin of a distribution.
+// Increment is one event: it adds an amount to a bin of a distribution, or brings a bin or a value to a key of another kind.
 type Increment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	Bin   []byte                 `protobuf:"bytes,2,opt,name=bin,proto3" json:"bin,omitempty"`
+	// of a quantile, which has none, it may be empty
+	Bin []byte `protobuf:"bytes,2,opt,name=bin,proto3" json:"bin,omitempty"`
 	// 1 when absent
 	Amount *float64 `protobuf:"fixed64,3,opt,name=amount,proto3,oneof" json:"amount,omitempty"`
 	// when it happened; the shard's own time when 0 (in JSON when left out, and 0 is the beginning of
 	// 1970); a namespace with an event clock wants it
 	TimeUs int64 `protobuf:"varint,4,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
 	// of a source identity only: the position of this row in its source, from 1, growing
-	Offset        uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
+	Offset uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
+	// any other than what the key is, is refused with WRONG_KIND
+	Kind Kind `protobuf:"varint,6,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	// of a quantile: what was measured; amount says how often
+	Value         *float64 `protobuf:"fixed64,7,opt,name=value,proto3,oneof" json:"value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,6 +579,20 @@ func (x *Increment) GetTimeUs() int64 {
 func (x *Increment) GetOffset() uint64 {
 	if x != nil {
 		return x.Offset
+	}
+	return 0
+}
+
+func (x *Increment) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *Increment) GetValue() float64 {
+	if x != nil && x.Value != nil {
+		return *x.Value
 	}
 	return 0
 }
@@ -1733,6 +1812,7 @@ type Question struct {
 	//
 	//	*Question_Distribution
 	//	*Question_CountKeys
+	//	*Question_Summary
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1800,6 +1880,15 @@ func (x *Question) GetCountKeys() *CountKeysQuestion {
 	return nil
 }
 
+func (x *Question) GetSummary() *SummaryQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -1812,9 +1901,96 @@ type Question_CountKeys struct {
 	CountKeys *CountKeysQuestion `protobuf:"bytes,3,opt,name=count_keys,json=countKeys,proto3,oneof"`
 }
 
+type Question_Summary struct {
+	Summary *SummaryQuestion `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
+
+func (*Question_Summary) isQuestion_Ask() {}
+
+// SummaryQuestion asks for what a key of another kind than a distribution knows, or several keys of one kind merged.
+type SummaryQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// of a countmin: the counts of these bins
+	Bins [][]byte `protobuf:"bytes,2,rep,name=bins,proto3" json:"bins,omitempty"`
+	// of a quantile: these, each from 0 to 1
+	Quantiles []float64 `protobuf:"fixed64,3,rep,packed,name=quantiles,proto3" json:"quantiles,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs int64 `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals, 0.5 to 0.9999; 0.95 when 0
+	Confidence    float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SummaryQuestion) Reset() {
+	*x = SummaryQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SummaryQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SummaryQuestion) ProtoMessage() {}
+
+func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
+func (*SummaryQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SummaryQuestion) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *SummaryQuestion) GetBins() [][]byte {
+	if x != nil {
+		return x.Bins
+	}
+	return nil
+}
+
+func (x *SummaryQuestion) GetQuantiles() []float64 {
+	if x != nil {
+		return x.Quantiles
+	}
+	return nil
+}
+
+func (x *SummaryQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *SummaryQuestion) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
 
 // DistributionQuestion asks for one distribution, or for several merged into one.
 type DistributionQuestion struct {
@@ -1838,7 +2014,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2026,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2039,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -1962,7 +2138,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2150,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2163,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -2006,7 +2182,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2194,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2207,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 type AskRequest struct {
@@ -2046,7 +2222,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2234,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2247,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -2112,7 +2288,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +2300,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +2313,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -2156,6 +2332,7 @@ type Answer struct {
 	//
 	//	*Answer_Distribution
 	//	*Answer_CountKeys
+	//	*Answer_Summary
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2163,7 +2340,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2352,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2365,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Answer) GetError() *Error {
@@ -2230,6 +2407,15 @@ func (x *Answer) GetCountKeys() *KeyCount {
 	return nil
 }
 
+func (x *Answer) GetSummary() *Summary {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -2242,9 +2428,192 @@ type Answer_CountKeys struct {
 	CountKeys *KeyCount `protobuf:"bytes,4,opt,name=count_keys,json=countKeys,proto3,oneof"`
 }
 
+type Answer_Summary struct {
+	Summary *Summary `protobuf:"bytes,5,opt,name=summary,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
+
+func (*Answer_Summary) isAnswer_Value() {}
+
+// Summary answers a SummaryQuestion, evaluated at one time.
+type Summary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// false: no such key (or all of it has faded)
+	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	Kind  Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	// of a distinct: how many there are; of a countmin and a quantile: the sum of all amounts
+	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
+	// one for each bin that was asked for, in the same order
+	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
+	// one for each quantile that was asked for, in the same order; the value of none is found when there are no values
+	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
+	AsOfUs    int64       `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals that are not certain
+	Confidence    float64 `protobuf:"fixed64,8,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Summary) Reset() {
+	*x = Summary{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Summary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Summary) ProtoMessage() {}
+
+func (x *Summary) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Summary.ProtoReflect.Descriptor instead.
+func (*Summary) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Summary) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Summary) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *Summary) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *Summary) GetTotal() *Estimate {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *Summary) GetBins() []*Estimate {
+	if x != nil {
+		return x.Bins
+	}
+	return nil
+}
+
+func (x *Summary) GetQuantiles() []*Estimate {
+	if x != nil {
+		return x.Quantiles
+	}
+	return nil
+}
+
+func (x *Summary) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *Summary) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+// Estimate is a number and how far it may be from the truth.
+type Estimate struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Value float64                `protobuf:"fixed64,1,opt,name=value,proto3" json:"value,omitempty"`
+	// 0 when it is exact, or when only bounds are known
+	StdError float64 `protobuf:"fixed64,2,opt,name=std_error,json=stdError,proto3" json:"std_error,omitempty"`
+	// the truth lies from low to high: certainly, or with the confidence of the answer (see docs/accuracy.md)
+	Low           float64 `protobuf:"fixed64,3,opt,name=low,proto3" json:"low,omitempty"`
+	High          float64 `protobuf:"fixed64,4,opt,name=high,proto3" json:"high,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Estimate) Reset() {
+	*x = Estimate{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Estimate) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Estimate) ProtoMessage() {}
+
+func (x *Estimate) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
+func (*Estimate) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Estimate) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+func (x *Estimate) GetStdError() float64 {
+	if x != nil {
+		return x.StdError
+	}
+	return 0
+}
+
+func (x *Estimate) GetLow() float64 {
+	if x != nil {
+		return x.Low
+	}
+	return 0
+}
+
+func (x *Estimate) GetHigh() float64 {
+	if x != nil {
+		return x.High
+	}
+	return 0
+}
 
 // Coverage says which shards an answer includes.
 type Coverage struct {
@@ -2263,7 +2632,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2275,7 +2644,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2288,7 +2657,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -2365,7 +2734,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2377,7 +2746,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2390,7 +2759,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -2512,7 +2881,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2524,7 +2893,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2537,7 +2906,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -2584,7 +2953,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2596,7 +2965,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2609,7 +2978,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -2632,7 +3001,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +3013,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +3026,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -2695,7 +3064,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2707,7 +3076,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2720,7 +3089,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -2760,7 +3129,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2772,7 +3141,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2785,7 +3154,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -2812,7 +3181,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2824,7 +3193,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2837,7 +3206,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -2923,7 +3292,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2935,7 +3304,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2948,7 +3317,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3013,7 +3382,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3025,7 +3394,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3038,7 +3407,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -3078,7 +3447,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3090,7 +3459,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3103,7 +3472,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -3157,7 +3526,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3169,7 +3538,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3182,7 +3551,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Table) GetClusterId() string {
@@ -3242,7 +3611,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3254,7 +3623,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3267,7 +3636,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 type TableResponse struct {
@@ -3281,7 +3650,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3293,7 +3662,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3306,7 +3675,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -3335,7 +3704,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3347,7 +3716,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3360,7 +3729,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -3386,7 +3755,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3398,7 +3767,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3411,7 +3780,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -3429,7 +3798,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3441,7 +3810,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3454,7 +3823,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 type ListNamespacesResponse struct {
@@ -3466,7 +3835,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3478,7 +3847,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3491,7 +3860,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -3509,7 +3878,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3521,7 +3890,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3534,7 +3903,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -3559,7 +3928,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3571,7 +3940,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3584,7 +3953,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -3679,7 +4048,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3691,7 +4060,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3704,7 +4073,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -3762,7 +4131,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +4143,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +4156,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -3831,14 +4200,17 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x01(\bH\x00R\rallowNegative\x88\x01\x01\x12\x19\n" +
 	"\bbins_max\x18\v \x01(\rR\abinsMax\x12\x1b\n" +
 	"\thash_seed\x18\f \x01(\x04R\bhashSeedB\x11\n" +
-	"\x0f_allow_negative\"\x88\x01\n" +
+	"\x0f_allow_negative\"\xcf\x01\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x10\n" +
 	"\x03bin\x18\x02 \x01(\fR\x03bin\x12\x1b\n" +
 	"\x06amount\x18\x03 \x01(\x01H\x00R\x06amount\x88\x01\x01\x12\x17\n" +
 	"\atime_us\x18\x04 \x01(\x03R\x06timeUs\x12\x16\n" +
-	"\x06offset\x18\x05 \x01(\x04R\x06offsetB\t\n" +
-	"\a_amount\"G\n" +
+	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12 \n" +
+	"\x04kind\x18\x06 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12\x19\n" +
+	"\x05value\x18\a \x01(\x01H\x01R\x05value\x88\x01\x01B\t\n" +
+	"\a_amountB\b\n" +
+	"\x06_value\"G\n" +
 	"\x0fSessionIdentity\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\":\n" +
@@ -3925,13 +4297,22 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xaf\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xe4\x01\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
 	"\n" +
-	"count_keys\x18\x03 \x01(\v2\x19.ebb.v1.CountKeysQuestionH\x00R\tcountKeysB\x05\n" +
-	"\x03ask\"\xdf\x01\n" +
+	"count_keys\x18\x03 \x01(\v2\x19.ebb.v1.CountKeysQuestionH\x00R\tcountKeys\x123\n" +
+	"\asummary\x18\x04 \x01(\v2\x17.ebb.v1.SummaryQuestionH\x00R\asummaryB\x05\n" +
+	"\x03ask\"\x91\x01\n" +
+	"\x0fSummaryQuestion\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
+	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
+	"\tquantiles\x18\x03 \x03(\x01R\tquantiles\x12\x18\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\"\xdf\x01\n" +
 	"\x14DistributionQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x03all\x18\x02 \x01(\bH\x00R\x03all\x12\x12\n" +
@@ -3954,14 +4335,31 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xd3\x01\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x80\x02\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
 	"\fdistribution\x18\x03 \x01(\v2\x14.ebb.v1.DistributionH\x00R\fdistribution\x121\n" +
 	"\n" +
-	"count_keys\x18\x04 \x01(\v2\x10.ebb.v1.KeyCountH\x00R\tcountKeysB\a\n" +
-	"\x05value\"\xe0\x01\n" +
+	"count_keys\x18\x04 \x01(\v2\x10.ebb.v1.KeyCountH\x00R\tcountKeys\x12+\n" +
+	"\asummary\x18\x05 \x01(\v2\x0f.ebb.v1.SummaryH\x00R\asummaryB\a\n" +
+	"\x05value\"\x8d\x02\n" +
+	"\aSummary\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
+	"\x04kind\x18\x03 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12&\n" +
+	"\x05total\x18\x04 \x01(\v2\x10.ebb.v1.EstimateR\x05total\x12$\n" +
+	"\x04bins\x18\x05 \x03(\v2\x10.ebb.v1.EstimateR\x04bins\x12.\n" +
+	"\tquantiles\x18\x06 \x03(\v2\x10.ebb.v1.EstimateR\tquantiles\x12\x18\n" +
+	"\bas_of_us\x18\a \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\b \x01(\x01R\n" +
+	"confidence\"c\n" +
+	"\bEstimate\x12\x14\n" +
+	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x1b\n" +
+	"\tstd_error\x18\x02 \x01(\x01R\bstdError\x12\x10\n" +
+	"\x03low\x18\x03 \x01(\x01R\x03low\x12\x12\n" +
+	"\x04high\x18\x04 \x01(\x01R\x04high\"\xe0\x01\n" +
 	"\bCoverage\x12!\n" +
 	"\fshards_total\x18\x01 \x01(\rR\vshardsTotal\x12'\n" +
 	"\x0fshards_answered\x18\x02 \x01(\rR\x0eshardsAnswered\x12#\n" +
@@ -4109,7 +4507,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*v\n" +
+	"\x11PRECISION_COMPACT\x10\x02*l\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
+	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
+	"\rKIND_DISTINCT\x10\x02\x12\x11\n" +
+	"\rKIND_COUNTMIN\x10\x03\x12\x11\n" +
+	"\rKIND_QUANTILE\x10\x04*v\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
@@ -4128,126 +4532,137 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 50)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
 	(Clock)(0),                     // 2: ebb.v1.Clock
 	(Precision)(0),                 // 3: ebb.v1.Precision
-	(Consistency)(0),               // 4: ebb.v1.Consistency
-	(*Namespace)(nil),              // 5: ebb.v1.Namespace
-	(*Increment)(nil),              // 6: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 7: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 8: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 9: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 10: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 11: ebb.v1.Refusal
-	(*IncrementResponse)(nil),      // 12: ebb.v1.IncrementResponse
-	(*Command)(nil),                // 13: ebb.v1.Command
-	(*Increments)(nil),             // 14: ebb.v1.Increments
-	(*OpenSession)(nil),            // 15: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 16: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 17: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 18: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 19: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 20: ebb.v1.Tick
-	(*Entry)(nil),                  // 21: ebb.v1.Entry
-	(*CommandResult)(nil),          // 22: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 23: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 24: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 25: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 26: ebb.v1.Question
-	(*DistributionQuestion)(nil),   // 27: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 28: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 29: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 30: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 31: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 32: ebb.v1.Answer
-	(*Coverage)(nil),               // 33: ebb.v1.Coverage
-	(*Distribution)(nil),           // 34: ebb.v1.Distribution
-	(*Bin)(nil),                    // 35: ebb.v1.Bin
-	(*KeyCount)(nil),               // 36: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 37: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 38: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 39: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 40: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 41: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 42: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 43: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 44: ebb.v1.Table
-	(*TableRequest)(nil),           // 45: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 46: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 47: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 48: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 49: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 50: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 51: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 52: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 53: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 54: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 55: ebb.v1.Error
+	(Kind)(0),                      // 4: ebb.v1.Kind
+	(Consistency)(0),               // 5: ebb.v1.Consistency
+	(*Namespace)(nil),              // 6: ebb.v1.Namespace
+	(*Increment)(nil),              // 7: ebb.v1.Increment
+	(*SessionIdentity)(nil),        // 8: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),         // 9: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),         // 10: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),       // 11: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                // 12: ebb.v1.Refusal
+	(*IncrementResponse)(nil),      // 13: ebb.v1.IncrementResponse
+	(*Command)(nil),                // 14: ebb.v1.Command
+	(*Increments)(nil),             // 15: ebb.v1.Increments
+	(*OpenSession)(nil),            // 16: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 17: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 18: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 19: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 20: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 21: ebb.v1.Tick
+	(*Entry)(nil),                  // 22: ebb.v1.Entry
+	(*CommandResult)(nil),          // 23: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 24: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 25: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 26: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 27: ebb.v1.Question
+	(*SummaryQuestion)(nil),        // 28: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 29: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 30: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 31: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 32: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 33: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 34: ebb.v1.Answer
+	(*Summary)(nil),                // 35: ebb.v1.Summary
+	(*Estimate)(nil),               // 36: ebb.v1.Estimate
+	(*Coverage)(nil),               // 37: ebb.v1.Coverage
+	(*Distribution)(nil),           // 38: ebb.v1.Distribution
+	(*Bin)(nil),                    // 39: ebb.v1.Bin
+	(*KeyCount)(nil),               // 40: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 41: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 42: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 43: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 44: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 45: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 46: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 47: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 48: ebb.v1.Table
+	(*TableRequest)(nil),           // 49: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 50: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 51: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 52: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 53: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 54: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 55: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 56: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 57: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 58: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 59: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
 	1,  // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
 	2,  // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,  // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
-	6,  // 4: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	9,  // 5: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	55, // 6: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	11, // 7: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	7,  // 8: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	8,  // 9: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	9,  // 10: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	14, // 11: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	5,  // 12: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	15, // 13: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	16, // 14: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	17, // 15: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	18, // 16: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	19, // 17: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	20, // 18: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	6,  // 19: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	55, // 20: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	11, // 21: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	23, // 22: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	22, // 23: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	27, // 24: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	29, // 25: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	28, // 26: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	26, // 27: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	4,  // 28: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	32, // 29: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	55, // 30: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	33, // 31: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	34, // 32: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	36, // 33: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	35, // 34: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 35: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 36: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	26, // 37: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	37, // 38: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	4,  // 39: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	40, // 40: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	55, // 41: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	32, // 42: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	42, // 43: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	41, // 44: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	43, // 45: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	5,  // 46: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	44, // 47: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	5,  // 48: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	5,  // 49: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	5,  // 50: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	41, // 51: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	52, // 52: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	53, // 53: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	54, // [54:54] is the sub-list for method output_type
-	54, // [54:54] is the sub-list for method input_type
-	54, // [54:54] is the sub-list for extension type_name
-	54, // [54:54] is the sub-list for extension extendee
-	0,  // [0:54] is the sub-list for field type_name
+	4,  // 4: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	7,  // 5: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	10, // 6: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	59, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	12, // 8: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	8,  // 9: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	9,  // 10: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	10, // 11: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	15, // 12: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	6,  // 13: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	16, // 14: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	17, // 15: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	18, // 16: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	19, // 17: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	20, // 18: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	21, // 19: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	7,  // 20: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	59, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	12, // 22: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	24, // 23: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	23, // 24: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	29, // 25: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	31, // 26: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	28, // 27: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	30, // 28: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	27, // 29: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,  // 30: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	34, // 31: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	59, // 32: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	37, // 33: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	38, // 34: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	40, // 35: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	35, // 36: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	4,  // 37: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	36, // 38: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	36, // 39: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	36, // 40: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	39, // 41: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,  // 42: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,  // 43: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	27, // 44: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	41, // 45: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,  // 46: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	44, // 47: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	59, // 48: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	34, // 49: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	46, // 50: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	45, // 51: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	47, // 52: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	6,  // 53: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	48, // 54: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	6,  // 55: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	6,  // 56: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	6,  // 57: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	45, // 58: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	56, // 59: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	57, // 60: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	61, // [61:61] is the sub-list for method output_type
+	61, // [61:61] is the sub-list for method input_type
+	61, // [61:61] is the sub-list for extension type_name
+	61, // [61:61] is the sub-list for extension extendee
+	0,  // [0:61] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -4274,17 +4689,19 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_ebb_proto_msgTypes[21].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
+		(*Question_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[22].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[23].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[28].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
+		(*Answer_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[35].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -4293,8 +4710,8 @@ func file_ebb_v1_ebb_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      5,
-			NumMessages:   50,
+			NumEnums:      6,
+			NumMessages:   53,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
