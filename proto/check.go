@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
@@ -24,6 +25,8 @@ const (
 	FieldIncrementAmount        = 3
 	FieldIncrementTimeUS        = 4
 	FieldIncrementOffset        = 5
+	FieldIncrementKind          = 6
+	FieldIncrementValue         = 7
 	FieldCommandDefineNamespace = 6
 )
 
@@ -85,15 +88,56 @@ func CheckIncrement(in *ebbv1.Increment) *Error {
 	if err := CheckKey(in.GetKey()); err != nil {
 		return err
 	}
-	if err := CheckBin(in.GetBin()); err != nil {
+	if err := CheckTime(in.GetTimeUs()); err != nil {
 		return err
 	}
+	w := IncrementWire{Bin: in.GetBin(), Amount: 1, Kind: in.GetKind(), Value: in.GetValue(), HasValue: in.Value != nil}
 	if in.Amount != nil {
-		if err := CheckAmount(in.GetAmount()); err != nil {
+		w.Amount = in.GetAmount()
+	}
+	return w.checkEvent()
+}
+
+// checkEvent checks what depends on the kind.
+func (in *IncrementWire) checkEvent() *Error {
+	if in.Kind < ebbv1.Kind_KIND_UNSPECIFIED || in.Kind > KindMax {
+		return ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, KindNames())
+	}
+	if in.Kind != ebbv1.Kind_KIND_QUANTILE || len(in.Bin) > 0 {
+		if err := checkBinLen(len(in.Bin)); err != nil {
 			return err
 		}
 	}
-	return CheckTime(in.GetTimeUs())
+	switch {
+	case in.Kind == ebbv1.Kind_KIND_QUANTILE && !in.HasValue:
+		return ErrBadAmount.Errorf("no value: a quantile wants what was measured")
+	case math.IsNaN(in.Value) || math.IsInf(in.Value, 0):
+		return ErrBadAmount.Errorf("value %g: it must be a finite number", in.Value)
+	}
+	return CheckAmount(in.Amount)
+}
+
+// KindMax is the last kind.
+const KindMax = ebbv1.Kind_KIND_QUANTILE
+
+// KindName is the name of a kind as people write it: "distribution", "distinct".
+func KindName(k ebbv1.Kind) string {
+	return strings.ToLower(strings.TrimPrefix(k.String(), "KIND_"))
+}
+
+// KindNamed is the kind with a name; false if there is none.
+func KindNamed(name string) (ebbv1.Kind, bool) {
+	k, ok := ebbv1.Kind_value["KIND_"+strings.ToUpper(name)]
+	return ebbv1.Kind(k), ok && k != 0
+}
+
+// KindNames lists the kinds there are.
+func KindNames() string {
+	names := make([]string, 0, KindMax)
+	for k := ebbv1.Kind_KIND_DISTRIBUTION; k <= KindMax; k++ {
+		names = append(names, KindName(k))
+	}
+	return strings.Join(names, ", ")
 }
 
 // CommandNamespace returns the namespace that a serialised Command names
@@ -218,10 +262,7 @@ func checkIncrementWire(raw []byte) *Error {
 	if err := checkKeyLen(len(in.Key)); err != nil {
 		return err
 	}
-	if err := checkBinLen(len(in.Bin)); err != nil {
-		return err
-	}
-	if err := CheckAmount(in.Amount); err != nil {
+	if err := in.checkEvent(); err != nil {
 		return err
 	}
 	return CheckTime(in.TimeUS)
@@ -234,6 +275,9 @@ type IncrementWire struct {
 	Amount   float64 // 1 when absent
 	TimeUS   int64
 	Offset   uint64
+	Kind     ebbv1.Kind
+	Value    float64
+	HasValue bool
 }
 
 // Parse reads one serialised Increment and reports whether it is well formed.
@@ -261,6 +305,14 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 			in.TimeUS = int64(v)
 		case num == FieldIncrementOffset && typ == protowire.VarintType:
 			in.Offset, n = protowire.ConsumeVarint(raw)
+		case num == FieldIncrementKind && typ == protowire.VarintType:
+			var v uint64
+			v, n = protowire.ConsumeVarint(raw)
+			in.Kind = ebbv1.Kind(min(v, math.MaxInt32))
+		case num == FieldIncrementValue && typ == protowire.Fixed64Type:
+			var v uint64
+			v, n = protowire.ConsumeFixed64(raw)
+			in.Value, in.HasValue = math.Float64frombits(v), true
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, raw)
 		}
@@ -292,6 +344,14 @@ func AppendIncrement(b []byte, in *IncrementWire) []byte {
 		b = protowire.AppendTag(b, FieldIncrementOffset, protowire.VarintType)
 		b = protowire.AppendVarint(b, in.Offset)
 	}
+	if in.Kind != 0 {
+		b = protowire.AppendTag(b, FieldIncrementKind, protowire.VarintType)
+		b = protowire.AppendVarint(b, uint64(in.Kind))
+	}
+	if in.HasValue {
+		b = protowire.AppendTag(b, FieldIncrementValue, protowire.Fixed64Type)
+		b = protowire.AppendFixed64(b, math.Float64bits(in.Value))
+	}
 	return b
 }
 
@@ -305,6 +365,12 @@ func (in *IncrementWire) size() int {
 	}
 	if in.Offset != 0 {
 		n += 1 + protowire.SizeVarint(in.Offset)
+	}
+	if in.Kind != 0 {
+		n += 1 + protowire.SizeVarint(uint64(in.Kind))
+	}
+	if in.HasValue {
+		n += 1 + 8
 	}
 	return n
 }
@@ -420,23 +486,78 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return checkDistributionQuestion(ask.Distribution)
+	case *ebbv1.Question_Summary:
+		return checkSummaryQuestion(ask.Summary)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
-	return ErrBadRequest.Errorf("a question must ask for something: distribution or count_keys")
+	return ErrUnasked()
 }
 
-func checkDistributionQuestion(q *ebbv1.DistributionQuestion) *Error {
-	if n := len(q.GetKeys()); n == 0 || n > KeysPerAskMax {
+// ErrUnasked refuses a question that asks for nothing this version knows.
+func ErrUnasked() *Error {
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary or count_keys")
+}
+
+// QuestionKeys returns the keys that a question names, none if it is about a namespace.
+func QuestionKeys(q *ebbv1.Question) [][]byte {
+	switch ask := q.GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return ask.Distribution.GetKeys()
+	case *ebbv1.Question_Summary:
+		return ask.Summary.GetKeys()
+	}
+	return nil
+}
+
+func checkKeys(keys [][]byte) *Error {
+	if n := len(keys); n == 0 || n > KeysPerAskMax {
 		return ErrBadCount.Errorf("%d keys: a question names 1 to %d", n, KeysPerAskMax)
 	}
-	for _, key := range q.GetKeys() {
+	for _, key := range keys {
 		if err := CheckKey(key); err != nil {
 			return err
 		}
 	}
-	if c := q.GetConfidence(); c != 0 && !(c >= 0.5 && c <= 0.9999) {
+	return nil
+}
+
+func checkConfidence(c float64) *Error {
+	if c != 0 && !(c >= 0.5 && c <= 0.9999) {
 		return ErrBadRequest.Errorf("confidence %g: it must be from 0.5 to 0.9999", c)
+	}
+	return nil
+}
+
+func checkSummaryQuestion(q *ebbv1.SummaryQuestion) *Error {
+	if err := checkKeys(q.GetKeys()); err != nil {
+		return err
+	}
+	if n := len(q.GetBins()) + len(q.GetQuantiles()); n > BatchOpsMax {
+		return ErrBadCount.Errorf("%d bins and quantiles: a question names %d at most", n, BatchOpsMax)
+	}
+	for _, bin := range q.GetBins() {
+		if err := CheckBin(bin); err != nil {
+			return err
+		}
+	}
+	for _, part := range q.GetQuantiles() {
+		if !(part >= 0 && part <= 1) {
+			return ErrBadRequest.Errorf("quantile %g: it must be from 0 to 1", part)
+		}
+	}
+	if err := checkConfidence(q.GetConfidence()); err != nil {
+		return err
+	}
+	return CheckTime(q.GetAsOfUs())
+}
+
+func checkDistributionQuestion(q *ebbv1.DistributionQuestion) *Error {
+	if err := checkKeys(q.GetKeys()); err != nil {
+		return err
+	}
+	if err := checkConfidence(q.GetConfidence()); err != nil {
+		return err
 	}
 	if r := q.GetRate(); q.Rate != nil && !(r >= 0 && r <= 1e6) {
 		return ErrBadRequest.Errorf("rate %g per second: it must be from 0 to 1e6", r)

@@ -14,6 +14,8 @@ const (
 	costMax = 1 << 23
 	// answerBytesMax leaves some room in a message for what surrounds an answer.
 	answerBytesMax = proto.MessageBytesMax - 64<<10
+	// bodyCost is what a summary of another kind takes to read or merge, in bins.
+	bodyCost = 4096
 )
 
 // Cost returns how many bins (or keys, to count them) a question visits: about
@@ -30,6 +32,8 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 			}
 		}
 		return cost
+	case *ebbv1.Question_Summary:
+		return bodyCost * len(ask.Summary.GetKeys())
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
@@ -45,10 +49,12 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	switch ask := q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return f.askDistribution(q, ask.Distribution, at)
+	case *ebbv1.Question_Summary:
+		return f.askSummary(q, ask.Summary, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}
-	return f.unanswered(proto.ErrBadRequest.Errorf("a question must ask for something: distribution or count_keys"))
+	return f.unanswered(proto.ErrUnasked())
 }
 
 func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
@@ -71,17 +77,9 @@ func (f *frame) findKey(ns *namespace, name []byte) (key uint32, ok bool) {
 	return f.keys.find(tagOf(name, ns.seed), ns.space, name)
 }
 
-// read returns what a key holds at a time, in terms of the present settings;
+// present returns what a key holds at a time, in terms of the present settings;
 // nil if there is nothing. A key that was last touched under older ones is
 // converted on a copy.
-func (f *frame) read(ns *namespace, name []byte, at sketch.Tick) *sketch.Distribution {
-	key, ok := f.findKey(ns, name)
-	if !ok {
-		return nil
-	}
-	return f.present(ns, f.summaries.at(key), at)
-}
-
 func (f *frame) present(ns *namespace, sum *summary, at sketch.Tick) *sketch.Distribution {
 	if sum.era == ns.presentEra() {
 		if sum.due <= at && ns.dead(&sum.dist, at) {
@@ -106,7 +104,9 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 			return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question visits %d bins in shard %d: the limit is %d", cost, f.id, costMax).
 				WithHint("name fewer keys"))
 		}
-		f.fold(&t, ns, ask.Keys, q.Partial)
+		if err := f.fold(&t, ns, ask.Keys, q.Partial); err != nil {
+			return f.unanswered(err)
+		}
 	}
 	if q.Partial {
 		return f.answerPart(t.appendPart(nil, f), at)
@@ -122,16 +122,41 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 }
 
 // fold adds keys up. A single one is read where it lies.
-func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) {
-	if len(keys) == 1 && !partial {
-		t.dist = f.read(ns, keys[0], t.at)
-		return
-	}
+func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *proto.Error {
 	for _, name := range keys {
-		if d := f.read(ns, name, t.at); d != nil {
+		key, ok := f.findKey(ns, name)
+		if !ok {
+			continue
+		}
+		sum := f.summaries.at(key)
+		if sum.body != nil {
+			if !ended(sum.body, ns.params(), t.at) {
+				return otherKind(name, sum.kind(), ebbv1.Kind_KIND_DISTRIBUTION)
+			}
+			continue
+		}
+		d := f.present(ns, sum, t.at)
+		switch {
+		case d == nil:
+		case len(keys) == 1 && !partial:
+			t.dist = d
+		default:
 			t.add(d, nil)
 		}
 	}
+	return nil
+}
+
+// otherKind refuses a question about one kind that names a key of another.
+func otherKind(key []byte, is, asked ebbv1.Kind) *proto.Error {
+	e := proto.ErrWrongKind.Errorf("key %s is a %s", quote(key), proto.KindName(is))
+	switch {
+	case is == ebbv1.Kind_KIND_DISTRIBUTION:
+		return e.WithHint("ask for its distribution: ebb dist, ebb top, ebb get")
+	case asked == ebbv1.Kind_KIND_DISTRIBUTION:
+		return e.WithHint("ask for its summary: ebb estimate")
+	}
+	return e.WithHint("name keys of one kind")
 }
 
 func (f *frame) answerPart(part []byte, at sketch.Tick) *ebbv1.ShardAnswer {
@@ -142,6 +167,14 @@ func (f *frame) answerPart(part []byte, at sketch.Tick) *ebbv1.ShardAnswer {
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: part}, AsOfUs: int64(at)}
 }
 
+// alive says whether anything is left of what a key holds.
+func (f *frame) alive(ns *namespace, sum *summary, at sketch.Tick) bool {
+	if sum.body != nil {
+		return !ended(sum.body, ns.params(), at)
+	}
+	return f.present(ns, sum, at) != nil
+}
+
 // askCount counts the keys of a namespace that are alive.
 func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
@@ -150,7 +183,7 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	if ns != nil {
 		for key := range f.keys.names.all {
 			sum := f.summaries.at(key)
-			if sum.space == ns.space && f.present(ns, sum, at) != nil {
+			if sum.space == ns.space && f.alive(ns, sum, at) {
 				count++
 			}
 		}

@@ -99,13 +99,15 @@ func (b *blockWriter) text(p []byte) {
 // blockReader reads values from blocks and checks each block before anything
 // in it is believed. The first error sticks, and every value after it is zero.
 type blockReader struct {
-	r     io.Reader
-	err   error
-	crc   uint32
-	kind  byte
-	buf   []byte // of the present block
-	rest  []byte
-	spill []byte // of a text that runs over
+	r    io.Reader
+	err  error
+	crc  uint32
+	kind byte
+	// format is that of the snapshot, once its header has been read.
+	format byte
+	buf    []byte // of the present block
+	rest   []byte
+	spill  []byte // of a text that runs over
 }
 
 func (b *blockReader) corrupt(format string, args ...any) {

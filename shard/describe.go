@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
 
@@ -64,6 +66,10 @@ func (f *frame) describeKeys(w io.Writer, ns *namespace) {
 
 func (f *frame) describeSummary(w io.Writer, ns *namespace, sum *summary) {
 	at := ns.clock(f.now)
+	if sum.body != nil {
+		describeBody(w, ns, sum.body, at)
+		return
+	}
 	d := f.present(ns, sum, at)
 	if d == nil {
 		fmt.Fprintln(w, " faded")
@@ -81,6 +87,16 @@ func (f *frame) describeSummary(w io.Writer, ns *namespace, sum *summary) {
 		fmt.Fprintf(w, " other=%.6g", r.Other)
 	}
 	fmt.Fprintln(w)
+}
+
+func describeBody(w io.Writer, ns *namespace, b body, at sketch.Tick) {
+	if ended(b, ns.params(), at) {
+		fmt.Fprintln(w, " faded")
+		return
+	}
+	var out ebbv1.Summary
+	b.answer(&ebbv1.SummaryQuestion{}, at, &out)
+	fmt.Fprintf(w, " %s total=%.6g\n", proto.KindName(b.form().kind()), out.GetTotal().GetValue())
 }
 
 func (f *frame) describeSources(w io.Writer) {

@@ -91,8 +91,12 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case len(in.Key) == 0 || len(in.Key) > proto.KeyLenMax:
 		return ebbv1.Code_CODE_BAD_KEY
-	case len(in.Bin) == 0 || len(in.Bin) > proto.BinLenMax:
+	case len(in.Bin) == 0 && in.Kind != ebbv1.Kind_KIND_QUANTILE || len(in.Bin) > proto.BinLenMax:
 		return ebbv1.Code_CODE_BAD_BIN
+	case in.Kind < 0 || in.Kind > proto.KindMax:
+		return ebbv1.Code_CODE_BAD_REQUEST
+	case !(math.Abs(in.Value) <= math.MaxFloat64):
+		return ebbv1.Code_CODE_BAD_AMOUNT
 	case !(in.Amount >= -proto.AmountMax && in.Amount <= proto.AmountMax):
 		return ebbv1.Code_CODE_BAD_AMOUNT
 	case in.TimeUS < 0:
@@ -104,7 +108,16 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 // add brings an increment to its summary.
 func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	key, created := s.touch(ns, clock, in.Key)
-	sum := s.editSummary(key)
+	sum := s.summaries.at(key)
+	switch kind := sum.kind(); {
+	case created && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION:
+		return s.addToBody(ns, key, true, clock, t, in)
+	case in.Kind != 0 && in.Kind != kind:
+		return ebbv1.Code_CODE_WRONG_KIND
+	case sum.body != nil:
+		return s.addToBody(ns, key, false, clock, t, in)
+	}
+	sum = s.editSummary(key)
 	if err := s.addTo(ns, sum, clock, t, in); err != nil {
 		if created {
 			s.dropKey(ns, key)
@@ -120,7 +133,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 // settle schedules a summary that is new, or smaller than it was. One that was
 // born dead, by an event long past, does not stay.
 func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
-	if ns.dead(&sum.dist, clock) {
+	if ns.over(sum, clock) {
 		s.empty(sum)
 		s.dropKey(ns, key)
 		return 0
@@ -177,13 +190,24 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
 	case ebbv1.Code_CODE_BAD_TIME:
 		return refusedTime(ns, in.TimeUS)
+	case ebbv1.Code_CODE_WRONG_KIND:
+		return wrongKind(ns, in)
 	case ebbv1.Code_CODE_BAD_REQUEST:
+		if in.Kind < 0 || in.Kind > proto.KindMax {
+			return proto.ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, proto.KindNames())
+		}
 		return proto.ErrBadRequest.Errorf("offset %d: offsets of a source begin at 1 and grow", in.Offset)
 	case ebbv1.Code_CODE_TOO_MANY_BINS:
 		return proto.ErrTooManyBins.Errorf("bin %s is one too many for key %s: bins_max of its namespace is %d", quote(in.Bin), quote(in.Key), binsMax(ns))
 	case ebbv1.Code_CODE_NEGATIVE_AMOUNT:
+		if ns != nil && ns.params().AllowNegative {
+			return proto.ErrNegativeAmount.Errorf("amount %g for key %s: only distributions take negative amounts", in.Amount, quote(in.Key))
+		}
 		return proto.ErrNegativeAmount.Errorf("amount %g for bin %s of key %s: the namespace does not allow negative amounts", in.Amount, quote(in.Bin), quote(in.Key))
 	case ebbv1.Code_CODE_BAD_AMOUNT:
+		if in.Kind == ebbv1.Kind_KIND_QUANTILE || in.HasValue {
+			return proto.ErrBadAmount.Errorf("value %g (amount %g) for key %s: both must be finite, and their sums must not overflow", in.Value, in.Amount, quote(in.Key))
+		}
 		if ns != nil && ns.params().Decay == sketch.Linear && math.Abs(in.Amount) <= proto.AmountMax {
 			return proto.ErrBadAmount.Errorf("amount %g for bin %s of key %s: under linear decay a bin holds micro-counts, at most about %.2g counts less what has leaked since 1970",
 				in.Amount, quote(in.Bin), quote(in.Key), math.MaxInt64/1e6)
@@ -191,6 +215,16 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return proto.ErrBadAmount.Errorf("amount %g for bin %s of key %s: it must be finite, at most %g, and its sum must not overflow", in.Amount, quote(in.Bin), quote(in.Key), float64(proto.AmountMax))
 	}
 	return &proto.Error{Code: code, Message: "refused"}
+}
+
+// wrongKind explains why a key does not take an event of this kind. What it holds
+// is not said: a repetition hears the same, and by then it may hold something else.
+func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
+	if ns != nil && ns.params().Decay == sketch.Linear && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION {
+		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only", proto.KindName(in.Kind), quote(in.Key))
+	}
+	return proto.ErrWrongKind.Errorf("kind %s for key %s: it holds another", proto.KindName(in.Kind), quote(in.Key)).
+		WithHint("a key keeps the kind of its first write until it has faded; choose another key")
 }
 
 func binsMax(ns *namespace) int {

@@ -183,10 +183,12 @@ func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, erro
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return mergeDistributions(ask.Distribution, answers)
+	case *ebbv1.Question_Summary:
+		return mergeSummaries(ask.Summary, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
 	}
-	return nil, proto.ErrBadRequest.Errorf("a question must ask for something: distribution or count_keys")
+	return nil, proto.ErrUnasked()
 }
 
 func mergeCounts(answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {

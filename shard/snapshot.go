@@ -32,7 +32,7 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 1
+	snapshotFormat = 2 // 2: keys of other kinds than distributions
 )
 
 const (
@@ -145,7 +145,13 @@ func (f *frame) writeKey(b *blockWriter, key uint32) {
 	b.bool(sum.onEvent)
 	b.uvarint(uint64(sum.pruneAt))
 	b.tick(sum.pruned)
-	b.scratch = sum.dist.AppendBinary(b.scratch[:0])
+	if sum.body != nil {
+		b.byte(byte(sum.body.form()))
+		b.scratch = sum.body.appendBinary(b.scratch[:0])
+	} else {
+		b.byte(byte(formDistribution))
+		b.scratch = sum.dist.AppendBinary(b.scratch[:0])
+	}
 	b.text(b.scratch)
 }
 
@@ -262,8 +268,8 @@ func (s *State) readHeader(b *blockReader) {
 		b.corrupt("not a snapshot of a shard")
 		return
 	}
-	if format := b.byte(); format > snapshotFormat {
-		b.newer("snapshot format %d: this binary reads up to %d", format, snapshotFormat)
+	if b.format = b.byte(); b.format > snapshotFormat {
+		b.newer("snapshot format %d: this binary reads up to %d", b.format, snapshotFormat)
 		return
 	}
 	if id := b.uvarint(); id != uint64(s.id) {
@@ -403,8 +409,18 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), pruned: b.tick(),
 		epoch: s.epoch, space: uint16(space),
 	}
-	if rest, err := sum.dist.Decode(b.text(distributionBytesMax)); err != nil || len(rest) > 0 {
-		b.corrupt("key %d: a distribution that does not decode", key)
+	f := formDistribution
+	if b.format > 1 {
+		f = form(b.byte())
+	}
+	if raw := b.text(distributionBytesMax); f == formDistribution {
+		if rest, err := sum.dist.Decode(raw); err != nil || len(rest) > 0 {
+			b.corrupt("key %d: a distribution that does not decode", key)
+		}
+	} else if decoded, ok := decodeBody(f, raw); ok {
+		sum.body = decoded
+	} else {
+		b.corrupt("key %d: a summary of form %d that does not decode", key, f)
 	}
 	if space >= uint64(len(s.namespaces)) {
 		b.corrupt("key %d: namespace %d", key, space)
@@ -419,11 +435,11 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		return
 	}
 	params := &ns.eras[sum.era-ns.eraBase].params
-	if sum.dist.Last() > s.now || !sum.dist.Suits(params, ns.until(sum.era, s.now), ns.signed) {
-		b.corrupt("key %d: a distribution that its namespace cannot have", key)
+	if !sum.sound(ns, s.now) {
+		b.corrupt("key %d: a summary that its namespace cannot have", key)
 		return
 	}
-	if vanished(params, &sum.dist, min(sum.due, clockMax)-1) {
+	if before := min(sum.due, clockMax) - 1; sum.body != nil && ended(sum.body, params, before) || sum.body == nil && vanished(params, &sum.dist, before) {
 		b.corrupt("key %d: it dies before its visit", key)
 		return
 	}
@@ -443,6 +459,14 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		}
 		s.bins.retain(bin, s.epoch)
 	})
+}
+
+// sound reports whether what a restored key holds may have been written in its namespace by now.
+func (sum *summary) sound(ns *namespace, now sketch.Tick) bool {
+	if sum.body != nil {
+		return sum.body.last() <= now && sum.body.suits(ns.seed)
+	}
+	return sum.dist.Last() <= now && sum.dist.Suits(&ns.eras[sum.era-ns.eraBase].params, ns.until(sum.era, now), ns.signed)
 }
 
 func (s *State) readSession(b *blockReader, slot uint32) {

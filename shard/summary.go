@@ -9,6 +9,7 @@ import (
 // summary is what a key holds.
 type summary struct {
 	dist sketch.Distribution
+	body body // nil: it is a distribution
 	// due is the time of the next visit, by the clock of the key's namespace.
 	//
 	// INVARIANT due-is-never-late: due is at or before the summary's death
@@ -41,7 +42,7 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 		return key, false
 	}
 	sum = s.editSummary(key)
-	if s.convert(ns, key, sum) && !ns.dead(&sum.dist, clock) {
+	if s.convert(ns, key, sum) && !ns.over(sum, clock) {
 		return key, false
 	}
 	s.empty(sum)
@@ -65,6 +66,9 @@ func (s *State) editSummary(key uint32) *summary {
 	if sum.epoch != s.epoch {
 		sum.epoch = s.epoch
 		sum.dist = sum.dist.Clone()
+		if sum.body != nil {
+			sum.body = sum.body.clone()
+		}
 	}
 	return sum
 }
@@ -75,7 +79,7 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 	if sum.era == ns.presentEra() {
 		return true
 	}
-	alive = ns.convert(&sum.dist, sum.era)
+	alive = sum.body != nil || ns.convert(&sum.dist, sum.era) // a body keeps the half-life that it was made with
 	ns.count(sum.era, ns.presentEra())
 	sum.era = ns.presentEra()
 	if alive {
@@ -88,7 +92,7 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 // clock at which it is known to live.
 func (s *State) schedule(ns *namespace, key uint32, sum *summary, after sketch.Tick) {
 	s.unschedule(key, sum)
-	sum.due, sum.onEvent = ns.due(&sum.dist, after), ns.onEventTime()
+	sum.due, sum.onEvent = ns.due(sum, after), ns.onEventTime()
 	if sum.due != sketch.MaxTick {
 		s.visits(sum).set(key, sum.due)
 	}
@@ -125,12 +129,14 @@ func (s *State) visit(key uint32) (cost int) {
 	ns := s.editNamespace(sum.space)
 	cost = 1 + sum.dist.Len()/64
 	clock := ns.clock(s.now)
-	if !s.convert(ns, key, sum) || ns.dead(&sum.dist, clock) {
+	if !s.convert(ns, key, sum) || ns.over(sum, clock) {
 		s.empty(sum)
 		s.dropKey(ns, key)
 		return cost
 	}
-	s.prune(ns, sum, clock)
+	if sum.body == nil {
+		s.prune(ns, sum, clock)
+	}
 	s.schedule(ns, key, sum, clock)
 	return cost
 }
@@ -163,7 +169,7 @@ func (s *State) empty(sum *summary) {
 	s.gone = s.gone[:0]
 	sum.dist.Each(s.isGone)
 	s.releaseGone()
-	sum.dist = sketch.Distribution{}
+	sum.dist, sum.body = sketch.Distribution{}, nil
 	sum.pruneAt, sum.pruned = pruneMin, 0
 }
 
@@ -193,15 +199,28 @@ func (ns *namespace) dead(d *sketch.Distribution, at sketch.Tick) bool {
 	return vanished(ns.params(), d, at)
 }
 
+// over says whether nothing is left of what a key holds at a time.
+func (ns *namespace) over(sum *summary, at sketch.Tick) bool {
+	if sum.body != nil {
+		return ended(sum.body, ns.params(), at)
+	}
+	return ns.dead(&sum.dist, at)
+}
+
 func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
 	return d.Dead(p, at) || p.Decay != sketch.None && d.Death(p) == 0
 }
 
-// due returns a time that is not after the death of a distribution, but after
+// due returns a time that is not after the death of what a key holds, but after
 // a clock at which it lives. Death may be late by a few ticks or 2^-44
 // half-lives: the visit is early by more.
-func (ns *namespace) due(d *sketch.Distribution, after sketch.Tick) sketch.Tick {
-	death := d.Death(ns.params())
+func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
+	death := sketch.Tick(0)
+	if sum.body != nil {
+		death = sum.body.death(ns.params().Threshold)
+	} else {
+		death = sum.dist.Death(ns.params())
+	}
 	if death == sketch.MaxTick {
 		return death
 	}

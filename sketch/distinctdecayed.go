@@ -327,18 +327,11 @@ func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 // such. It is 0 when nothing was ever seen.
 func (d *DistinctDecayed) Death(threshold float64) Tick {
 	n, _ := d.Estimate(d.latest)
-	if n <= 0 {
-		return 0
-	}
-	lives := math.Ceil(Log2(n) - Log2(max(threshold, faintest)))
-	if lives <= 0 {
-		return d.latest
-	}
-	if int64(lives) >= int64(MaxTick-d.latest)/int64(d.halfLife) {
-		return MaxTick
-	}
-	return d.latest + Tick(lives)*d.halfLife
+	return fadedBelow(n, d.latest, d.halfLife, threshold)
 }
+
+// Last is the tick of the latest event, 0 when there was none.
+func (d *DistinctDecayed) Last() Tick { return d.latest }
 
 // Clone is a copy that shares nothing.
 func (d *DistinctDecayed) Clone() DistinctDecayed {

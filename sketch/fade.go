@@ -103,3 +103,22 @@ func checkAmount(n float64) error {
 
 // mergedMax bounds the sums that merging makes.
 const mergedMax = 0x1p400
+
+// fadedBelow is a tick from which on what was n at a time is below a threshold above 0, at most a half-life after the first such: MaxTick
+// without a half-life, 0 when n is.
+func fadedBelow(n float64, since, halfLife Tick, threshold float64) Tick {
+	switch {
+	case n <= 0:
+		return 0
+	case halfLife == 0:
+		return MaxTick
+	}
+	lives := math.Ceil(Log2(n) - Log2(max(threshold, faintest)))
+	if lives <= 0 {
+		return since
+	}
+	if int64(lives) >= int64(MaxTick-since)/int64(halfLife) {
+		return MaxTick
+	}
+	return since + Tick(lives)*halfLife
+}

@@ -1,0 +1,166 @@
+package shard
+
+import (
+	"encoding/binary"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// partSummary is a part of the answer to a SummaryQuestion:
+//
+//	summary   's'  uvarint(at) form             form 0: nothing found, and no more
+//	               body
+const partSummary = 's'
+
+func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
+	if cost := f.Cost(q); cost > costMax {
+		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads %d summaries in shard %d: the limit is %d", len(ask.Keys), f.id, costMax/bodyCost).
+			WithHint("name fewer keys"))
+	}
+	sum := union{at: at}
+	if ns != nil {
+		for _, name := range ask.Keys {
+			if err := f.addKey(&sum, ns, name); err != nil {
+				return f.unanswered(err)
+			}
+		}
+	}
+	if q.Partial {
+		return f.answerPart(sum.appendPart(nil), at)
+	}
+	out, err := sum.answer(ask)
+	if err != nil {
+		return f.unanswered(err)
+	}
+	return &ebbv1.ShardAnswer{
+		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Summary{Summary: out}}},
+		AsOfUs: int64(at),
+	}
+}
+
+func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
+	key, ok := f.findKey(ns, name)
+	if !ok {
+		return nil
+	}
+	sum := f.summaries.at(key)
+	switch {
+	case !f.alive(ns, sum, u.at):
+		return nil
+	case sum.body == nil:
+		return otherKind(name, ebbv1.Kind_KIND_DISTRIBUTION, ebbv1.Kind_KIND_UNSPECIFIED)
+	case u.body != nil && u.body.form().kind() != sum.kind():
+		return otherKind(name, sum.kind(), u.body.form().kind())
+	}
+	if err := u.add(sum.body); err != nil {
+		return proto.ErrWrongKind.Errorf("key %s does not merge with the others: %v", quote(name), err)
+	}
+	return nil
+}
+
+// union is the merge of bodies, over keys of a shard and then over shards.
+type union struct {
+	at    sketch.Tick
+	body  body // nil: nothing found
+	owned bool // body is our own, and not a key's
+}
+
+// add merges a body, which stays as it is.
+func (u *union) add(b body) error {
+	switch {
+	case u.body == nil:
+		u.body = b
+		return nil
+	case !u.owned:
+		u.body, u.owned = u.body.clone(), true
+	}
+	return u.body.merge(b)
+}
+
+// answer evaluates the union. What is asked must be what its kind knows.
+func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) {
+	out := &ebbv1.Summary{Keys: q.Keys, AsOfUs: int64(u.at), Confidence: sureness(q)}
+	if u.body == nil {
+		out.Total = exactly(0)
+		for range q.GetBins() {
+			out.Bins = append(out.Bins, exactly(0))
+		}
+		return out, nil
+	}
+	out.Found, out.Kind = true, u.body.form().kind()
+	if len(q.GetBins()) > 0 && out.Kind != ebbv1.Kind_KIND_COUNTMIN {
+		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no counts of bins", quote(q.Keys[0]), proto.KindName(out.Kind))
+	}
+	if len(q.GetQuantiles()) > 0 && out.Kind != ebbv1.Kind_KIND_QUANTILE {
+		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no quantiles", quote(q.Keys[0]), proto.KindName(out.Kind))
+	}
+	u.body.answer(q, u.at, out)
+	return out, nil
+}
+
+func (u *union) appendPart(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, partSummary), uint64(u.at))
+	if u.body == nil {
+		return append(b, byte(formDistribution))
+	}
+	return u.body.appendBinary(append(b, byte(u.body.form())))
+}
+
+// decodeBody reads what appendBinary wrote, and nothing may follow.
+func decodeBody(f form, raw []byte) (body, bool) {
+	make, known := forms[f]
+	if !known {
+		return nil, false
+	}
+	b := make()
+	rest, err := b.decode(raw)
+	return b, err == nil && len(rest) == 0
+}
+
+func decodeSummaryPart(raw []byte) (*union, bool) {
+	r := reader{rest: raw}
+	kind := r.byte()
+	u := &union{at: sketch.Tick(r.uvarint())}
+	f := form(r.byte())
+	if r.bad || kind != partSummary || u.at < 0 || u.at > clockMax {
+		return nil, false
+	}
+	if f == formDistribution {
+		return u, len(r.rest) == 0
+	}
+	ok := false
+	u.body, ok = decodeBody(f, r.rest)
+	u.owned = true
+	return u, ok
+}
+
+// mergeSummaries folds parts, in the order of shards, evaluated at the latest of their times.
+func mergeSummaries(q *ebbv1.SummaryQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+	var sum union
+	for i, a := range answers {
+		p, ok := decodeSummaryPart(a.GetPart())
+		if !ok {
+			return nil, errPart(i)
+		}
+		sum.at = max(sum.at, p.at)
+		if p.body == nil {
+			continue
+		}
+		if sum.body != nil && sum.body.form().kind() != p.body.form().kind() {
+			return nil, proto.ErrWrongKind.Errorf("the keys are of different kinds: %s and %s",
+				proto.KindName(sum.body.form().kind()), proto.KindName(p.body.form().kind())).WithHint("name keys of one kind")
+		}
+		if err := sum.add(p.body); err != nil {
+			return nil, proto.ErrWrongKind.Errorf("the keys do not merge: %v", err)
+		}
+	}
+	out, err := sum.answer(q)
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_Summary{Summary: out}}, nil
+}
