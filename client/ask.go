@@ -40,25 +40,32 @@ func (c *Client) Ask(ctx context.Context, questions []*ebbv1.Question, opts ...A
 
 // fill puts the asking's time and confidence into a question that has none.
 func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
-	d := q.GetDistribution()
-	if d == nil || (a.asOf.IsZero() && a.confidence == 0) {
+	if a.asOf.IsZero() && a.confidence == 0 {
 		return q
 	}
 	q = protobuf.CloneOf(q)
-	d = q.GetDistribution()
-	if d.GetAsOfUs() == 0 {
-		d.AsOfUs = microOf(a.asOf)
+	if d := q.GetDistribution(); d != nil {
+		a.fillIn(&d.AsOfUs, &d.Confidence)
 	}
-	if d.GetConfidence() == 0 {
-		d.Confidence = a.confidence
+	if s := q.GetSummary(); s != nil {
+		a.fillIn(&s.AsOfUs, &s.Confidence)
 	}
 	return q
+}
+
+func (a *asking) fillIn(asOfUS *int64, confidence *float64) {
+	if *asOfUS == 0 {
+		*asOfUS = microOf(a.asOf)
+	}
+	if *confidence == 0 {
+		*confidence = a.confidence
+	}
 }
 
 // home returns the shard whose leader should be asked: that of the first key;
 // 0 if any node will do.
 func (c *Client) home(q *ebbv1.Question) uint32 {
-	keys := q.GetDistribution().GetKeys()
+	keys := proto.QuestionKeys(q)
 	if len(keys) == 0 {
 		return 0
 	}
@@ -300,7 +307,7 @@ func endOf(ctx context.Context, c *Client) error {
 }
 
 func keyOf(q *ebbv1.Question) string {
-	if keys := q.GetDistribution().GetKeys(); len(keys) == 1 {
+	if keys := proto.QuestionKeys(q); len(keys) == 1 {
 		return string(keys[0])
 	}
 	return ""

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -67,24 +68,25 @@ type joint struct {
 // coalescible reports whether a question may share a request: it and its answer
 // are small, and of the caller's context nothing but the end matters.
 func coalescible(ctx context.Context, q *ebbv1.Question) bool {
-	d := q.GetDistribution()
-	if len(d.GetKeys()) != 1 {
-		return false
-	}
-	switch s := d.GetSelect().(type) {
-	case *ebbv1.DistributionQuestion_Top:
-		if s.Top > coalescedTop {
-			return false
-		}
-	case *ebbv1.DistributionQuestion_Bins:
-		if len(s.Bins.GetBins()) > coalescedBins {
-			return false
-		}
-	default: // all bins, also if nothing is said
+	if len(proto.QuestionKeys(q)) != 1 || !light(q) {
 		return false
 	}
 	_, has := metadata.FromOutgoingContext(ctx)
 	return !has
+}
+
+// light reports whether a question asks for little.
+func light(q *ebbv1.Question) bool {
+	if s := q.GetSummary(); s != nil {
+		return len(s.GetBins())+len(s.GetQuantiles()) <= coalescedBins
+	}
+	switch s := q.GetDistribution().GetSelect().(type) {
+	case *ebbv1.DistributionQuestion_Top:
+		return s.Top <= coalescedTop
+	case *ebbv1.DistributionQuestion_Bins:
+		return len(s.Bins.GetBins()) <= coalescedBins
+	}
+	return false // all bins, also if nothing is said
 }
 
 // ask returns the answer to a question about a shard, and whether it was the

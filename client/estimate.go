@@ -10,6 +10,7 @@ import (
 // lies from Low to High. An exact value has Low = High = Value and confidence 1.
 type Estimate struct {
 	Value      float64
+	StdErr     float64 // 0 when it is exact, or when only bounds are known
 	Low, High  float64
 	Confidence float64   // 0.5 to 1
 	AsOf       time.Time // the value decays, so it holds for this time

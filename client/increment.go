@@ -9,18 +9,54 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Increment adds an amount to a bin of a distribution.
+// Kind is what a key holds. The write that makes the key decides it.
+type Kind = ebbv1.Kind
+
+// The kinds.
+const (
+	// KindDistribution is what a key becomes when nothing is said.
+	KindDistribution = ebbv1.Kind_KIND_DISTRIBUTION
+	// KindDistinct knows how many different bins there were; in a namespace with
+	// half-life each counts less the longer it was not seen. It takes up to 8 KB.
+	KindDistinct = ebbv1.Kind_KIND_DISTINCT
+	// KindCountMin knows how often each of any number of bins was counted, at most
+	// 1% of all counts too high (99% of the time), in 11 KB.
+	KindCountMin = ebbv1.Kind_KIND_COUNTMIN
+	// KindQuantile knows the quantiles of values, within 1% of the value.
+	KindQuantile = ebbv1.Kind_KIND_QUANTILE
+)
+
+// Increment is one event: it adds an amount to a bin of a distribution, or
+// brings a bin or a value to a key of another kind.
 type Increment struct {
 	Key, Bin string
 	Amount   float64   // added as it is: 0 adds nothing
 	Time     time.Time // when it happened; the shard's own time when zero
+	// Kind, if given, is refused with WRONG_KIND when the key holds another; a
+	// key that is new becomes of this kind.
+	Kind Kind
+	// Value is what a KindQuantile measures; Amount says how often. Others ignore it.
+	Value float64
 }
 
 // One is an Increment by 1 at the shard's own time.
 func One(key, bin string) Increment { return Increment{Key: key, Bin: bin, Amount: 1} }
 
+// Seen is a member for KindDistinct at the shard's own time.
+func Seen(key, member string) Increment {
+	return Increment{Key: key, Bin: member, Amount: 1, Kind: KindDistinct}
+}
+
+// Measured is a value for KindQuantile at the shard's own time.
+func Measured(key string, value float64) Increment {
+	return Increment{Key: key, Amount: 1, Kind: KindQuantile, Value: value}
+}
+
 func (in *Increment) item() item {
-	return item{key: in.Key, bin: in.Bin, amount: in.Amount, time: microOf(in.Time)}
+	return item{
+		key: in.Key, bin: in.Bin, amount: in.Amount, time: microOf(in.Time),
+		kind: in.Kind, value: in.Value, valued: in.Kind == KindQuantile,
+	}
 }
 
 // Increment applies increments to keys of a namespace and returns when all are

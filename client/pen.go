@@ -20,8 +20,10 @@ import (
 // An increment always carries its amount, so that an equal one (same key, bin
 // and time) can be added to it in place:
 //
-//	0a len  0a len key  12 len bin  19 amount(8)  [20 time]  [28 offset]
+//	0a len  0a len key  12 len bin  19 amount(8)  [20 time]  [28 offset]  [30 kind]  [39 value(8)]
 //	       ^start                      ^amount
+//
+// Those with a kind or a value are never added up.
 type pen struct {
 	buf     []byte
 	room    int
@@ -44,7 +46,7 @@ type slot struct {
 const probesMax = 8
 
 // entryBytesMax is what one increment takes at most.
-const entryBytesMax = 1 + 2 + (1 + 2 + proto.KeyLenMax) + (1 + 2 + proto.BinLenMax) + 9 + 11 + 11
+const entryBytesMax = 1 + 2 + (1 + 2 + proto.KeyLenMax) + (1 + 2 + proto.BinLenMax) + 9 + 11 + 11 + 2 + 9
 
 // item is one increment about to be written.
 type item struct {
@@ -52,6 +54,9 @@ type item struct {
 	amount   float64
 	time     int64  // 0: none
 	offset   uint64 // 0: none
+	kind     Kind   // 0: what the key is
+	value    float64
+	valued   bool // there is a value
 }
 
 func (p *pen) reset(buf []byte, room int) {
@@ -84,7 +89,7 @@ func (in *item) hash() uint64 {
 // find returns the amount's position of an equal increment that in can be added
 // to, or 0 and the slot that in should take (nil: none is free).
 func (p *pen) find(in *item) (amount uint32, free *slot) {
-	if p.slots == nil || in.amount < 0 || in.offset != 0 {
+	if p.slots == nil || in.amount < 0 || in.offset != 0 || in.kind != 0 || in.valued {
 		return 0, nil // a negative one may be refused on its own
 	}
 	h := in.hash()
@@ -145,6 +150,12 @@ func (p *pen) write(in *item, free *slot) {
 		size += 1 + protowire.SizeVarint(in.offset)
 		p.last = in.offset
 	}
+	if in.kind != 0 {
+		size += 1 + protowire.SizeVarint(uint64(in.kind))
+	}
+	if in.valued {
+		size += 9
+	}
 	b := append(p.buf, tagIncrement)
 	b = protowire.AppendVarint(b, uint64(size))
 	start := len(b)
@@ -161,6 +172,12 @@ func (p *pen) write(in *item, free *slot) {
 	if in.offset != 0 {
 		b = protowire.AppendVarint(append(b, tagOffset), in.offset)
 	}
+	if in.kind != 0 {
+		b = protowire.AppendVarint(append(b, tagKind), uint64(in.kind))
+	}
+	if in.valued {
+		b = binary.LittleEndian.AppendUint64(append(b, tagValue), math.Float64bits(in.value))
+	}
 	p.buf = b
 	p.entries++
 	if free != nil {
@@ -176,6 +193,8 @@ const (
 	tagAmount    = proto.FieldIncrementAmount<<3 | byte(protowire.Fixed64Type)
 	tagTime      = proto.FieldIncrementTimeUS<<3 | byte(protowire.VarintType)
 	tagOffset    = proto.FieldIncrementOffset<<3 | byte(protowire.VarintType)
+	tagKind      = proto.FieldIncrementKind<<3 | byte(protowire.VarintType)
+	tagValue     = proto.FieldIncrementValue<<3 | byte(protowire.Fixed64Type)
 )
 
 // checkItem refuses what every node would refuse.
@@ -183,7 +202,12 @@ func checkItem(in *item) error {
 	if n := len(in.key); n == 0 || n > proto.KeyLenMax {
 		return proto.CheckKey([]byte(in.key))
 	}
-	if n := len(in.bin); n == 0 || n > proto.BinLenMax {
+	if in.kind != 0 || in.valued {
+		w := proto.IncrementWire{Bin: []byte(in.bin), Amount: in.amount, Kind: in.kind, Value: in.value, HasValue: in.valued}
+		if err := w.CheckEvent(); err != nil {
+			return err
+		}
+	} else if n := len(in.bin); n == 0 || n > proto.BinLenMax {
 		return proto.CheckBin([]byte(in.bin))
 	}
 	if !(in.amount >= -proto.AmountMax && in.amount <= proto.AmountMax) {

@@ -138,6 +138,12 @@ func (w *Writer) AddAt(ctx context.Context, key, bin string, amount float64, t t
 	return w.out.add(ctx, &item{key: key, bin: bin, amount: amount, time: microOf(t)})
 }
 
+// Write adds an event of any kind; see Increment.
+func (w *Writer) Write(ctx context.Context, in Increment) error {
+	i := in.item()
+	return w.out.add(ctx, &i)
+}
+
 // Flush sends what is buffered and waits until all that was added before is
 // acknowledged or given up. It returns what went wrong since the last Flush: an
 // *Undelivered, or the end of ctx.
@@ -454,7 +460,7 @@ func (o *outbox) refuse(e *epoch, p *parcel, index int, err error) {
 	if !ok {
 		return
 	}
-	in := Increment{Key: string(wire.Key), Bin: string(wire.Bin), Amount: wire.Amount, Time: timeOf(wire.TimeUS)}
+	in := Increment{Key: string(wire.Key), Bin: string(wire.Bin), Amount: wire.Amount, Time: timeOf(wire.TimeUS), Kind: wire.Kind, Value: wire.Value}
 	err = o.client.fail(attempt{op: "increment", key: in.Key, shard: p.shard, node: p.node, tries: p.tries, start: p.made}, err)
 	if o.onRefused != nil {
 		o.onRefused(wire.Offset, in, err)

@@ -91,7 +91,7 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 		}
 		return
 	}
-	keys := q.GetDistribution().GetKeys()
+	keys := proto.QuestionKeys(q)
 	home := table.ShardOf(q.GetNamespace(), keys[0])
 	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], home) {
 		p.addKeys(table, q)
@@ -112,7 +112,7 @@ func allOn(table *Table, namespace string, keys [][]byte, home uint32) bool {
 
 // addKeys asks each shard for a part made of the keys that it holds.
 func (p *askPlan) addKeys(table *Table, q *ebbv1.Question) {
-	keys := q.GetDistribution().GetKeys()
+	keys := proto.QuestionKeys(q)
 	order := make([]placed, len(keys))
 	for i, key := range keys {
 		order[i] = placed{table.ShardOf(q.GetNamespace(), key), uint32(i)}
@@ -132,15 +132,19 @@ func (p *askPlan) addKeys(table *Table, q *ebbv1.Question) {
 
 // withKeys returns the question, narrowed to some of its keys.
 func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
-	all := q.GetDistribution()
-	some := &ebbv1.DistributionQuestion{
-		Keys: make([][]byte, len(order)), Select: all.Select,
-		AsOfUs: all.AsOfUs, Confidence: all.Confidence, Rate: all.Rate,
-	}
+	all := proto.QuestionKeys(q)
+	keys := make([][]byte, len(order))
 	for i, p := range order {
-		some.Keys[i] = all.Keys[p.at]
+		keys[i] = all[p.at]
 	}
-	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Distribution{Distribution: some}}
+	if ask := q.GetSummary(); ask != nil {
+		// What to say of the whole, the coordinator knows when it has the parts.
+		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: keys, AsOfUs: ask.AsOfUs}}}
+	}
+	ask := q.GetDistribution()
+	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+		Keys: keys, Select: ask.Select, AsOfUs: ask.AsOfUs, Confidence: ask.Confidence, Rate: ask.Rate,
+	}}}
 }
 
 // askCall is what one node is asked in one call.
@@ -360,6 +364,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 	for _, a := range answers {
 		d := a.GetDistribution()
 		bound += answerRoom + len(d.GetBins())*(proto.BinLenMax+binRoom) + len(d.GetKeys())*(proto.KeyLenMax+keyRoom) +
+			len(a.GetSummary().GetKeys())*(proto.KeyLenMax+keyRoom) + (len(a.GetSummary().GetBins())+len(a.GetSummary().GetQuantiles()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale()))
 	}
 	if bound <= proto.MessageBytesMax {

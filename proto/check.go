@@ -95,11 +95,11 @@ func CheckIncrement(in *ebbv1.Increment) *Error {
 	if in.Amount != nil {
 		w.Amount = in.GetAmount()
 	}
-	return w.checkEvent()
+	return w.CheckEvent()
 }
 
-// checkEvent checks what depends on the kind.
-func (in *IncrementWire) checkEvent() *Error {
+// CheckEvent checks what depends on the kind: bin, amount and value.
+func (in *IncrementWire) CheckEvent() *Error {
 	if in.Kind < ebbv1.Kind_KIND_UNSPECIFIED || in.Kind > KindMax {
 		return ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, KindNames())
 	}
@@ -262,7 +262,7 @@ func checkIncrementWire(raw []byte) *Error {
 	if err := checkKeyLen(len(in.Key)); err != nil {
 		return err
 	}
-	if err := in.checkEvent(); err != nil {
+	if err := in.CheckEvent(); err != nil {
 		return err
 	}
 	return CheckTime(in.TimeUS)

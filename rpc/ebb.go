@@ -125,7 +125,8 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	bound := 0
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
-		bound += questionBytesMax + len(d.GetKeys())*(proto.KeyLenMax+3) + len(d.GetBins().GetBins())*(proto.BinLenMax+3)
+		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins())
+		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles())
 	}
 	if bound <= proto.MessageBytesMax {
 		return nil

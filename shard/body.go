@@ -153,6 +153,8 @@ func addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.IncrementWi
 		return ebbv1.Code_CODE_WRONG_KIND
 	case in.Amount < 0:
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
+	case b.form() == formQuantile && in.Kind == 0:
+		return ebbv1.Code_CODE_WRONG_KIND
 	case b.form() == formQuantile && !in.HasValue:
 		return ebbv1.Code_CODE_BAD_AMOUNT
 	}
@@ -300,6 +302,9 @@ func (d *quantile) merge(o body) error {
 func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	r := d.At(at)
 	out.Total = exactly(r.N)
+	if r.N == 0 {
+		return // every value has faded, and there is nothing to tell
+	}
 	for _, part := range q.GetQuantiles() {
 		v := r.Quantile(part)
 		off := math.Abs(v) * r.Accuracy

@@ -133,7 +133,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 // settle schedules a summary that is new, or smaller than it was. One that was
 // born dead, by an event long past, does not stay.
 func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
-	if ns.over(sum, clock) {
+	if sum.over(ns.params(), clock) {
 		s.empty(sum)
 		s.dropKey(ns, key)
 		return 0
@@ -222,6 +222,10 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 	if ns != nil && ns.params().Decay == sketch.Linear && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION {
 		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only", proto.KindName(in.Kind), quote(in.Key))
+	}
+	if in.Kind == 0 {
+		return proto.ErrWrongKind.Errorf("bin %s for key %s: it is a quantile, and wants a value", quote(in.Bin), quote(in.Key)).
+			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25")
 	}
 	return proto.ErrWrongKind.Errorf("kind %s for key %s: it holds another", proto.KindName(in.Kind), quote(in.Key)).
 		WithHint("a key keeps the kind of its first write until it has faded; choose another key")

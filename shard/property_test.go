@@ -37,6 +37,7 @@ type script struct {
 	epoch    uint64 // the newest of a source
 	offset   uint64
 	past     []*ebbv1.Command
+	kinds    bool // keys of all kinds, not only distributions
 }
 
 func newScript(t *rapid.T) *script {
@@ -106,6 +107,12 @@ func (d *script) increment() *ebbv1.Increment {
 	}
 	if n := rapid.SampledFrom([]float64{1, 1, 2, 0.5, 0.25, 0, -0.5, -2, -1, math.NaN(), 2e15}).Draw(d.t, "amount"); n != 1 {
 		in.Amount = &n
+	}
+	if d.kinds {
+		in.Kind = ebbv1.Kind(rapid.IntRange(0, int(proto.KindMax)+1).Draw(d.t, "kind of the key"))
+		if v := rapid.SampledFrom([]float64{0.5, 0.5, 3, -7, 0, 1e300, math.NaN()}).Draw(d.t, "value"); v != 0 {
+			in.Value = &v
+		}
 	}
 	return in
 }
@@ -207,16 +214,26 @@ func TestStateAgainstModel(t *testing.T) {
 func TestReplicasForgetAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		script := newScript(t)
+		script.kinds = rapid.Bool().Draw(t, "kinds")
 		one, two := New(1, Heap{}), New(1, Heap{})
 		limits := DefaultLimits()
 		limits.SessionResultBytes, limits.IdempotencyResultBytes, limits.SourceRefusals = 40, 60, 3
 		one.SetLimits(limits)
 		two.SetLimits(limits)
+		var view *View
+		var seen []byte
 		for index := uint64(1); index <= 30; index++ {
 			stamp, commands := script.entry()
 			entry := encodeEntry(t, stamp, commands)
 			script.learn(one.Apply(index, entry, nil))
+			if view != nil && !bytes.Equal(snapshot(t, view), seen) {
+				t.Fatalf("entry %d: a view has changed", index)
+			}
+			if rapid.IntRange(0, 5).Draw(t, "freeze") == 0 {
+				view, seen = one.Freeze(), snapshot(t, one)
+			}
 			two.Apply(index, entry, nil)
+			audit(t, one)
 			if rapid.IntRange(0, 3).Draw(t, "restart") == 0 {
 				two = reopen(t, two)
 			}

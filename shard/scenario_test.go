@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -20,9 +21,10 @@ import (
 //	apply at=d
 //	    one log entry, stamped at d after the scenario's beginning; a command a line:
 //	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative]
-//	      inc NAME KEY BIN[=amount][@time][#offset]... [session=#i/sequence] [source=name/epoch] [key=hi/issued]
+//	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
 //	ask NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [rate=x] [view]
+//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [as-of=d] [view]
 //	count NAME
 //	describe
 //	restart
@@ -62,6 +64,8 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 		return sc.apply(d)
 	case "ask":
 		return sc.ask(d)
+	case "summary":
+		return sc.summary(d)
 	case "count":
 		q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}
 		return fmt.Sprintf("%d of %d kept\n", sc.s.Ask(q, 0).GetAnswer().GetCountKeys().GetKeys(), sc.s.Keys())
@@ -215,9 +219,16 @@ func (sc *scenario) definition(name string, options []string) *ebbv1.Namespace {
 func (sc *scenario) increments(namespace, key string, words []string) *ebbv1.Command {
 	c := &ebbv1.Command{Namespace: namespace}
 	batch := &ebbv1.Increments{}
+	kind := ebbv1.Kind(0)
 	for _, w := range words {
 		who, n, _ := strings.Cut(value(w), "/")
 		switch {
+		case strings.HasPrefix(w, "kind="):
+			kind, _ = proto.KindNamed(who)
+		case strings.HasPrefix(w, "values="):
+			for v := range strings.SplitSeq(strings.Trim(who, "()"), ",") {
+				batch.Increments = append(batch.Increments, &ebbv1.Increment{Key: []byte(key), Value: new(sc.number(v))})
+			}
 		case strings.HasPrefix(w, "session="):
 			c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: sc.session(who), Sequence: uint64(sc.number(n))}}
 		case strings.HasPrefix(w, "source="):
@@ -227,6 +238,9 @@ func (sc *scenario) increments(namespace, key string, words []string) *ebbv1.Com
 		default:
 			batch.Increments = append(batch.Increments, sc.increment(key, w))
 		}
+	}
+	for _, in := range batch.Increments {
+		in.Kind = kind
 	}
 	c.Body = &ebbv1.Command_Increments{Increments: batch}
 	return c
@@ -278,6 +292,50 @@ func (sc *scenario) ask(d *datadriven.TestData) string {
 		return says1(a.Error) + "\n"
 	}
 	return sc.distribution(a.GetAnswer().GetDistribution())
+}
+
+func (sc *scenario) summary(d *datadriven.TestData) string {
+	q := &ebbv1.SummaryQuestion{}
+	f := &sc.s.frame
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "bins":
+			for _, b := range arg.Vals {
+				q.Bins = append(q.Bins, []byte(b))
+			}
+		case "quantiles":
+			for _, v := range arg.Vals {
+				q.Quantiles = append(q.Quantiles, sc.number(v))
+			}
+		case "as-of":
+			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
+		case "view":
+			f = &sc.view.frame
+		default:
+			q.Keys = append(q.Keys, []byte(arg.Key))
+		}
+	}
+	a := f.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Summary{Summary: q}}}, 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	s := a.GetAnswer().GetSummary()
+	if !s.Found {
+		return fmt.Sprintf("not found, as of %s\n", since(s.AsOfUs))
+	}
+	var out strings.Builder
+	show := func(name string, e *ebbv1.Estimate) {
+		fmt.Fprintf(&out, "  %s %.6g +- %.3g [%.6g, %.6g]\n", name, e.Value, e.StdError, e.Low, e.High)
+	}
+	fmt.Fprintf(&out, "%s, as of %s\n", proto.KindName(s.Kind), since(s.AsOfUs))
+	show("total", s.Total)
+	for i, e := range s.Bins {
+		show(string(q.Bins[i]), e)
+	}
+	for i, e := range s.Quantiles {
+		show(fmt.Sprint(q.Quantiles[i]), e)
+	}
+	return out.String()
 }
 
 func (sc *scenario) distribution(a *ebbv1.Distribution) string {

@@ -439,7 +439,7 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		b.corrupt("key %d: a summary that its namespace cannot have", key)
 		return
 	}
-	if before := min(sum.due, clockMax) - 1; sum.body != nil && ended(sum.body, params, before) || sum.body == nil && vanished(params, &sum.dist, before) {
+	if sum.body == nil && vanished(params, &sum.dist, min(sum.due, clockMax)-1) {
 		b.corrupt("key %d: it dies before its visit", key)
 		return
 	}

@@ -12,8 +12,10 @@ type summary struct {
 	body body // nil: it is a distribution
 	// due is the time of the next visit, by the clock of the key's namespace.
 	//
-	// INVARIANT due-is-never-late: due is at or before the summary's death
-	// under the settings of its era, so one that is not due is not dead.
+	// INVARIANT due-is-never-late: due is at or before the distribution's death
+	// under the settings of its era, so one that is not due is not dead. A body may
+	// be a little late: some estimate their own death, and one that has
+	// just died takes what is added as one that has not.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
 	// Faded bins are looked for when there are pruneAt bins, and when there is
@@ -42,7 +44,7 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 		return key, false
 	}
 	sum = s.editSummary(key)
-	if s.convert(ns, key, sum) && !ns.over(sum, clock) {
+	if s.convert(ns, key, sum) && !sum.over(ns.params(), clock) {
 		return key, false
 	}
 	s.empty(sum)
@@ -129,7 +131,7 @@ func (s *State) visit(key uint32) (cost int) {
 	ns := s.editNamespace(sum.space)
 	cost = 1 + sum.dist.Len()/64
 	clock := ns.clock(s.now)
-	if !s.convert(ns, key, sum) || ns.over(sum, clock) {
+	if !s.convert(ns, key, sum) || sum.over(ns.params(), clock) {
 		s.empty(sum)
 		s.dropKey(ns, key)
 		return cost
@@ -200,11 +202,11 @@ func (ns *namespace) dead(d *sketch.Distribution, at sketch.Tick) bool {
 }
 
 // over says whether nothing is left of what a key holds at a time.
-func (ns *namespace) over(sum *summary, at sketch.Tick) bool {
+func (sum *summary) over(p *sketch.Params, at sketch.Tick) bool {
 	if sum.body != nil {
-		return ended(sum.body, ns.params(), at)
+		return ended(sum.body, p, at)
 	}
-	return ns.dead(&sum.dist, at)
+	return vanished(p, &sum.dist, at)
 }
 
 func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {

@@ -159,7 +159,7 @@ func (c *CountMin) Estimate(at Tick, hash uint64) CountMinEstimate {
 // Last is the tick of the latest event, 0 when there was none.
 func (c *CountMin) Last() Tick { return c.last }
 
-// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: at most a half-life after the first such.
+// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
 // It is MaxTick without a half-life, and 0 when nothing was ever counted.
 func (c *CountMin) Death(threshold float64) Tick {
 	return fadedBelow(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold)

@@ -309,3 +309,31 @@ func BenchmarkCountMin(b *testing.B) {
 		})
 	}
 }
+
+// It dies when Z fades below the threshold, and not before; without a half-life never.
+func TestCountMinDies(t *testing.T) {
+	const hour = Tick(3600e6)
+	c, err := NewCountMin(CountMinParams{Epsilon: 0.1, Delta: 0.1, HalfLife: hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := c.Death(0.5); d != 0 {
+		t.Errorf("an empty one dies at %d", d)
+	}
+	for i := range 8 {
+		if err := c.Add(epoch, epoch, uint64(i), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	death := c.Death(0.5)
+	if late := death - epoch - 4*hour; late < 0 || late > 4 {
+		t.Errorf("8 counts are below 1/2 %d ticks after 4 half-lives", late)
+	}
+	if before, after := c.Estimate(death-10, 0).Z, c.Estimate(death, 0).Z; before < 0.5 || after >= 0.5 {
+		t.Errorf("%v before its death, %v after", before, after)
+	}
+	plain, _ := NewCountMin(CountMinParams{Epsilon: 0.1, Delta: 0.1})
+	if err := plain.Add(epoch, epoch, 1, 1); err != nil || plain.Death(0.5) != MaxTick {
+		t.Errorf("without a half-life it dies at %d (%v)", plain.Death(0.5), err)
+	}
+}

@@ -323,8 +323,8 @@ func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 	return float64(n * f.scale(at))
 }
 
-// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: at most a half-life after the first
-// such. It is 0 when nothing was ever seen.
+// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
+// It is 0 when nothing was ever seen.
 func (d *DistinctDecayed) Death(threshold float64) Tick {
 	n, _ := d.Estimate(d.latest)
 	return fadedBelow(n, d.latest, d.halfLife, threshold)

@@ -104,8 +104,8 @@ func checkAmount(n float64) error {
 // mergedMax bounds the sums that merging makes.
 const mergedMax = 0x1p400
 
-// fadedBelow is a tick from which on what was n at a time is below a threshold above 0, at most a half-life after the first such: MaxTick
-// without a half-life, 0 when n is.
+// fadedBelow is a tick from which on what was n at a time is below a threshold above 0, a few ticks after the first such:
+// MaxTick without a half-life, 0 when n is.
 func fadedBelow(n float64, since, halfLife Tick, threshold float64) Tick {
 	switch {
 	case n <= 0:
@@ -113,12 +113,13 @@ func fadedBelow(n float64, since, halfLife Tick, threshold float64) Tick {
 	case halfLife == 0:
 		return MaxTick
 	}
-	lives := math.Ceil(Log2(n) - Log2(max(threshold, faintest)))
-	if lives <= 0 {
+	h := float64(halfLife)
+	after := float64((Log2(n)-Log2(max(threshold, faintest)))*h) + float64(h*0x1p-44) + 2
+	switch {
+	case after <= 0:
 		return since
-	}
-	if int64(lives) >= int64(MaxTick-since)/int64(halfLife) {
+	case after >= float64(MaxTick-since)-1024:
 		return MaxTick
 	}
-	return since + Tick(lives)*halfLife
+	return since + Tick(math.Ceil(after))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -15,10 +16,12 @@ import (
 )
 
 func newIncr(s *session) *cobra.Command {
-	var at, by string
+	var at, by, kindName string
+	var values []float64
 	cmd := &cobra.Command{
-		Use: "incr KEY BIN...", Short: "Count something", Args: argsBetween(2, -1, "KEY BIN..."),
-		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z",
+		Use: "incr KEY BIN...", Short: "Count something", Args: argsBetween(1, -1, "KEY BIN..."),
+		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z\n" +
+			"  ebb incr visitors/today ann bob --kind distinct\n  ebb incr latency --kind quantile --value 0.25,0.31",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := strconv.ParseFloat(by, 64)
 			if err != nil && !math.IsInf(amount, 0) {
@@ -35,16 +38,41 @@ func newIncr(s *session) *cobra.Command {
 			if timeUS != 0 {
 				happened = time.UnixMicro(timeUS)
 			}
-			batch := make([]client.Increment, 0, len(args)-1)
+			kind, err := kindOf(kindName, len(args)-1, len(values))
+			if err != nil {
+				return err
+			}
+			var batch []client.Increment
 			for _, bin := range args[1:] {
-				batch = append(batch, client.Increment{Key: args[0], Bin: bin, Amount: amount, Time: happened})
+				batch = append(batch, client.Increment{Key: args[0], Bin: bin, Amount: amount, Time: happened, Kind: kind})
+			}
+			for _, v := range values {
+				batch = append(batch, client.Increment{Key: args[0], Amount: amount, Time: happened, Kind: kind, Value: v})
 			}
 			return s.incr(cmd, batch)
 		},
 	}
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
+	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or a distribution, if not given)")
+	cmd.Flags().Float64SliceVar(&values, "value", nil, "`values` for a quantile, instead of bins")
 	cmd.Flags().StringVar(&at, "at", "", "`time` of the event (RFC 3339, a date, or seconds since 1970) instead of now")
 	return cmd
+}
+
+// kindOf reads --kind, and checks that it goes with the bins and values given.
+func kindOf(name string, bins, values int) (client.Kind, error) {
+	kind, known := proto.KindNamed(name)
+	switch {
+	case name != "" && !known:
+		return 0, noneOf("--kind", name, strings.Split(proto.KindNames(), ", "))
+	case kind == client.KindQuantile && (bins > 0 || values == 0):
+		return 0, usagef("a quantile takes --value, and no bins")
+	case kind != client.KindQuantile && values > 0:
+		return 0, usagef("--value is of --kind quantile")
+	case kind != client.KindQuantile && bins == 0:
+		return 0, usagef("which bins? incr wants KEY BIN...")
+	}
+	return kind, nil
 }
 
 func (s *session) incr(cmd *cobra.Command, batch []client.Increment) error {

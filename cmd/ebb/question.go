@@ -55,7 +55,7 @@ func (q *questionFlags) options(given bool) ([]client.AskOption, error) {
 	return opts, nil
 }
 
-// ask puts one question about keys, and prints its answer.
+// ask puts one question about distributions, and prints its answer.
 func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.DistributionQuestion) error {
 	var err error
 	if dq.AsOfUs, err = instant(q.asOf); err != nil {
@@ -66,6 +66,14 @@ func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.Distributi
 		return usagef("key %s is named twice, and would be counted twice", printable(key))
 	}
 	question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Distribution{Distribution: dq}}
+	return s.put(cmd, q, question, func(a *ebbv1.Answer) error {
+		s.noteAsOf(dq.GetAsOfUs(), a.GetDistribution().GetAsOfUs())
+		return s.printDistribution(a, dq.GetBins() != nil)
+	})
+}
+
+// put asks a question, as often as the flags say, and shows each answer.
+func (s *session) put(cmd *cobra.Command, q *questionFlags, question *ebbv1.Question, show func(*ebbv1.Answer) error) error {
 	if e := proto.CheckQuestion(question); e != nil {
 		return e
 	}
@@ -88,8 +96,7 @@ func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.Distributi
 		if e := proto.FromWire(answers[0].GetError()); e != nil {
 			return e
 		}
-		s.noteAsOf(dq.GetAsOfUs(), answers[0].GetDistribution().GetAsOfUs())
-		return s.printDistribution(answers[0], dq.GetBins() != nil)
+		return show(answers[0])
 	})
 }
 

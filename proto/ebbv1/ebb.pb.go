@@ -2449,7 +2449,7 @@ type Summary struct {
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// one for each bin that was asked for, in the same order
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
-	// one for each quantile that was asked for, in the same order; the value of none is found when there are no values
+	// one for each quantile that was asked for, in the same order; none when there are no values
 	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
 	AsOfUs    int64       `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals that are not certain

@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// SummaryQuery says what to ask keys of another kind than a distribution.
+// Several keys, of one kind, are merged: a member of two of them counts once.
+type SummaryQuery struct {
+	Keys []string
+	// Bins of a KindCountMin, to be counted.
+	Bins []string
+	// Quantiles of a KindQuantile, each from 0 to 1.
+	Quantiles []float64
+}
+
+// Summary is what keys of one kind know, at one time.
+type Summary struct {
+	Keys  []string // those that were merged
+	Found bool     // false: no such key, or all of it has faded
+	Kind  Kind     // if found
+	// Total is how many members a KindDistinct has, and the sum of all amounts of the others.
+	Total Estimate
+	// Bins and Quantiles are in the order of the query. Those of a KindCountMin are
+	// never too low, and Low is right with a probability of 99%; those of a
+	// KindQuantile are certain to lie between Low and High.
+	Bins      []Estimate
+	Quantiles []Estimate
+	AsOf      time.Time
+	Coverage  Coverage
+}
+
+// Summary asks for what keys of another kind than a distribution know.
+func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opts ...AskOption) (Summary, error) {
+	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
+		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles,
+	}}}
+	a, err := c.askOne(ctx, "summary", keyOf(q), q, opts)
+	if err != nil {
+		return Summary{}, err
+	}
+	return summaryOf(a), nil
+}
+
+// Distinct asks how many different bins keys of KindDistinct have seen, all taken together.
+func (c *Client) Distinct(ctx context.Context, ns string, keys []string, opts ...AskOption) (Reading, error) {
+	s, err := c.Summary(ctx, ns, SummaryQuery{Keys: keys}, opts...)
+	if err != nil {
+		return Reading{}, err
+	}
+	return Reading{Estimate: s.Total, Coverage: s.Coverage, Found: s.Found}, nil
+}
+
+func summaryOf(a *ebbv1.Answer) Summary {
+	w := a.GetSummary()
+	s := Summary{Found: w.GetFound(), Kind: w.GetKind(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	for _, k := range w.GetKeys() {
+		s.Keys = append(s.Keys, string(k))
+	}
+	estimate := func(e *ebbv1.Estimate) Estimate {
+		out := Estimate{Value: e.GetValue(), StdErr: e.GetStdError(), Low: e.GetLow(), High: e.GetHigh(), Confidence: w.GetConfidence(), AsOf: s.AsOf}
+		if out.Low == out.High {
+			out.Confidence = 1
+		}
+		return out
+	}
+	s.Total = estimate(w.GetTotal())
+	for _, e := range w.GetBins() {
+		s.Bins = append(s.Bins, estimate(e))
+	}
+	for _, e := range w.GetQuantiles() {
+		s.Quantiles = append(s.Quantiles, estimate(e))
+	}
+	return s
+}

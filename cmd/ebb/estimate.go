@@ -1,0 +1,127 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func newEstimate(s *session) *cobra.Command {
+	var q questionFlags
+	var bins []string
+	var quantiles []float64
+	cmd := &cobra.Command{
+		Use: "estimate KEY...", Short: "What a distinct, countmin or quantile key knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
+		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Confidence: q.confidence}
+			var err error
+			if sq.AsOfUs, err = instant(q.asOf); err != nil {
+				return err
+			}
+			if key, twice := repeated(sq.GetKeys()); twice {
+				return usagef("key %s is named twice, and might be counted twice", printable(key))
+			}
+			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Summary{Summary: sq}}
+			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error {
+				s.noteAsOf(sq.GetAsOfUs(), a.GetSummary().GetAsOfUs())
+				return s.printSummary(a, sq)
+			})
+		},
+	}
+	q.add(cmd)
+	cmd.Flags().StringArrayVar(&bins, "bin", nil, "count this `bin` of a countmin (repeatable)")
+	cmd.Flags().Float64SliceVar(&quantiles, "quantile", nil, "these `quantiles` of the values, each from 0 to 1")
+	return cmd
+}
+
+// estimateJSON is one estimate, and what it is of.
+type estimateJSON struct {
+	Of       string   `json:"of"` // total, bin or quantile
+	Bin      string   `json:"bin,omitempty"`
+	Quantile *float64 `json:"quantile,omitempty"`
+	Value    float64  `json:"value"`
+	StdError float64  `json:"std_error"`
+	Low      float64  `json:"low"`
+	High     float64  `json:"high"`
+}
+
+// summaryJSON is the answer to ebb estimate as JSON.
+type summaryJSON struct {
+	Namespace  string         `json:"namespace"`
+	Keys       []string       `json:"keys"`
+	Found      bool           `json:"found"`
+	Kind       string         `json:"kind,omitempty"`
+	Estimates  []estimateJSON `json:"estimates"`
+	Confidence float64        `json:"confidence"`
+	AsOfUS     int64          `json:"as_of_us"`
+	Coverage   coverageJSON   `json:"coverage"`
+}
+
+func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error {
+	w, c := a.GetSummary(), a.GetCoverage()
+	out := summaryJSON{
+		Namespace: s.namespace, Keys: []string{}, Found: w.GetFound(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
+		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
+	}
+	if out.Found {
+		out.Kind = proto.KindName(w.GetKind())
+	}
+	for _, key := range q.GetKeys() {
+		out.Keys = append(out.Keys, printable(key))
+	}
+	add := func(e estimateJSON, w *ebbv1.Estimate) {
+		e.Value, e.StdError, e.Low, e.High = w.GetValue(), w.GetStdError(), w.GetLow(), w.GetHigh()
+		out.Estimates = append(out.Estimates, e)
+	}
+	add(estimateJSON{Of: "total"}, w.GetTotal())
+	for i, e := range w.GetBins() {
+		add(estimateJSON{Of: "bin", Bin: printable(q.GetBins()[i])}, e)
+	}
+	for i, e := range w.GetQuantiles() {
+		add(estimateJSON{Of: "quantile", Quantile: &q.GetQuantiles()[i]}, e)
+	}
+	switch s.output {
+	case "json":
+		return printJSON(s.term.out, out)
+	case "tsv":
+		for _, e := range out.Estimates {
+			fmt.Fprintf(s.term.out, "%s\t%s\t%s\t%s\t%s\n", e.name(), exact(e.Value), exact(e.StdError), exact(e.Low), exact(e.High))
+		}
+		return nil
+	}
+	return printSummaryTable(s.term.out, out, c)
+}
+
+func (e *estimateJSON) name() string {
+	switch {
+	case e.Quantile != nil:
+		return exact(*e.Quantile)
+	case e.Of == "bin":
+		return e.Bin
+	}
+	return e.Of
+}
+
+func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
+	if !out.Found {
+		_, err := fmt.Fprintln(w, "nothing known (no such key, or all of it has faded)")
+		return err
+	}
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(tw, "%s\tVALUE\tSTD ERROR\tINTERVAL\n", strings.ToUpper(out.Kind))
+	for _, e := range out.Estimates {
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s to %s\n", e.name(), figure(e.Value, 6), figure(e.StdError, 3), figure(e.Low, 6), figure(e.High, 6))
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(c))
+	return err
+}
