@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -98,3 +99,46 @@ func (s span) String() string {
 
 // Type implements pflag.Value.
 func (s span) Type() string { return "duration" }
+
+// words is the value of a flag that may be given several times. An empty one takes back those before.
+type words []string
+
+func (w *words) String() string { return strings.Join(*w, ",") }
+func (w *words) Type() string   { return "text" }
+
+func (w *words) Set(text string) error {
+	if text == "" {
+		*w = nil
+		return nil
+	}
+	*w = append(*w, text)
+	return nil
+}
+
+// floats is the value of a flag with numbers, separated by commas; it may be given several times.
+type floats []float64
+
+func (n *floats) String() string {
+	text := make([]string, len(*n))
+	for i, v := range *n {
+		text[i] = exact(v)
+	}
+	return strings.Join(text, ",")
+}
+
+func (n *floats) Type() string { return "numbers" }
+
+func (n *floats) Set(text string) error {
+	if text == "" {
+		*n = nil
+		return nil
+	}
+	for field := range strings.SplitSeq(text, ",") {
+		v, err := strconv.ParseFloat(strings.TrimSpace(field), 64)
+		if err != nil {
+			return fmt.Errorf("%q is not a number", field)
+		}
+		*n = append(*n, v)
+	}
+	return nil
+}

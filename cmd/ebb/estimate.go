@@ -14,8 +14,8 @@ import (
 
 func newEstimate(s *session) *cobra.Command {
 	var q questionFlags
-	var bins []string
-	var quantiles []float64
+	var bins words
+	var quantiles floats
 	cmd := &cobra.Command{
 		Use: "estimate KEY...", Short: "What a distinct, countmin or quantile key knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99",
@@ -36,8 +36,8 @@ func newEstimate(s *session) *cobra.Command {
 		},
 	}
 	q.add(cmd)
-	cmd.Flags().StringArrayVar(&bins, "bin", nil, "count this `bin` of a countmin (repeatable)")
-	cmd.Flags().Float64SliceVar(&quantiles, "quantile", nil, "these `quantiles` of the values, each from 0 to 1")
+	cmd.Flags().Var(&bins, "bin", "count this `bin` of a countmin (repeatable)")
+	cmd.Flags().Var(&quantiles, "quantile", "these `quantiles` of the values, each from 0 to 1, separated by commas")
 	return cmd
 }
 

@@ -17,7 +17,7 @@ import (
 
 func newIncr(s *session) *cobra.Command {
 	var at, by, kindName string
-	var values []float64
+	var values floats
 	cmd := &cobra.Command{
 		Use: "incr KEY BIN...", Short: "Count something", Args: argsBetween(1, -1, "KEY BIN..."),
 		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z\n" +
@@ -54,7 +54,7 @@ func newIncr(s *session) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
 	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or a distribution, if not given)")
-	cmd.Flags().Float64SliceVar(&values, "value", nil, "`values` for a quantile, instead of bins")
+	cmd.Flags().Var(&values, "value", "`values` for a quantile, separated by commas, instead of bins")
 	cmd.Flags().StringVar(&at, "at", "", "`time` of the event (RFC 3339, a date, or seconds since 1970) instead of now")
 	return cmd
 }
