@@ -234,9 +234,10 @@ func (d *distinctDecayed) add(e *event) error {
 func (d *distinctDecayed) last() sketch.Tick                   { return d.Last() }
 func (d *distinctDecayed) death(threshold float64) sketch.Tick { return d.Death(threshold) }
 func (d *distinctDecayed) suits(seed uint64) bool              { return d.Params().Hash.Seed == seed }
-func (d *distinctDecayed) clone() body                         { return &distinctDecayed{d.Clone()} }
-func (d *distinctDecayed) appendBinary(b []byte) []byte        { return d.AppendBinary(b) }
-func (d *distinctDecayed) decode(b []byte) ([]byte, error)     { return d.Decode(b) }
+
+func (d *distinctDecayed) clone() body                     { return &distinctDecayed{d.Clone()} }
+func (d *distinctDecayed) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
+func (d *distinctDecayed) decode(b []byte) ([]byte, error) { return d.Decode(b) }
 
 func (d *distinctDecayed) merge(o body) error {
 	other, ok := o.(*distinctDecayed)
