@@ -272,9 +272,9 @@ func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 	switch name := string(fd.Name()); {
 	case name == "key" || name == "keys":
 		return proto.ErrBadKey
-	case name == "bin" || fd.FullName() == "ebb.v1.BinList.bins":
+	case name == "bin" || fd.FullName() == "ebb.v1.BinList.bins" || fd.FullName() == "ebb.v1.SummaryQuestion.bins":
 		return proto.ErrBadBin
-	case name == "amount":
+	case name == "amount" || name == "value":
 		return proto.ErrBadAmount
 	case name == "top":
 		return proto.ErrBadCount
@@ -296,7 +296,7 @@ func isTime(fd protoreflect.FieldDescriptor) bool {
 // write one, 0 is the beginning of 1970: the microsecond after it, as in the Go client.
 func isMoment(fd protoreflect.FieldDescriptor) bool {
 	name := fd.FullName()
-	return name == "ebb.v1.Increment.time_us" || name == "ebb.v1.DistributionQuestion.as_of_us"
+	return name == "ebb.v1.Increment.time_us" || name == "ebb.v1.DistributionQuestion.as_of_us" || name == "ebb.v1.SummaryQuestion.as_of_us"
 }
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {

@@ -46,15 +46,9 @@ func paramHint(name string, params []param) string {
 // distributionQuestion reads a question from path and query.
 func (c *call) distributionQuestion() (*ebbv1.DistributionQuestion, error) {
 	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_All{All: true}}
-	keys := c.query["key"]
-	if key, ok := c.path["key"]; ok {
-		keys = []string{key}
-	}
-	for _, key := range keys {
-		if err := checkText("key", key); err != nil {
-			return nil, err
-		}
-		q.Keys = append(q.Keys, []byte(key))
+	var err error
+	if q.Keys, err = c.keys(); err != nil {
+		return nil, err
 	}
 	if err := c.selection(q); err != nil {
 		return nil, err
@@ -62,6 +56,52 @@ func (c *call) distributionQuestion() (*ebbv1.DistributionQuestion, error) {
 	for _, p := range []struct{ param, field string }{
 		{"as_of", "as_of_us"}, {"confidence", "confidence"}, {"rate", "rate"},
 	} {
+		if err := c.set(q.ProtoReflect(), p.param, p.field); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+// keys reads the keys of a question from path or query.
+func (c *call) keys() ([][]byte, error) {
+	keys := c.query["key"]
+	if key, ok := c.path["key"]; ok {
+		keys = []string{key}
+	}
+	return texts("key", keys)
+}
+
+// texts are parameters as keys and bins travel.
+func texts(what string, values []string) ([][]byte, error) {
+	var out [][]byte
+	for _, v := range values {
+		if err := checkText(what, v); err != nil {
+			return nil, err
+		}
+		out = append(out, []byte(v))
+	}
+	return out, nil
+}
+
+// summaryQuestion reads a question from path and query.
+func (c *call) summaryQuestion() (*ebbv1.SummaryQuestion, error) {
+	q := &ebbv1.SummaryQuestion{}
+	var err error
+	if q.Keys, err = c.keys(); err != nil {
+		return nil, err
+	}
+	if q.Bins, err = texts("bin", c.query["bin"]); err != nil {
+		return nil, err
+	}
+	for _, text := range c.query["quantile"] {
+		part, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return nil, proto.ErrBadRequest.Errorf("quantile: %s is not a number", quote(text))
+		}
+		q.Quantiles = append(q.Quantiles, part)
+	}
+	for _, p := range []struct{ param, field string }{{"as_of", "as_of_us"}, {"confidence", "confidence"}} {
 		if err := c.set(q.ProtoReflect(), p.param, p.field); err != nil {
 			return nil, err
 		}
@@ -87,11 +127,9 @@ func (c *call) selection(q *ebbv1.DistributionQuestion) error {
 		return nil
 	}
 	list := &ebbv1.BinList{}
-	for _, bin := range bins {
-		if err := checkText("bin", bin); err != nil {
-			return err
-		}
-		list.Bins = append(list.Bins, []byte(bin))
+	var err error
+	if list.Bins, err = texts("bin", bins); err != nil {
+		return err
 	}
 	q.Select = &ebbv1.DistributionQuestion_Bins{Bins: list}
 	return nil

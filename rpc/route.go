@@ -55,10 +55,22 @@ var mergedParams = append([]param{
 	{name: "key", kind: "string", summary: "the key; several are merged into one distribution", repeated: true},
 }, distributionParams...)
 
+var summaryParams = append([]param{
+	{name: "bin", kind: "string", summary: "count this bin of a countmin; may be repeated", repeated: true},
+	{name: "quantile", kind: "number", summary: "this quantile of the values, 0 to 1; may be repeated", repeated: true},
+	{name: "as_of", kind: "string", summary: "evaluate at this time: microseconds since 1970, or RFC 3339; now by default"},
+	{name: "confidence", kind: "number", summary: "of the intervals, 0.5 to 0.9999; 0.95 by default"},
+}, askParams...)
+
+// mergedSummaryParams name keys in the query instead of the path.
+var mergedSummaryParams = append([]param{
+	{name: "key", kind: "string", summary: "the key; several of one kind are merged", repeated: true},
+}, summaryParams...)
+
 var routes = []*route{
 	{
 		method: http.MethodPost, pattern: "/v1/increment", id: "increment",
-		summary: "Add to bins of distributions of one namespace.",
+		summary: "Add to bins of distributions of one namespace, or bring members and values to keys of other kinds.",
 		body:    &ebbv1.IncrementRequest{}, answer: &ebbv1.IncrementResponse{},
 		serve: rpc((*ebbServer).Increment),
 	},
@@ -115,6 +127,18 @@ var routes = []*route{
 		summary: "One distribution. The key may hold slashes; other special characters are percent-encoded.",
 		params:  distributionParams, answer: &ebbv1.Answer{},
 		serve: serveDistribution,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/summary", id: "mergedSummary",
+		summary: "What a key of another kind than a distribution knows, or several merged, with keys in the query.",
+		params:  mergedSummaryParams, answer: &ebbv1.Answer{},
+		serve: serveSummary,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/summary/{key...}", id: "summary",
+		summary: "What a key of another kind than a distribution knows. The key may hold slashes; other special characters are percent-encoded.",
+		params:  summaryParams, answer: &ebbv1.Answer{},
+		serve: serveSummary,
 	},
 }
 
@@ -262,6 +286,15 @@ func serveDistribution(ctx context.Context, s *ebbServer, c *call) (protobuf.Mes
 		return nil, err
 	}
 	q := &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Distribution{Distribution: d}}
+	return askOne(ctx, s, c, q)
+}
+
+func serveSummary(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	sq, err := c.summaryQuestion()
+	if err != nil {
+		return nil, err
+	}
+	q := &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Summary{Summary: sq}}
 	return askOne(ctx, s, c, q)
 }
 

@@ -1,0 +1,96 @@
+package rpc
+
+import (
+	"fmt"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Keys of other kinds than distributions, written as JSON, tell the same as JSON, by
+// their path and over gRPC.
+func TestKindsThroughTheDoors(t *testing.T) {
+	s := newOneNode(t, namespaceOf(&ebbv1.Namespace{Name: "default"}), namespaceOf(&ebbv1.Namespace{Name: "plain", Decay: ebbv1.Decay_DECAY_NONE}))
+	client, h := ebbv1grpc.NewEbbClient(serve(t, s)), NewHTTP(s)
+	for _, ns := range []string{"default", "plain"} {
+		visit(t, h, "POST", "/v1/increment", fmt.Sprintf(`{"namespace":%q,"increments":[
+			{"key":"visitors/monday","bin":"ann","kind":"distinct"},{"key":"visitors/monday","bin":"bob","kind":"distinct"},
+			{"key":"visitors/tuesday","bin":"bob","kind":"distinct"},{"key":"visitors/tuesday","bin":"cid"},
+			{"key":"hits","bin":"/a","amount":2.5,"kind":"countmin"},{"key":"hits","bin":"/b"},
+			{"key":"latency","kind":"quantile","value":0.25},{"key":"latency","kind":"quantile","value":-4}]}`, ns))
+	}
+	as := fmt.Sprint(int64(fixtureNowUS) + 60e6)
+	for _, c := range []struct {
+		q    *ebbv1.SummaryQuestion
+		path string // of the same question
+		has  string // in the answer of the namespace that does not forget
+	}{
+		{&ebbv1.SummaryQuestion{Keys: asBytes("visitors/monday")}, "/summary/visitors/monday?as_of=" + as, `"kind":"distinct","total":{"value":2,`},
+		{&ebbv1.SummaryQuestion{Keys: asBytes("visitors/monday", "visitors/tuesday"), Confidence: 0.9},
+			"/summary?key=visitors/monday&key=visitors/tuesday&confidence=0.9&as_of=" + as, `"kind":"distinct","total":{"value":3`},
+		{&ebbv1.SummaryQuestion{Keys: asBytes("hits"), Bins: asBytes("/a", "/z")}, "/summary/hits?bin=/a&bin=/z&as_of=" + as, `"total":{"value":3.5,`},
+		{&ebbv1.SummaryQuestion{Keys: asBytes("latency"), Quantiles: []float64{0, 0.99}}, "/summary/latency?quantile=0&quantile=0.99&as_of=" + as, `"quantiles":[{"value":-4,`},
+		{&ebbv1.SummaryQuestion{Keys: asBytes("nobody")}, "/summary/nobody?as_of=" + as, `"found":false`},
+	} {
+		for _, ns := range []string{"default", "plain"} {
+			c.q.AsOfUs = fixtureNowUS + 60e6
+			resp, err := client.Ask(t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: c.q}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := resp.GetAnswers()[0]
+			page := visit(t, h, "GET", "/v1/ns/"+ns+c.path, "")
+			got := &ebbv1.Answer{}
+			if err := parseJSON(page, got); err != nil {
+				t.Fatal(err)
+			}
+			if !protobuf.Equal(want, got) || want.GetError() != nil {
+				t.Errorf("%s: gRPC: %v\nHTTP: %s", c.path, want, page)
+			}
+			if ns == "plain" && !strings.Contains(string(page), c.has) {
+				t.Errorf("%s: %s is not in\n%s", c.path, c.has, page)
+			}
+		}
+	}
+}
+
+func asBytes(words ...string) (out [][]byte) {
+	for _, w := range words {
+		out = append(out, []byte(w))
+	}
+	return out
+}
+
+// What does not go with a kind is refused at the door, with the reason.
+func TestKindsRefusedAtTheDoor(t *testing.T) {
+	h := NewHTTP(newOneNode(t, namespaceOf(&ebbv1.Namespace{Name: "default"})))
+	visit(t, h, "POST", "/v1/increment", `{"increments":[{"key":"v","bin":"ann","kind":"distinct"},{"key":"c","bin":"US"}]}`)
+	for _, c := range []struct {
+		method, target, body string
+		status               int
+		says                 string
+	}{
+		{"POST", "/v1/increment", `{"increments":[{"key":"v","bin":"x","kind":"countmin"}]}`, 409, `"EBB-2015"`},
+		{"POST", "/v1/increment", `{"increments":[{"key":"v","bin":"x","kind":"distinkt"}]}`, 400, "distinct"},
+		{"POST", "/v1/increment", `{"increments":[{"key":"l","kind":"quantile"}]}`, 400, "a quantile wants what was measured"},
+		{"POST", "/v1/increment", `{"increments":[{"key":"l","kind":"distinct"}]}`, 400, "empty bin"},
+		{"GET", "/v1/ns/default/summary/c", "", 409, "EBB-2015"},
+		{"GET", "/v1/ns/default/distribution/v", "", 409, "EBB-2015"},
+		{"GET", "/v1/ns/default/summary/v?quantile=0.5", "", 409, "knows no quantiles"},
+		{"GET", "/v1/ns/default/summary/v?quantile=half", "", 400, "not a number"},
+		{"GET", "/v1/ns/default/summary/v?quantile=2", "", 400, "from 0 to 1"},
+		{"GET", "/v1/ns/default/summary/v?top=3", "", 400, "unknown parameter"},
+		{"GET", "/dist?distribution=v", "", 500, "COULD_NOT_RETRIEVE_DISTRIBUTION"},
+	} {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader(c.body)))
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
+			t.Errorf("%s %s %s:\n%d %s, want %d with %q", c.method, c.target, c.body, w.Code, w.Body, c.status, c.says)
+		}
+	}
+}
