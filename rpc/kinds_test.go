@@ -31,8 +31,10 @@ func TestKindsThroughTheDoors(t *testing.T) {
 		has  string // in the answer of the namespace that does not forget
 	}{
 		{&ebbv1.SummaryQuestion{Keys: asBytes("visitors/monday")}, "/summary/visitors/monday?as_of=" + as, `"kind":"distinct","total":{"value":2,`},
-		{&ebbv1.SummaryQuestion{Keys: asBytes("visitors/monday", "visitors/tuesday"), Confidence: 0.9},
-			"/summary?key=visitors/monday&key=visitors/tuesday&confidence=0.9&as_of=" + as, `"kind":"distinct","total":{"value":3`},
+		{
+			&ebbv1.SummaryQuestion{Keys: asBytes("visitors/monday", "visitors/tuesday"), Confidence: 0.9},
+			"/summary?key=visitors/monday&key=visitors/tuesday&confidence=0.9&as_of=" + as, `"kind":"distinct","total":{"value":3`,
+		},
 		{&ebbv1.SummaryQuestion{Keys: asBytes("hits"), Bins: asBytes("/a", "/z")}, "/summary/hits?bin=/a&bin=/z&as_of=" + as, `"total":{"value":3.5,`},
 		{&ebbv1.SummaryQuestion{Keys: asBytes("latency"), Quantiles: []float64{0, 0.99}}, "/summary/latency?quantile=0&quantile=0.99&as_of=" + as, `"quantiles":[{"value":-4,`},
 		{&ebbv1.SummaryQuestion{Keys: asBytes("nobody")}, "/summary/nobody?as_of=" + as, `"found":false`},
