@@ -305,6 +305,26 @@ func (f *BloomExpiring) State(at Tick) BloomState {
 	return s
 }
 
+// Last is the tick at which the latest generation began, 0 while nothing is stored and without a window.
+func (f *BloomExpiring) Last() Tick {
+	if f.words == nil || f.params.Window == 0 {
+		return 0
+	}
+	return Tick(f.generation) * f.Span()
+}
+
+// Death is the tick from which on nothing is found, as long as nothing is added: when fewer than k slices are left. It is
+// MaxTick without a window, and 0 when nothing was ever added.
+func (f *BloomExpiring) Death() Tick {
+	switch {
+	case f.words == nil:
+		return 0
+	case f.params.Window == 0 || f.generation >= int64(MaxTick/f.Span())-int64(f.l):
+		return MaxTick
+	}
+	return Tick(f.generation+int64(f.l)+1) * f.Span()
+}
+
 // Merge makes it the union with o, which stays as it is: slices of the same age, with a window those of the later of the two.
 // It commutes and repeats without effect, to the byte. It answers ErrIncompatible, without a window also when the two are in
 // different generations, and then nothing has changed.

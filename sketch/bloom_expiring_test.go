@@ -336,3 +336,45 @@ func BenchmarkBloomExpiring(b *testing.B) {
 		}
 	})
 }
+
+// It dies when nothing that was added can be found any more: not before the last key is gone, and in the same generation.
+func TestBloomExpiringDies(t *testing.T) {
+	const hour = Tick(3600e6)
+	f, err := NewBloomExpiring(BloomExpiringParams{Capacity: 1000, FalseRate: 0.01, Window: hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Death() != 0 || f.Last() != 0 {
+		t.Errorf("an empty one dies at %d, after %d", f.Death(), f.Last())
+	}
+	for i := range 500 {
+		f.Add(epoch, epoch, remix(7, i))
+	}
+	found := func(at Tick) (n int) {
+		for i := range 500 {
+			if f.Has(at, remix(7, i)).Found {
+				n++
+			}
+		}
+		return n
+	}
+	death := f.Death()
+	if last := f.Last(); last > epoch || last+f.Span() <= epoch {
+		t.Errorf("the latest generation is said to begin at %d, written at %d", last, epoch)
+	}
+	if n := found(epoch + hour); n != 500 {
+		t.Errorf("%d of 500 are found after a window", n)
+	}
+	if before, after := found(death-1), found(death); before == 0 || after != 0 {
+		t.Errorf("%d keys are found before its death, %d after", before, after)
+	}
+	f.Add(death+9*hour, death+9*hour, 1)
+	if f.Death() <= death+9*hour {
+		t.Error("it is dead as soon as it is written again")
+	}
+	counted, _ := NewBloomExpiring(BloomExpiringParams{Capacity: 1000, FalseRate: 0.01})
+	counted.Add(0, 0, 1)
+	if counted.Death() != MaxTick || counted.Last() != 0 {
+		t.Errorf("without a window it dies at %d, after %d", counted.Death(), counted.Last())
+	}
+}

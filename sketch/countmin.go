@@ -162,7 +162,7 @@ func (c *CountMin) Last() Tick { return c.last }
 // Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
 // It is MaxTick without a half-life, and 0 when nothing was ever counted.
 func (c *CountMin) Death(threshold float64) Tick {
-	return fadedBelow(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold)
+	return Faded(c.Estimate(c.last, 0).Z, c.last, c.halfLife, threshold)
 }
 
 // Merge adds what o holds, which stays as it is. It commutes, bit for bit, and associates up to the rounding of sums. It answers

@@ -327,7 +327,7 @@ func (d *DistinctDecayed) exactly(at Tick) (n float64) {
 // It is 0 when nothing was ever seen.
 func (d *DistinctDecayed) Death(threshold float64) Tick {
 	n, _ := d.Estimate(d.latest)
-	return fadedBelow(n, d.latest, d.halfLife, threshold)
+	return Faded(n, d.latest, d.halfLife, threshold)
 }
 
 // Last is the tick of the latest event, 0 when there was none.

@@ -104,9 +104,9 @@ func checkAmount(n float64) error {
 // mergedMax bounds the sums that merging makes.
 const mergedMax = 0x1p400
 
-// fadedBelow is a tick from which on what was n at a time is below a threshold above 0, a few ticks after the first such:
-// MaxTick without a half-life, 0 when n is.
-func fadedBelow(n float64, since, halfLife Tick, threshold float64) Tick {
+// Faded is a tick from which on what counts n at a time, and halves with each half-life, is below a threshold above 0: a few
+// ticks after the first such. It is MaxTick without a half-life, and 0 when n is not above 0.
+func Faded(n float64, since, halfLife Tick, threshold float64) Tick {
 	switch {
 	case n <= 0:
 		return 0

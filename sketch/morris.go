@@ -153,6 +153,12 @@ func (m *Morris) Estimate(at Tick) MorrisEstimate {
 // Last is the tick of the latest event, 0 when there was none.
 func (m *Morris) Last() Tick { return m.last }
 
+// Death is a tick from which on the count is below a threshold above 0, as long as nothing is added: a few ticks after the first
+// such. It is MaxTick without a half-life, and 0 when the register is. A write may bring it forward, by the chance of its rounding.
+func (m *Morris) Death(threshold float64) Tick {
+	return Faded(m.stands(m.register), Tick(m.mark*int64(m.halfLife)), m.halfLife, threshold)
+}
+
 // Merge adds the sum of o, which stays as it is, and rounds with a seed as Add does: in expectation the counts add up. It
 // commutes for the same seed, and does not associate. It answers ErrIncompatible, and then nothing has changed.
 func (m *Morris) Merge(o *Morris, seed uint64) error {

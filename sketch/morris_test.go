@@ -320,3 +320,28 @@ func BenchmarkMorris(b *testing.B) {
 		})
 	}
 }
+
+// It dies when its count fades below the threshold, and not before; without a half-life never.
+func TestMorrisDies(t *testing.T) {
+	const hour = Tick(3600e6)
+	m, err := NewMorris(MorrisParams{Bits: 16, HalfLife: hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := m.Death(0.5); d != 0 {
+		t.Errorf("an empty one dies at %d", d)
+	}
+	for i := range uint64(100) {
+		if err := m.Add(epoch+hour/2, epoch, 3, i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	death := m.Death(0.5)
+	if before, after := m.Estimate(death-10).Count, m.Estimate(death).Count; before < 0.5 || after >= 0.5 {
+		t.Errorf("%v before its death, %v after", before, after)
+	}
+	plain, _ := NewMorris(MorrisParams{Bits: 16})
+	if err := plain.Add(epoch, epoch, 1, 1); err != nil || plain.Death(0.5) != MaxTick {
+		t.Errorf("without a half-life it dies at %d (%v)", plain.Death(0.5), err)
+	}
+}

@@ -436,6 +436,12 @@ func (s *TopK) ErrMax(at Tick) float64 {
 // Last is the tick of the latest event, 0 when there was none.
 func (s *TopK) Last() Tick { return s.last }
 
+// Death is a tick from which on Z is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
+// It is MaxTick without a half-life, and 0 when nothing was ever counted.
+func (s *TopK) Death(threshold float64) Tick {
+	return Faded(s.Z(s.last), s.last, s.halfLife, threshold)
+}
+
 // Merge adds what o holds, which stays as it is, and keeps the bracket with the Z of both (Agarwal et al. 2013): an item that only one
 // has an entry for may have had the least of the other; of all sums the m largest stay. It commutes, bit for bit. It does
 // not associate: fold in a fixed order. It answers ErrIncompatible or ErrOverflow, and then nothing has changed.

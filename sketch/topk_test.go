@@ -387,3 +387,31 @@ func BenchmarkTopK(b *testing.B) {
 		})
 	}
 }
+
+// It dies when Z fades below the threshold, and not before; without a half-life never.
+func TestTopKDies(t *testing.T) {
+	const hour = Tick(3600e6)
+	s, err := NewTopK(TopKParams{K: 1, HalfLife: hour})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := s.Death(0.5); d != 0 {
+		t.Errorf("an empty one dies at %d", d)
+	}
+	for i := range 32 { // more than there are entries: the sum counts, not what is kept
+		if err := s.Add(epoch, epoch, []byte{byte(i)}, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	death := s.Death(0.5)
+	if late := death - epoch - 6*hour; late < 0 || late > 4 {
+		t.Errorf("32 counts are below 1/2 %d ticks after 6 half-lives", late)
+	}
+	if before, after := s.Z(death-10), s.Z(death); before < 0.5 || after >= 0.5 {
+		t.Errorf("%v before its death, %v after", before, after)
+	}
+	plain, _ := NewTopK(TopKParams{K: 1})
+	if err := plain.Add(epoch, epoch, []byte("x"), 1); err != nil || plain.Death(0.5) != MaxTick {
+		t.Errorf("without a half-life it dies at %d (%v)", plain.Death(0.5), err)
+	}
+}
