@@ -24,6 +24,10 @@ const (
 	KindCountMin = ebbv1.Kind_KIND_COUNTMIN
 	// KindQuantile knows the quantiles of values, within 1% of the value.
 	KindQuantile = ebbv1.Kind_KIND_QUANTILE
+	// KindTopK knows the bins that were counted most, of any number, and counts none
+	// of them more than 0.1% of all counts too high; any bin with more than that is
+	// among them. It keeps up to 1,000 bins, in 32 bytes and its name each.
+	KindTopK = ebbv1.Kind_KIND_TOPK
 )
 
 // Increment is one event: it adds an amount to a bin of a distribution, or

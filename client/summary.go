@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"math"
 	"time"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -11,10 +12,13 @@ import (
 // Several keys, of one kind, are merged: a member of two of them counts once.
 type SummaryQuery struct {
 	Keys []string
-	// Bins of a KindCountMin, to be counted.
+	// Bins of a KindCountMin or a KindTopK, to be counted.
 	Bins []string
 	// Quantiles of a KindQuantile, each from 0 to 1.
 	Quantiles []float64
+	// Top is how many of the bins to name that a KindTopK has counted most: it
+	// keeps 1,000, and counts the first 100 well.
+	Top int
 }
 
 // Summary is what keys of one kind know, at one time.
@@ -26,17 +30,26 @@ type Summary struct {
 	Total Estimate
 	// Bins and Quantiles are in the order of the query. Those of a KindCountMin are
 	// never too low, and Low is right with a probability of 99%; those of a
-	// KindQuantile are certain to lie between Low and High.
+	// KindTopK and a KindQuantile are certain to lie between Low and High.
 	Bins      []Estimate
 	Quantiles []Estimate
-	AsOf      time.Time
-	Coverage  Coverage
+	// Items are the bins of a KindTopK that were counted most, the largest first.
+	Items    []Item
+	AsOf     time.Time
+	Coverage Coverage
+}
+
+// Item is a bin and its count, which is never too low: the truth is certain to
+// lie between Low and High.
+type Item struct {
+	Bin   string
+	Count Estimate
 }
 
 // Summary asks for what keys of another kind than a distribution know.
 func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opts ...AskOption) (Summary, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
-		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles,
+		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)),
 	}}}
 	a, err := c.askOne(ctx, "summary", keyOf(q), q, opts)
 	if err != nil {
@@ -73,6 +86,9 @@ func summaryOf(a *ebbv1.Answer) Summary {
 	}
 	for _, e := range w.GetQuantiles() {
 		s.Quantiles = append(s.Quantiles, estimate(e))
+	}
+	for _, item := range w.GetItems() {
+		s.Items = append(s.Items, Item{Bin: string(item.GetBin()), Count: estimate(item.GetCount())})
 	}
 	return s
 }

@@ -362,9 +362,9 @@ const (
 func limitResponse(answers []*ebbv1.Answer) {
 	bound := 0
 	for _, a := range answers {
-		d := a.GetDistribution()
-		bound += answerRoom + len(d.GetBins())*(proto.BinLenMax+binRoom) + len(d.GetKeys())*(proto.KeyLenMax+keyRoom) +
-			len(a.GetSummary().GetKeys())*(proto.KeyLenMax+keyRoom) + (len(a.GetSummary().GetBins())+len(a.GetSummary().GetQuantiles()))*binRoom +
+		d, s := a.GetDistribution(), a.GetSummary()
+		bound += answerRoom + (len(d.GetBins())+len(s.GetItems()))*(proto.BinLenMax+binRoom) + len(d.GetKeys())*(proto.KeyLenMax+keyRoom) +
+			len(s.GetKeys())*(proto.KeyLenMax+keyRoom) + (len(s.GetBins())+len(s.GetQuantiles()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale()))
 	}
 	if bound <= proto.MessageBytesMax {

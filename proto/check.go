@@ -118,7 +118,7 @@ func (in *IncrementWire) CheckEvent() *Error {
 }
 
 // KindMax is the last kind.
-const KindMax = ebbv1.Kind_KIND_QUANTILE
+const KindMax = ebbv1.Kind_KIND_TOPK
 
 // KindName is the name of a kind as people write it: "distribution", "distinct".
 func KindName(k ebbv1.Kind) string {
@@ -545,6 +545,9 @@ func checkSummaryQuestion(q *ebbv1.SummaryQuestion) *Error {
 		if !(part >= 0 && part <= 1) {
 			return ErrBadRequest.Errorf("quantile %g: it must be from 0 to 1", part)
 		}
+	}
+	if q.GetTop() > TopMax {
+		return ErrBadCount.Errorf("n = %d: it must be from 1 to %d", q.GetTop(), TopMax)
 	}
 	if err := checkConfidence(q.GetConfidence()); err != nil {
 		return err

@@ -92,14 +92,24 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		return out, nil
 	}
 	out.Found, out.Kind = true, u.body.form().kind()
-	if len(q.GetBins()) > 0 && out.Kind != ebbv1.Kind_KIND_COUNTMIN {
-		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no counts of bins", quote(q.Keys[0]), proto.KindName(out.Kind))
-	}
-	if len(q.GetQuantiles()) > 0 && out.Kind != ebbv1.Kind_KIND_QUANTILE {
-		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no quantiles", quote(q.Keys[0]), proto.KindName(out.Kind))
+	if what := unknownTo(out.Kind, q); what != "" {
+		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(q.Keys[0]), proto.KindName(out.Kind), what)
 	}
 	u.body.answer(q, u.at, out)
 	return out, nil
+}
+
+// unknownTo names what a question asks for and a kind does not know; "" if it knows all.
+func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
+	switch {
+	case len(q.GetBins()) > 0 && kind != ebbv1.Kind_KIND_COUNTMIN && kind != ebbv1.Kind_KIND_TOPK:
+		return "counts of bins"
+	case len(q.GetQuantiles()) > 0 && kind != ebbv1.Kind_KIND_QUANTILE:
+		return "quantiles"
+	case q.GetTop() > 0 && kind != ebbv1.Kind_KIND_TOPK:
+		return "bins by name"
+	}
+	return ""
 }
 
 func (u *union) appendPart(b []byte) []byte {

@@ -2,7 +2,6 @@ package shard
 
 import (
 	"errors"
-	"math"
 
 	"github.com/zeebo/xxh3"
 
@@ -28,7 +27,8 @@ type body interface {
 	clone() body
 	appendBinary(b []byte) []byte
 	decode(b []byte) (rest []byte, err error)
-	// answer fills in an answer to a question that asks for nothing else than it knows.
+	// answer fills in an answer to a question that asks for nothing else than it
+	// knows. The answer keeps none of the body's memory.
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
@@ -43,6 +43,7 @@ const (
 	formDistinctDecayed
 	formCountMin
 	formQuantile
+	formTopK
 )
 
 // forms makes an empty body of each form, to be decoded into.
@@ -51,6 +52,7 @@ var forms = map[form]func() body{
 	formDistinctDecayed: func() body { return new(distinctDecayed) },
 	formCountMin:        func() body { return new(countMin) },
 	formQuantile:        func() body { return new(quantile) },
+	formTopK:            func() body { return new(topK) },
 }
 
 // kind is what the outside calls a form.
@@ -62,6 +64,8 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_COUNTMIN
 	case formQuantile:
 		return ebbv1.Kind_KIND_QUANTILE
+	case formTopK:
+		return ebbv1.Kind_KIND_TOPK
 	}
 	return ebbv1.Kind_KIND_DISTRIBUTION
 }
@@ -69,19 +73,21 @@ func (f form) kind() ebbv1.Kind {
 // event is an increment on its way into a body.
 type event struct {
 	now, at sketch.Tick
+	bin     []byte // of the log: who keeps it copies it
 	hash    uint64 // of the bin, by the namespace's seed
 	amount  float64
 	value   float64
 }
 
 func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event {
-	return event{now: clock, at: t, hash: xxh3.HashSeed(in.Bin, ns.seed), amount: in.Amount, value: in.Value}
+	return event{now: clock, at: t, bin: in.Bin, hash: xxh3.HashSeed(in.Bin, ns.seed), amount: in.Amount, value: in.Value}
 }
 
 // Sizes of new bodies.
 const (
 	countMinEpsilon = 0.01 // of the sum: 272 counters a row
 	countMinDelta   = 0.01 // 5 rows
+	topKItems       = 100  // of 1,000 entries: the error is at most a thousandth of the sum
 )
 
 // newBody makes an empty body; nil if the namespace cannot hold the kind: a
@@ -110,6 +116,9 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 	case ebbv1.Kind_KIND_QUANTILE:
 		q, err := sketch.NewQuantile(sketch.QuantileParams{HalfLife: halfLife, Threshold: p.Threshold, Compact: p.Compact})
 		return sound(&quantile{q}, err)
+	case ebbv1.Kind_KIND_TOPK:
+		k, err := sketch.NewTopK(sketch.TopKParams{K: topKItems, HalfLife: halfLife, Hash: hash})
+		return sound(&topK{k}, err)
 	}
 	return nil
 }
@@ -184,131 +193,14 @@ func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, StdError: stdErr, Low: low, High: high}
 }
 
+// atMost is an estimate that is never too low, and too high by no more than err.
+func atMost(value, err float64) *ebbv1.Estimate {
+	return &ebbv1.Estimate{Value: value, Low: value - err, High: value}
+}
+
 func sureness(q *ebbv1.SummaryQuestion) float64 {
 	if q.GetConfidence() == 0 {
 		return proto.DefaultConfidence
 	}
 	return q.GetConfidence()
-}
-
-// distinct counts what it has seen, for good.
-type distinct struct{ sketch.Distinct }
-
-func (d *distinct) form() form { return formDistinct }
-
-func (d *distinct) add(e *event) error {
-	d.Add(e.hash)
-	return nil
-}
-
-func (d *distinct) last() sketch.Tick               { return 0 }
-func (d *distinct) death(float64) sketch.Tick       { return sketch.MaxTick }
-func (d *distinct) suits(seed uint64) bool          { return d.Params().Hash.Seed == seed }
-func (d *distinct) clone() body                     { return &distinct{d.Clone()} }
-func (d *distinct) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
-func (d *distinct) decode(b []byte) ([]byte, error) { return d.Decode(b) }
-
-func (d *distinct) merge(o body) error {
-	other, ok := o.(*distinct)
-	if !ok {
-		return errOtherForm
-	}
-	return d.Merge(&other.Distinct)
-}
-
-func (d *distinct) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
-	n, stdErr := d.Estimate()
-	out.Total = about(q, n, stdErr)
-}
-
-// distinctDecayed counts what is around.
-type distinctDecayed struct{ sketch.DistinctDecayed }
-
-func (d *distinctDecayed) form() form { return formDistinctDecayed }
-
-func (d *distinctDecayed) add(e *event) error {
-	d.Add(e.now, e.at, e.hash)
-	return nil
-}
-
-func (d *distinctDecayed) last() sketch.Tick                   { return d.Last() }
-func (d *distinctDecayed) death(threshold float64) sketch.Tick { return d.Death(threshold) }
-func (d *distinctDecayed) suits(seed uint64) bool              { return d.Params().Hash.Seed == seed }
-
-func (d *distinctDecayed) clone() body                     { return &distinctDecayed{d.Clone()} }
-func (d *distinctDecayed) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
-func (d *distinctDecayed) decode(b []byte) ([]byte, error) { return d.Decode(b) }
-
-func (d *distinctDecayed) merge(o body) error {
-	other, ok := o.(*distinctDecayed)
-	if !ok {
-		return errOtherForm
-	}
-	return d.Merge(&other.DistinctDecayed)
-}
-
-func (d *distinctDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
-	n, stdErr := d.Estimate(at)
-	out.Total = about(q, n, stdErr)
-}
-
-// countMin counts bins, of which there may be any number.
-type countMin struct{ sketch.CountMin }
-
-func (c *countMin) form() form                          { return formCountMin }
-func (c *countMin) add(e *event) error                  { return c.Add(e.now, e.at, e.hash, e.amount) }
-func (c *countMin) last() sketch.Tick                   { return c.Last() }
-func (c *countMin) death(threshold float64) sketch.Tick { return c.Death(threshold) }
-func (c *countMin) suits(seed uint64) bool              { return c.Params().Hash.Seed == seed }
-func (c *countMin) clone() body                         { return &countMin{c.Clone()} }
-func (c *countMin) appendBinary(b []byte) []byte        { return c.AppendBinary(b) }
-func (c *countMin) decode(b []byte) ([]byte, error)     { return c.Decode(b) }
-
-func (c *countMin) merge(o body) error {
-	other, ok := o.(*countMin)
-	if !ok {
-		return errOtherForm
-	}
-	return c.Merge(&other.CountMin)
-}
-
-func (c *countMin) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
-	out.Total = exactly(c.Estimate(at, 0).Z)
-	for _, bin := range q.GetBins() {
-		e := c.Estimate(at, xxh3.HashSeed(bin, c.Params().Hash.Seed))
-		out.Bins = append(out.Bins, &ebbv1.Estimate{Value: e.Count, Low: e.Count - e.Err, High: e.Count})
-	}
-}
-
-// quantile knows how values are spread.
-type quantile struct{ sketch.Quantile }
-
-func (d *quantile) form() form                      { return formQuantile }
-func (d *quantile) add(e *event) error              { return d.Add(e.now, e.at, e.value, e.amount) }
-func (d *quantile) last() sketch.Tick               { return d.Last() }
-func (d *quantile) death(float64) sketch.Tick       { return d.Death() }
-func (d *quantile) suits(uint64) bool               { return true }
-func (d *quantile) clone() body                     { return &quantile{d.Clone()} }
-func (d *quantile) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
-func (d *quantile) decode(b []byte) ([]byte, error) { return d.Decode(b) }
-
-func (d *quantile) merge(o body) error {
-	other, ok := o.(*quantile)
-	if !ok {
-		return errOtherForm
-	}
-	return d.Merge(&other.Quantile)
-}
-
-func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
-	r := d.At(at)
-	out.Total = exactly(r.N)
-	if r.N == 0 {
-		return // every value has faded, and there is nothing to tell
-	}
-	for _, part := range q.GetQuantiles() {
-		v := r.Quantile(part)
-		off := math.Abs(v) * r.Accuracy
-		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: v - off, High: v + off})
-	}
 }

@@ -163,8 +163,11 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 		q.Keys = append(q.Keys, []byte(k))
 	}
 	switch kind {
-	case ebbv1.Kind_KIND_COUNTMIN:
+	case ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_TOPK:
 		q.Bins = [][]byte{[]byte("0"), []byte("7"), []byte("never")}
+		if kind == ebbv1.Kind_KIND_TOPK {
+			q.Top = 5
+		}
 	case ebbv1.Kind_KIND_QUANTILE:
 		q.Quantiles = []float64{0, 0.25, 0.5, 0.99}
 	}
@@ -181,7 +184,7 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 	switch kind {
 	case ebbv1.Kind_KIND_DISTINCT:
 		close("how many", s.Total.Value, tr.distinct(keys, at), 1e-3)
-	case ebbv1.Kind_KIND_COUNTMIN:
+	case ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_TOPK:
 		close("the sum", s.Total.Value, total, 1e-3)
 		for i, bin := range q.Bins {
 			n := tr.count(keys, string(bin), at)
@@ -189,6 +192,7 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 				t.Fatalf("bin %s of %v: %g is not in %v", bin, keys, n, e)
 			}
 		}
+		checkTop(t, tr, keys, at, s)
 	case ebbv1.Kind_KIND_QUANTILE:
 		close("the sum", s.Total.Value, total, 1e-2)
 		for i, e := range s.Quantiles {
@@ -196,6 +200,67 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 			if slack := 1e-2*max(math.Abs(low), math.Abs(high)) + 1e-6; total > 1 && tr.halfLife == 0 && (e.Value < low-slack || e.Value > high+slack) {
 				t.Fatalf("quantile %g of %v: %g, the truth %g to %g", q.Quantiles[i], keys, e.Value, low, high)
 			}
+		}
+	}
+}
+
+// checkTop: each item is bracketed, and no bin that is not among them counts more than the last.
+func checkTop(t fataler, tr *truth, keys []string, at int64, s *ebbv1.Summary) {
+	t.Helper()
+	named := map[string]bool{}
+	least := math.Inf(1)
+	for _, item := range s.Items {
+		n, e := tr.count(keys, string(item.Bin), at), item.Count
+		if n > e.High+1e-3 || n < e.Low-1e-3 || e.Value > least {
+			t.Fatalf("item %s of %v: %g is not in %v, after one of %g", item.Bin, keys, n, e, least)
+		}
+		named[string(item.Bin)], least = true, e.Value
+	}
+	for _, e := range tr.events {
+		n := tr.count(keys, e.bin, at)
+		if s.Kind == ebbv1.Kind_KIND_TOPK && s.Found && len(s.Items) < 5 && !named[e.bin] && n > 1e-3 {
+			t.Fatalf("bin %s of %v counts %g, and is not among %v", e.bin, keys, n, s.Items)
+		}
+		if len(s.Items) == 5 && !named[e.bin] && n > least+1e-3 {
+			t.Fatalf("bin %s of %v counts %g, and is not among %v", e.bin, keys, n, s.Items)
+		}
+	}
+}
+
+// Of far more bins than it keeps, a topk names those that count most, each within a thousandth of the sum, and so does the merge of two.
+func TestTopKOfManyBins(t *testing.T) {
+	const now = 1_700_000_000 * second
+	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
+	states := map[byte]*State{'a': definedAt(t, def, now), 'b': definedAt(t, def, now)}
+	tr := &truth{}
+	for id, s := range states {
+		for index := range uint64(4) {
+			batch := &ebbv1.Increments{}
+			for i := range 1000 { // every bin of 4,000 once or twice, and one of "hot0" to "hot5" after each
+				for _, bin := range []string{fmt.Sprint(index, "/", i), fmt.Sprint("hot", i%55/10)} {
+					key := string(id) + "1"
+					tr.events = append(tr.events, seen{key: key, bin: bin, at: now, amount: 1})
+					batch.Increments = append(batch.Increments, &ebbv1.Increment{Key: []byte(key), Bin: []byte(bin), Kind: ebbv1.Kind_KIND_TOPK})
+				}
+			}
+			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
+			if r := s.Apply(2+index, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Applied != 2000 {
+				t.Fatalf("%v", r)
+			}
+		}
+	}
+	for _, keys := range [][]string{{"a1"}, {"a1", "b1"}} {
+		q := &ebbv1.SummaryQuestion{Top: 5, AsOfUs: now, Bins: [][]byte{[]byte("never")}}
+		for _, k := range keys {
+			q.Keys = append(q.Keys, []byte(k))
+		}
+		s := summarise(t, q, states, now)
+		if len(s.Items) != 5 || s.Items[4].Count.High-s.Items[4].Count.Low > s.Total.Value/1000 {
+			t.Fatalf("%v", s)
+		}
+		checkTop(t, tr, keys, now, s)
+		if never := s.Bins[0]; never.Low != 0 || never.High == 0 || never.High > s.Total.Value/1000 {
+			t.Errorf("a bin that was never counted: %v, of %v", never, s.Total)
 		}
 	}
 }
@@ -230,6 +295,7 @@ func TestPartsThatDoNotMerge(t *testing.T) {
 		{"two seeds", good, part(plain(2), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_WRONG_KIND},
 		{"one forgets", good, part(ebbing(9*second), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_WRONG_KIND},
 		{"two half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_COUNTMIN), part(ebbing(9*second), ebbv1.Kind_KIND_COUNTMIN), ebbv1.Code_CODE_WRONG_KIND},
+		{"two topk half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_TOPK), part(ebbing(9*second), ebbv1.Kind_KIND_TOPK), ebbv1.Code_CODE_WRONG_KIND},
 		{"cut short", good, good[:len(good)-1], ebbv1.Code_CODE_CORRUPT},
 		{"too long", good, append(slices.Clone(good), 0), ebbv1.Code_CODE_CORRUPT},
 		{"an unknown form", good, []byte{partSummary, 1, 99}, ebbv1.Code_CODE_CORRUPT},

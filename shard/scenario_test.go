@@ -307,6 +307,8 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 			for _, v := range arg.Vals {
 				q.Quantiles = append(q.Quantiles, sc.number(v))
 			}
+		case "top":
+			q.Top = uint32(sc.number(arg.Vals[0]))
 		case "as-of":
 			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
 		case "view":
@@ -334,6 +336,9 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 	}
 	for i, e := range s.Quantiles {
 		show(fmt.Sprint(q.Quantiles[i]), e)
+	}
+	for _, item := range s.Items {
+		show("top "+string(item.Bin), item.Count)
 	}
 	return out.String()
 }

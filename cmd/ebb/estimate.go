@@ -16,11 +16,19 @@ func newEstimate(s *session) *cobra.Command {
 	var q questionFlags
 	var bins words
 	var quantiles floats
+	var top int64
 	cmd := &cobra.Command{
-		Use: "estimate KEY...", Short: "What a distinct, countmin or quantile key knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
-		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99",
+		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
+		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99\n" +
+			"  ebb estimate searches --top 10",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Confidence: q.confidence}
+			if cmd.Flags().Changed("top") {
+				if e := proto.CheckTop(top); e != nil {
+					return e
+				}
+				sq.Top = uint32(top)
+			}
 			var err error
 			if sq.AsOfUs, err = instant(q.asOf); err != nil {
 				return err
@@ -36,14 +44,15 @@ func newEstimate(s *session) *cobra.Command {
 		},
 	}
 	q.add(cmd)
-	cmd.Flags().Var(&bins, "bin", "count this `bin` of a countmin (repeatable)")
+	cmd.Flags().Var(&bins, "bin", "count this `bin` of a countmin or a topk (repeatable)")
 	cmd.Flags().Var(&quantiles, "quantile", "these `quantiles` of the values, each from 0 to 1, separated by commas")
+	cmd.Flags().Int64Var(&top, "top", 0, "the `n` bins that a topk has counted most")
 	return cmd
 }
 
 // estimateJSON is one estimate, and what it is of.
 type estimateJSON struct {
-	Of       string   `json:"of"` // total, bin or quantile
+	Of       string   `json:"of"` // total, bin, quantile or item
 	Bin      string   `json:"bin,omitempty"`
 	Quantile *float64 `json:"quantile,omitempty"`
 	Value    float64  `json:"value"`
@@ -87,6 +96,9 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	for i, e := range w.GetQuantiles() {
 		add(estimateJSON{Of: "quantile", Quantile: &q.GetQuantiles()[i]}, e)
 	}
+	for _, item := range w.GetItems() {
+		add(estimateJSON{Of: "item", Bin: printable(item.GetBin())}, item.GetCount())
+	}
 	switch s.output {
 	case "json":
 		return printJSON(s.term.out, out)
@@ -103,7 +115,7 @@ func (e *estimateJSON) name() string {
 	switch {
 	case e.Quantile != nil:
 		return exact(*e.Quantile)
-	case e.Of == "bin":
+	case e.Bin != "":
 		return e.Bin
 	}
 	return e.Of

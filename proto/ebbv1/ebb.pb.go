@@ -254,6 +254,8 @@ const (
 	Kind_KIND_COUNTMIN Kind = 3
 	// values, for their quantiles
 	Kind_KIND_QUANTILE Kind = 4
+	// the bins that were counted most, of any number, each at most too high by a small part of all counts
+	Kind_KIND_TOPK Kind = 5
 )
 
 // Enum value maps for Kind.
@@ -264,6 +266,7 @@ var (
 		2: "KIND_DISTINCT",
 		3: "KIND_COUNTMIN",
 		4: "KIND_QUANTILE",
+		5: "KIND_TOPK",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
@@ -271,6 +274,7 @@ var (
 		"KIND_DISTINCT":     2,
 		"KIND_COUNTMIN":     3,
 		"KIND_QUANTILE":     4,
+		"KIND_TOPK":         5,
 	}
 )
 
@@ -1915,14 +1919,16 @@ func (*Question_Summary) isQuestion_Ask() {}
 type SummaryQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// of a countmin: the counts of these bins
+	// of a countmin or a topk: the counts of these bins
 	Bins [][]byte `protobuf:"bytes,2,rep,name=bins,proto3" json:"bins,omitempty"`
 	// of a quantile: these, each from 0 to 1
 	Quantiles []float64 `protobuf:"fixed64,3,rep,packed,name=quantiles,proto3" json:"quantiles,omitempty"`
 	// evaluate at this time; see DistributionQuestion
 	AsOfUs int64 `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
-	Confidence    float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// of a topk: the n bins that were counted most, as far as it keeps so many
+	Top           uint32 `protobuf:"varint,6,opt,name=top,proto3" json:"top,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1988,6 +1994,13 @@ func (x *SummaryQuestion) GetAsOfUs() int64 {
 func (x *SummaryQuestion) GetConfidence() float64 {
 	if x != nil {
 		return x.Confidence
+	}
+	return 0
+}
+
+func (x *SummaryQuestion) GetTop() uint32 {
+	if x != nil {
+		return x.Top
 	}
 	return 0
 }
@@ -2445,7 +2458,7 @@ type Summary struct {
 	// false: no such key (or all of it has faded)
 	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
 	Kind  Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
-	// of a distinct: how many there are; of a countmin and a quantile: the sum of all amounts
+	// of a distinct: how many there are; of a countmin, a quantile and a topk: the sum of all amounts
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// one for each bin that was asked for, in the same order
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
@@ -2453,7 +2466,9 @@ type Summary struct {
 	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
 	AsOfUs    int64       `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals that are not certain
-	Confidence    float64 `protobuf:"fixed64,8,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Confidence float64 `protobuf:"fixed64,8,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// the bins counted most, if asked for: largest count first, then by name
+	Items         []*Item `protobuf:"bytes,9,rep,name=items,proto3" json:"items,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2544,6 +2559,66 @@ func (x *Summary) GetConfidence() float64 {
 	return 0
 }
 
+func (x *Summary) GetItems() []*Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// Item is a bin and its count.
+type Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bin           []byte                 `protobuf:"bytes,1,opt,name=bin,proto3" json:"bin,omitempty"`
+	Count         *Estimate              `protobuf:"bytes,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Item) Reset() {
+	*x = Item{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Item) ProtoMessage() {}
+
+func (x *Item) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Item.ProtoReflect.Descriptor instead.
+func (*Item) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Item) GetBin() []byte {
+	if x != nil {
+		return x.Bin
+	}
+	return nil
+}
+
+func (x *Item) GetCount() *Estimate {
+	if x != nil {
+		return x.Count
+	}
+	return nil
+}
+
 // Estimate is a number and how far it may be from the truth.
 type Estimate struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2559,7 +2634,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2571,7 +2646,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2584,7 +2659,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -2632,7 +2707,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2644,7 +2719,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2657,7 +2732,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -2734,7 +2809,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2746,7 +2821,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2759,7 +2834,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -2881,7 +2956,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2893,7 +2968,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2906,7 +2981,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -2953,7 +3028,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2965,7 +3040,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2978,7 +3053,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -3001,7 +3076,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3013,7 +3088,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3026,7 +3101,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -3064,7 +3139,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3076,7 +3151,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3089,7 +3164,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -3129,7 +3204,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3141,7 +3216,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3154,7 +3229,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -3181,7 +3256,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3193,7 +3268,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3206,7 +3281,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -3292,7 +3367,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3304,7 +3379,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3317,7 +3392,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3382,7 +3457,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3394,7 +3469,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3407,7 +3482,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -3447,7 +3522,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3459,7 +3534,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3472,7 +3547,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -3526,7 +3601,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3538,7 +3613,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3551,7 +3626,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Table) GetClusterId() string {
@@ -3611,7 +3686,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3623,7 +3698,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3636,7 +3711,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 type TableResponse struct {
@@ -3650,7 +3725,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3662,7 +3737,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3675,7 +3750,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -3704,7 +3779,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3716,7 +3791,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3729,7 +3804,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -3755,7 +3830,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3767,7 +3842,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3780,7 +3855,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -3798,7 +3873,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3810,7 +3885,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3823,7 +3898,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 type ListNamespacesResponse struct {
@@ -3835,7 +3910,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3847,7 +3922,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3860,7 +3935,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -3878,7 +3953,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3890,7 +3965,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3903,7 +3978,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -3928,7 +4003,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3940,7 +4015,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3953,7 +4028,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -4048,7 +4123,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4135,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4148,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -4131,7 +4206,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4143,7 +4218,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4156,7 +4231,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -4304,7 +4379,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"count_keys\x18\x03 \x01(\v2\x19.ebb.v1.CountKeysQuestionH\x00R\tcountKeys\x123\n" +
 	"\asummary\x18\x04 \x01(\v2\x17.ebb.v1.SummaryQuestionH\x00R\asummaryB\x05\n" +
-	"\x03ask\"\x91\x01\n" +
+	"\x03ask\"\xa3\x01\n" +
 	"\x0fSummaryQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
@@ -4312,7 +4387,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
-	"confidence\"\xdf\x01\n" +
+	"confidence\x12\x10\n" +
+	"\x03top\x18\x06 \x01(\rR\x03top\"\xdf\x01\n" +
 	"\x14DistributionQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x03all\x18\x02 \x01(\bH\x00R\x03all\x12\x12\n" +
@@ -4343,7 +4419,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"count_keys\x18\x04 \x01(\v2\x10.ebb.v1.KeyCountH\x00R\tcountKeys\x12+\n" +
 	"\asummary\x18\x05 \x01(\v2\x0f.ebb.v1.SummaryH\x00R\asummaryB\a\n" +
-	"\x05value\"\x8d\x02\n" +
+	"\x05value\"\xb1\x02\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
@@ -4354,7 +4430,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\a \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\b \x01(\x01R\n" +
-	"confidence\"c\n" +
+	"confidence\x12\"\n" +
+	"\x05items\x18\t \x03(\v2\f.ebb.v1.ItemR\x05items\"@\n" +
+	"\x04Item\x12\x10\n" +
+	"\x03bin\x18\x01 \x01(\fR\x03bin\x12&\n" +
+	"\x05count\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05count\"c\n" +
 	"\bEstimate\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x1b\n" +
 	"\tstd_error\x18\x02 \x01(\x01R\bstdError\x12\x10\n" +
@@ -4507,13 +4587,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*l\n" +
+	"\x11PRECISION_COMPACT\x10\x02*{\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
 	"\rKIND_DISTINCT\x10\x02\x12\x11\n" +
 	"\rKIND_COUNTMIN\x10\x03\x12\x11\n" +
-	"\rKIND_QUANTILE\x10\x04*v\n" +
+	"\rKIND_QUANTILE\x10\x04\x12\r\n" +
+	"\tKIND_TOPK\x10\x05*v\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
@@ -4533,7 +4614,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 53)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -4571,30 +4652,31 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*AskResponse)(nil),            // 33: ebb.v1.AskResponse
 	(*Answer)(nil),                 // 34: ebb.v1.Answer
 	(*Summary)(nil),                // 35: ebb.v1.Summary
-	(*Estimate)(nil),               // 36: ebb.v1.Estimate
-	(*Coverage)(nil),               // 37: ebb.v1.Coverage
-	(*Distribution)(nil),           // 38: ebb.v1.Distribution
-	(*Bin)(nil),                    // 39: ebb.v1.Bin
-	(*KeyCount)(nil),               // 40: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 41: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 42: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 43: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 44: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 45: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 46: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 47: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 48: ebb.v1.Table
-	(*TableRequest)(nil),           // 49: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 50: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 51: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 52: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 53: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 54: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 55: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 56: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 57: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 58: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 59: ebb.v1.Error
+	(*Item)(nil),                   // 36: ebb.v1.Item
+	(*Estimate)(nil),               // 37: ebb.v1.Estimate
+	(*Coverage)(nil),               // 38: ebb.v1.Coverage
+	(*Distribution)(nil),           // 39: ebb.v1.Distribution
+	(*Bin)(nil),                    // 40: ebb.v1.Bin
+	(*KeyCount)(nil),               // 41: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 42: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 43: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 44: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 45: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 46: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 47: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 48: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 49: ebb.v1.Table
+	(*TableRequest)(nil),           // 50: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 51: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 52: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 53: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 54: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 55: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 56: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 57: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 58: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 59: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 60: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -4604,7 +4686,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,  // 4: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	7,  // 5: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	10, // 6: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	59, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	60, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	12, // 8: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
 	8,  // 9: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	9,  // 10: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
@@ -4618,7 +4700,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	20, // 18: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
 	21, // 19: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
 	7,  // 20: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	59, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	60, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	12, // 22: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	24, // 23: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	23, // 24: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
@@ -4629,40 +4711,42 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	27, // 29: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
 	5,  // 30: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
 	34, // 31: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	59, // 32: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	37, // 33: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	38, // 34: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	40, // 35: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	60, // 32: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	38, // 33: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	39, // 34: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	41, // 35: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
 	35, // 36: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
 	4,  // 37: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	36, // 38: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	36, // 39: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	36, // 40: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	39, // 41: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 42: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 43: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	27, // 44: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	41, // 45: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,  // 46: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	44, // 47: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	59, // 48: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	34, // 49: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	46, // 50: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	45, // 51: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	47, // 52: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	6,  // 53: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	48, // 54: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	6,  // 55: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	6,  // 56: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	6,  // 57: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	45, // 58: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	56, // 59: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	57, // 60: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	61, // [61:61] is the sub-list for method output_type
-	61, // [61:61] is the sub-list for method input_type
-	61, // [61:61] is the sub-list for extension type_name
-	61, // [61:61] is the sub-list for extension extendee
-	0,  // [0:61] is the sub-list for field type_name
+	37, // 38: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	37, // 39: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	37, // 40: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	36, // 41: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	37, // 42: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	40, // 43: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,  // 44: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,  // 45: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	27, // 46: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	42, // 47: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,  // 48: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	45, // 49: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	60, // 50: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	34, // 51: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	47, // 52: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	46, // 53: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	48, // 54: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	6,  // 55: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	49, // 56: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	6,  // 57: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	6,  // 58: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	6,  // 59: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	46, // 60: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	57, // 61: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	58, // 62: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	63, // [63:63] is the sub-list for method output_type
+	63, // [63:63] is the sub-list for method input_type
+	63, // [63:63] is the sub-list for extension type_name
+	63, // [63:63] is the sub-list for extension extendee
+	0,  // [0:63] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -4701,7 +4785,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[39].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -4711,7 +4795,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   53,
+			NumMessages:   54,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

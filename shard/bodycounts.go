@@ -1,0 +1,71 @@
+package shard
+
+import (
+	"bytes"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// Kinds that know how often.
+
+// countMin counts bins, of which there may be any number.
+type countMin struct{ sketch.CountMin }
+
+func (c *countMin) form() form                          { return formCountMin }
+func (c *countMin) add(e *event) error                  { return c.Add(e.now, e.at, e.hash, e.amount) }
+func (c *countMin) last() sketch.Tick                   { return c.Last() }
+func (c *countMin) death(threshold float64) sketch.Tick { return c.Death(threshold) }
+func (c *countMin) suits(seed uint64) bool              { return c.Params().Hash.Seed == seed }
+func (c *countMin) clone() body                         { return &countMin{c.Clone()} }
+func (c *countMin) appendBinary(b []byte) []byte        { return c.AppendBinary(b) }
+func (c *countMin) decode(b []byte) ([]byte, error)     { return c.Decode(b) }
+
+func (c *countMin) merge(o body) error {
+	other, ok := o.(*countMin)
+	if !ok {
+		return errOtherForm
+	}
+	return c.Merge(&other.CountMin)
+}
+
+func (c *countMin) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
+	out.Total = exactly(c.Estimate(at, 0).Z)
+	for _, bin := range q.GetBins() {
+		e := c.Estimate(at, xxh3.HashSeed(bin, c.Params().Hash.Seed))
+		out.Bins = append(out.Bins, atMost(e.Count, e.Err))
+	}
+}
+
+// topK knows the bins that are counted most.
+type topK struct{ sketch.TopK }
+
+func (k *topK) form() form                          { return formTopK }
+func (k *topK) add(e *event) error                  { return k.Add(e.now, e.at, e.bin, e.amount) }
+func (k *topK) last() sketch.Tick                   { return k.Last() }
+func (k *topK) death(threshold float64) sketch.Tick { return k.Death(threshold) }
+func (k *topK) suits(seed uint64) bool              { return k.Params().Hash.Seed == seed }
+func (k *topK) clone() body                         { return &topK{k.Clone()} }
+func (k *topK) appendBinary(b []byte) []byte        { return k.AppendBinary(b) }
+func (k *topK) decode(b []byte) ([]byte, error)     { return k.Decode(b) }
+
+func (k *topK) merge(o body) error {
+	other, ok := o.(*topK)
+	if !ok {
+		return errOtherForm
+	}
+	return k.Merge(&other.TopK)
+}
+
+func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
+	out.Total = exactly(k.Z(at))
+	for _, bin := range q.GetBins() {
+		item := k.Item(at, bin)
+		out.Bins = append(out.Bins, atMost(item.Count, item.Err))
+	}
+	for _, item := range k.Top(at, int(q.GetTop()), nil) {
+		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err)})
+	}
+}

@@ -1,0 +1,41 @@
+package shard
+
+import (
+	"math"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// quantile knows how values are spread.
+type quantile struct{ sketch.Quantile }
+
+func (d *quantile) form() form                      { return formQuantile }
+func (d *quantile) add(e *event) error              { return d.Add(e.now, e.at, e.value, e.amount) }
+func (d *quantile) last() sketch.Tick               { return d.Last() }
+func (d *quantile) death(float64) sketch.Tick       { return d.Death() }
+func (d *quantile) suits(uint64) bool               { return true }
+func (d *quantile) clone() body                     { return &quantile{d.Clone()} }
+func (d *quantile) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
+func (d *quantile) decode(b []byte) ([]byte, error) { return d.Decode(b) }
+
+func (d *quantile) merge(o body) error {
+	other, ok := o.(*quantile)
+	if !ok {
+		return errOtherForm
+	}
+	return d.Merge(&other.Quantile)
+}
+
+func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
+	r := d.At(at)
+	out.Total = exactly(r.N)
+	if r.N == 0 {
+		return // every value has faded, and there is nothing to tell
+	}
+	for _, part := range q.GetQuantiles() {
+		v := r.Quantile(part)
+		off := math.Abs(v) * r.Accuracy
+		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: v - off, High: v + off})
+	}
+}
