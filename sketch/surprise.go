@@ -1,0 +1,147 @@
+package sketch
+
+import (
+	"math"
+	"slices"
+
+	"gonum.org/v1/gonum/mathext"
+)
+
+// surprisePrior is the pseudo-count of each bin, and of all that was never seen, in the surprise of one event (Krichevsky and
+// Trofimov 1981): what never happened is as surprising as the number of events allows, and not more.
+const surprisePrior = 0.5
+
+// pooledLeast is how many events a bin must be expected to have in the smaller of two samples; rarer ones are tested together,
+// because the distribution of G is that of chi-square for larger counts only (Cochran 1954). All of them together are left out when they are
+// expected to have less than restLeast.
+const (
+	pooledLeast = 5.0
+	restLeast   = 1.0
+)
+
+// Surprise is -log2 p of an event in a bin, in bits: 0 for what always happens, and one bit more each time it is half as probable. p is smoothed,
+// (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that a bin that was never seen is surprising by no more than n allows.
+// Without events nothing is.
+func (r Reading) Surprise(bin uint32) float64 {
+	p, _, _ := r.Interval(r.Count(bin), DefaultConfidence)
+	n, bins := r.EffectiveN, float64(r.Bins)
+	return max(0, Log2(n+float64(surprisePrior*(bins+1)))-Log2(float64(n*p)+surprisePrior))
+}
+
+// Comparison is how a distribution differs from a baseline.
+type Comparison struct {
+	// JensenShannon is the distance of the two in bits: 0 when they are the same, 1 when they have no bin in common. It
+	// knows nothing of how many events they are of.
+	JensenShannon float64
+	// G is the statistic of the G-test that both are samples of one distribution, with EffectiveN events each, and Freedom its degrees of
+	// freedom; bins too rare to be tested alone are one.
+	G       float64
+	Freedom int
+	// P is the probability of such a G, or a larger one, if they are: below 0.001 the difference is hardly chance. The
+	// events are taken to be independent.
+	P float64
+	// Bins are what the difference is made of, the largest share first.
+	Bins []BinSurprise
+}
+
+// BinSurprise is a bin's part in a Comparison.
+type BinSurprise struct {
+	ID uint32
+	// P and Baseline are its probabilities.
+	P, Baseline float64
+	// Lift is how many times as probable it is as in the baseline, smoothed, in bits: above 0 for more, below for less.
+	Lift float64
+	// Share is its part of JensenShannon.
+	Share float64
+}
+
+// Compare says how a distribution differs from a baseline, whose bins have the same ids. It takes time in proportion to the bins of both.
+//
+//	JSD = sum over bins (p log2 p/m + q log2 q/m) / 2,              m = (p + q) / 2
+//	G   = 2 sum over samples and bins O ln O/E,                     E = what the two together let expect
+//
+// (Lin 1991; Sokal and Rohlf 1981). With the effective sizes of Kish G is that of as many independent events of equal weight.
+func Compare(r, baseline Reading) Comparison {
+	rows := compared(r, baseline)
+	var c Comparison
+	n, m := r.EffectiveN, baseline.EffectiveN
+	if !(n > 0 && m > 0) {
+		c.P = 1
+		return c
+	}
+	// both is what is expected of a bin, as a probability
+	both := func(p, q float64) float64 { return (float64(p*n) + float64(q*m)) / (n + m) }
+	cells := 0
+	test := func(p, q float64) {
+		cells++
+		c.G += 2 * (float64(float64(n*p)*ln(p/both(p, q))) + float64(float64(m*q)*ln(q/both(p, q))))
+	}
+	rest, restBase := 1.0, 1.0 // of the rare and the pruned
+	for i := range rows {
+		b := &rows[i]
+		c.JensenShannon += b.Share
+		if both(b.P, b.Baseline)*min(n, m) < pooledLeast {
+			continue
+		}
+		test(b.P, b.Baseline)
+		rest -= b.P
+		restBase -= b.Baseline
+	}
+	if rest, restBase = max(0, rest), max(0, restBase); both(rest, restBase)*min(n, m) >= restLeast {
+		test(rest, restBase)
+	}
+	c.G = max(0, c.G)
+	c.Freedom = max(0, cells-1)
+	c.P = 1
+	if c.Freedom > 0 {
+		c.P = mathext.GammaIncRegComp(float64(c.Freedom)/2, c.G/2)
+	}
+	c.Bins = rows
+	slices.SortStableFunc(c.Bins, func(a, b BinSurprise) int {
+		switch {
+		case a.Share > b.Share:
+			return -1
+		case a.Share < b.Share:
+			return 1
+		}
+		return 0
+	})
+	return c
+}
+
+// ln of what may be 0, where 0 ln 0 is 0.
+func ln(x float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	return Log2(x) * math.Ln2
+}
+
+// compared lists the bins of both, in the order of their ids.
+func compared(r, baseline Reading) []BinSurprise {
+	index := map[uint32]int{}
+	var rows []BinSurprise
+	row := func(id uint32) *BinSurprise {
+		i, ok := index[id]
+		if !ok {
+			i = len(rows)
+			index[id] = i
+			rows = append(rows, BinSurprise{ID: id})
+		}
+		return &rows[i]
+	}
+	for _, b := range r.All(nil) {
+		row(b.ID).P = b.Count / r.Z
+	}
+	for _, b := range baseline.All(nil) {
+		row(b.ID).Baseline = b.Count / baseline.Z
+	}
+	for i := range rows {
+		b := &rows[i]
+		mean := (b.P + b.Baseline) / 2
+		b.Share = (float64(b.P*ln(b.P/mean)) + float64(b.Baseline*ln(b.Baseline/mean))) / (2 * math.Ln2)
+		b.Lift = baseline.Surprise(b.ID) - r.Surprise(b.ID)
+	}
+	slices.SortFunc(rows, func(a, b BinSurprise) int { return int(int64(a.ID) - int64(b.ID)) })
+	return rows
+}

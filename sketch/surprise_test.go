@@ -1,0 +1,153 @@
+package sketch
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+)
+
+// sampled is a distribution of n events, drawn with these probabilities at times up to now.
+func sampled(t *testing.T, rng *rand.Rand, p *Params, n int, probabilities []float64) *Distribution {
+	t.Helper()
+	d := new(Distribution)
+	for i := range n {
+		x, bin := rng.Float64(), 0
+		for x -= probabilities[0]; x > 0 && bin < len(probabilities)-1; x -= probabilities[bin] {
+			bin++
+		}
+		if err := d.Add(p, epoch+Tick(i)*1000, epoch+Tick(i)*1000, uint32(bin), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return d
+}
+
+func plainParams() *Params {
+	return &Params{Decay: None, Floor: Prune, Threshold: 0.001, BinsMax: 1000}
+}
+
+// Two samples of one distribution are called different as rarely as the test promises, also where bins are rare.
+func TestCompareFalseAlarms(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 0x616c61726d))
+	p := plainParams()
+	probabilities := make([]float64, 60) // 1/rank: most bins are rare
+	for i := range probabilities {
+		probabilities[i] = 1 / (float64(1+i) * 4.68)
+	}
+	const trials = 1000
+	for _, sizes := range [][2]int{{200, 200}, {2000, 300}, {50, 5000}} {
+		alarms := 0
+		for range trials {
+			a, b := sampled(t, rng, p, sizes[0], probabilities), sampled(t, rng, p, sizes[1], probabilities)
+			if Compare(a.At(p, epoch+1e9), b.At(p, epoch+1e9)).P < 0.05 {
+				alarms++
+			}
+		}
+		if rate := float64(alarms) / trials; rate < 0.02 || rate > 0.10 {
+			t.Errorf("%v events: %.3f of the trials were called different at 0.05", sizes, rate)
+		}
+	}
+}
+
+// A burst in one bin is found, and named first; so is a bin that the baseline never had.
+func TestCompareFindsABurst(t *testing.T) {
+	rng := rand.New(rand.NewPCG(2, 0x6275727374))
+	p := plainParams()
+	usual := []float64{0.5, 0.3, 0.15, 0.05}
+	burst := []float64{0.3, 0.2, 0.1, 0.4}
+	c := Compare(sampled(t, rng, p, 300, burst).At(p, epoch+1e9), sampled(t, rng, p, 3000, usual).At(p, epoch+1e9))
+	if c.P > 1e-9 || c.Bins[0].ID != 3 || c.Bins[0].Lift < 2.5 || c.Bins[0].Lift > 3.5 || c.Freedom != 3 {
+		t.Errorf("%+v", c)
+	}
+	novel := []float64{0.4, 0.3, 0.1, 0, 0.2}
+	c = Compare(sampled(t, rng, p, 300, novel).At(p, epoch+1e9), sampled(t, rng, p, 3000, usual).At(p, epoch+1e9))
+	if c.P > 1e-9 || c.Bins[0].ID != 4 || c.Bins[0].Baseline != 0 || c.Bins[0].Lift < 5 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// The distance is that of the definition: 0 for the same, 1 for those that share nothing, and the same both ways round.
+func TestCompareIsADistance(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 0x646973))
+	p := plainParams()
+	a := sampled(t, rng, p, 500, []float64{0.7, 0.2, 0.1}).At(p, epoch+1e9)
+	b := sampled(t, rng, p, 400, []float64{0.1, 0.2, 0.3, 0.4}).At(p, epoch+1e9)
+	other := new(Distribution)
+	if err := other.Add(p, epoch, epoch, 99, 5); err != nil {
+		t.Fatal(err)
+	}
+	if c := Compare(a, a); c.JensenShannon != 0 || c.G > 1e-9 || c.P < 0.999 {
+		t.Errorf("with itself: %+v", c)
+	}
+	if c := Compare(a, other.At(p, epoch)); math.Abs(c.JensenShannon-1) > 1e-12 {
+		t.Errorf("with what shares no bin: %v", c.JensenShannon)
+	}
+	ab, ba := Compare(a, b), Compare(b, a)
+	if math.Abs(ab.JensenShannon-ba.JensenShannon) > 1e-12 || math.Abs(ab.G-ba.G) > 1e-9 || ab.Freedom != ba.Freedom || math.Abs(ab.P-ba.P) > 1e-12 {
+		t.Errorf("one way %+v\nother way %+v", ab, ba)
+	}
+	if math.Sqrt(ab.JensenShannon) > math.Sqrt(Compare(a, other.At(p, epoch)).JensenShannon)+math.Sqrt(Compare(other.At(p, epoch), b).JensenShannon) {
+		t.Error("the triangle inequality does not hold")
+	}
+	if c := Compare(a, new(Distribution).At(p, epoch)); c.P != 1 || c.G != 0 || len(c.Bins) != 0 {
+		t.Errorf("with nothing: %+v", c)
+	}
+}
+
+// A known table: 2 x 2 with counts 30 70 and 50 50 has G = 8.4028 with 1 degree, P = 0.003746 (by hand, and by R's chi-square).
+func TestCompareKnownTable(t *testing.T) {
+	p := plainParams()
+	table := func(x, y float64) Reading {
+		d := new(Distribution)
+		for range int(x) {
+			if err := d.Add(p, epoch, epoch, 1, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range int(y) {
+			if err := d.Add(p, epoch, epoch, 2, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.At(p, epoch)
+	}
+	c := Compare(table(30, 70), table(50, 50))
+	if math.Abs(c.G-8.4028) > 1e-3 || c.Freedom != 1 || math.Abs(c.P-0.003746) > 1e-5 {
+		t.Errorf("G %v, %d degrees, P %v", c.G, c.Freedom, c.P)
+	}
+}
+
+// An event is as surprising as it is rare, and what never was no more than the number of events allows.
+func TestSurprise(t *testing.T) {
+	p := plainParams()
+	d := new(Distribution)
+	if got := d.At(p, epoch).Surprise(1); got != 0 {
+		t.Errorf("of nothing known: %v bits", got)
+	}
+	for bin, n := range map[uint32]float64{1: 512, 2: 256, 3: 255, 4: 1} {
+		for range int(n) {
+			if err := d.Add(p, epoch, epoch, bin, 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	r := d.At(p, epoch)
+	for bin, want := range map[uint32]float64{1: 1, 2: 2, 3: 2.005, 4: math.Log2(1026.5 / 1.5), 99: math.Log2(1026.5 / 0.5)} {
+		if got := r.Surprise(bin); math.Abs(got-want) > 0.01 {
+			t.Errorf("bin %d: %v bits, want %v", bin, got, want)
+		}
+	}
+}
+
+// To fade changes neither what is likely nor, as all events fade alike, how many they are worth.
+func TestCompareForgets(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 0x666164))
+	p := &Params{Decay: HalfLife, HalfLife: 3600e6, Floor: Prune, Threshold: 1e-6, BinsMax: 1000}
+	a := sampled(t, rng, p, 200, []float64{0.5, 0.3, 0.2})
+	b := sampled(t, rng, p, 200, []float64{0.2, 0.3, 0.5})
+	now := Compare(a.At(p, epoch+1e6), b.At(p, epoch+1e6))
+	later := Compare(a.At(p, epoch+9*3600e6), b.At(p, epoch+9*3600e6))
+	if math.Abs(now.JensenShannon-later.JensenShannon) > 1e-9 || now.P > 1e-4 || math.Abs(now.G-later.G) > 1e-6 || now.Freedom != 2 {
+		t.Errorf("now %+v\nlater %+v", now, later)
+	}
+}
