@@ -50,6 +50,9 @@ func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
 	if s := q.GetSummary(); s != nil {
 		a.fillIn(&s.AsOfUs, &s.Confidence)
 	}
+	if s := q.GetSurprise(); s != nil && s.AsOfUs == 0 {
+		s.AsOfUs = microOf(a.asOf)
+	}
 	return q
 }
 

@@ -141,6 +141,17 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 		// What to say of the whole, the coordinator knows when it has the parts.
 		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: keys, AsOfUs: ask.AsOfUs}}}
 	}
+	if ask := q.GetSurprise(); ask != nil {
+		some := &ebbv1.SurpriseQuestion{AsOfUs: ask.AsOfUs}
+		for i, p := range order {
+			if int(p.at) < len(ask.Keys) {
+				some.Keys = append(some.Keys, keys[i])
+			} else {
+				some.Against = append(some.Against, keys[i])
+			}
+		}
+		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Surprise{Surprise: some}}
+	}
 	ask := q.GetDistribution()
 	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
 		Keys: keys, Select: ask.Select, AsOfUs: ask.AsOfUs, Confidence: ask.Confidence, Rate: ask.Rate,
@@ -362,9 +373,11 @@ const (
 func limitResponse(answers []*ebbv1.Answer) {
 	bound := 0
 	for _, a := range answers {
-		d, s := a.GetDistribution(), a.GetSummary()
-		bound += answerRoom + (len(d.GetBins())+len(s.GetItems()))*(proto.BinLenMax+binRoom) + len(d.GetKeys())*(proto.KeyLenMax+keyRoom) +
-			len(s.GetKeys())*(proto.KeyLenMax+keyRoom) + (len(s.GetBins())+len(s.GetQuantiles()))*binRoom +
+		d, s, x := a.GetDistribution(), a.GetSummary(), a.GetSurprise()
+		keys := len(d.GetKeys()) + len(s.GetKeys()) + len(x.GetKeys()) + len(x.GetAgainst())
+		bins := len(d.GetBins()) + len(s.GetItems()) + len(x.GetBins())
+		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
+			(len(s.GetBins())+len(s.GetQuantiles())+len(x.GetSurpriseBits()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale()))
 	}
 	if bound <= proto.MessageBytesMax {

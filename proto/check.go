@@ -3,6 +3,7 @@ package proto
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -488,6 +489,8 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkDistributionQuestion(ask.Distribution)
 	case *ebbv1.Question_Summary:
 		return checkSummaryQuestion(ask.Summary)
+	case *ebbv1.Question_Surprise:
+		return checkSurpriseQuestion(ask.Surprise)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -496,18 +499,46 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise or count_keys")
 }
 
-// QuestionKeys returns the keys that a question names, none if it is about a namespace.
+// QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
 func QuestionKeys(q *ebbv1.Question) [][]byte {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return ask.Distribution.GetKeys()
 	case *ebbv1.Question_Summary:
 		return ask.Summary.GetKeys()
+	case *ebbv1.Question_Surprise:
+		return slices.Concat(ask.Surprise.GetKeys(), ask.Surprise.GetAgainst())
 	}
 	return nil
+}
+
+func checkSurpriseQuestion(q *ebbv1.SurpriseQuestion) *Error {
+	if err := checkKeys(q.GetKeys()); err != nil {
+		return err
+	}
+	if len(q.GetAgainst()) == 0 {
+		return ErrBadCount.Errorf("no baseline: a question about surprise names what it is against")
+	}
+	if err := checkKeys(q.GetAgainst()); err != nil {
+		return err
+	}
+	if n := len(q.GetBins()); n > BatchOpsMax {
+		return ErrBadCount.Errorf("%d bins: a question names %d at most", n, BatchOpsMax)
+	}
+	for _, bin := range q.GetBins() {
+		if err := CheckBin(bin); err != nil {
+			return err
+		}
+	}
+	if q.GetTop() != 0 {
+		if err := CheckTop(int64(q.GetTop())); err != nil {
+			return err
+		}
+	}
+	return CheckTime(q.GetAsOfUs())
 }
 
 func checkKeys(keys [][]byte) *Error {

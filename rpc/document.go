@@ -270,9 +270,9 @@ func numeralShape(fd protoreflect.FieldDescriptor) string {
 // has the same code at every door.
 func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 	switch name := string(fd.Name()); {
-	case name == "key" || name == "keys":
+	case name == "key" || name == "keys" || name == "against":
 		return proto.ErrBadKey
-	case name == "bin" || fd.FullName() == "ebb.v1.BinList.bins" || fd.FullName() == "ebb.v1.SummaryQuestion.bins":
+	case name == "bin" || fd.FullName() == "ebb.v1.BinList.bins" || fd.FullName() == "ebb.v1.SummaryQuestion.bins" || fd.FullName() == "ebb.v1.SurpriseQuestion.bins":
 		return proto.ErrBadBin
 	case name == "amount" || name == "value":
 		return proto.ErrBadAmount
@@ -295,8 +295,11 @@ func isTime(fd protoreflect.FieldDescriptor) bool {
 // isMoment tells the times of requests that stand for now when 0. To those who
 // write one, 0 is the beginning of 1970: the microsecond after it, as in the Go client.
 func isMoment(fd protoreflect.FieldDescriptor) bool {
-	name := fd.FullName()
-	return name == "ebb.v1.Increment.time_us" || name == "ebb.v1.DistributionQuestion.as_of_us" || name == "ebb.v1.SummaryQuestion.as_of_us"
+	switch fd.FullName() {
+	case "ebb.v1.Increment.time_us", "ebb.v1.DistributionQuestion.as_of_us", "ebb.v1.SummaryQuestion.as_of_us", "ebb.v1.SurpriseQuestion.as_of_us":
+		return true
+	}
+	return false
 }
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {

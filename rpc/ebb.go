@@ -125,7 +125,7 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	bound := 0
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
-		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins())
+		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins())
 		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles())
 	}
 	if bound <= proto.MessageBytesMax {

@@ -22,10 +22,10 @@ const (
 // a nanosecond each to read, and ten to merge.
 func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 	switch ask := q.GetQuestion().GetAsk().(type) {
-	case *ebbv1.Question_Distribution:
+	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise:
 		cost := 0
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
-			for _, name := range ask.Distribution.GetKeys() {
+			for _, name := range proto.QuestionKeys(q.Question) {
 				if key, ok := f.findKey(ns, name); ok {
 					cost += 1 + f.summaries.at(key).dist.Len()
 				}
@@ -51,6 +51,8 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askDistribution(q, ask.Distribution, at)
 	case *ebbv1.Question_Summary:
 		return f.askSummary(q, ask.Summary, at)
+	case *ebbv1.Question_Surprise:
+		return f.askSurprise(q, ask.Surprise, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}
@@ -100,9 +102,8 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 	t := total{at: at, words: f}
 	if ns != nil {
 		t.version, t.params = ns.definition.GetVersion(), *ns.params()
-		if cost := f.Cost(q); cost > costMax {
-			return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question visits %d bins in shard %d: the limit is %d", cost, f.id, costMax).
-				WithHint("name fewer keys"))
+		if err := f.tooCostly(q); err != nil {
+			return f.unanswered(err)
 		}
 		if err := f.fold(&t, ns, ask.Keys, q.Partial); err != nil {
 			return f.unanswered(err)
@@ -119,6 +120,13 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}},
 		AsOfUs: int64(at),
 	}
+}
+
+func (f *frame) tooCostly(q *ebbv1.ShardQuestion) *proto.Error {
+	if cost := f.Cost(q); cost > costMax {
+		return proto.ErrResponseTooLarge.Errorf("the question visits %d bins in shard %d: the limit is %d", cost, f.id, costMax).WithHint("name fewer keys")
+	}
+	return nil
 }
 
 // fold adds keys up. A single one is read where it lies.

@@ -185,6 +185,8 @@ func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, erro
 		return mergeDistributions(ask.Distribution, answers)
 	case *ebbv1.Question_Summary:
 		return mergeSummaries(ask.Summary, answers)
+	case *ebbv1.Question_Surprise:
+		return mergeSurprises(ask.Surprise, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
 	}
@@ -210,21 +212,43 @@ func errPart(i int) error {
 
 func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	parts := make([]*part, len(answers))
-	words := &vocabulary{ids: map[string]uint32{}}
-	t, bins := total{words: words}, 0
 	for i, a := range answers {
 		p, ok := decodePart(a.GetPart())
 		if !ok {
 			return nil, errPart(i)
 		}
-		if p.version == 0 {
-			p.at = sketch.Tick(a.GetAsOfUs())
-		}
+		p.latest(a)
+		parts[i] = p
+	}
+	t, err := foldParts(parts, &vocabulary{ids: map[string]uint32{}})
+	if err != nil {
+		return nil, err
+	}
+	d, err := t.answer(q)
+	if err != nil {
+		return nil, err
+	}
+	if !finite(d) {
+		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}, nil
+}
+
+// latest gives a part of a shard that does not know the namespace the time of its answer.
+func (p *part) latest(a *ebbv1.ShardAnswer) {
+	if p.version == 0 {
+		p.at = sketch.Tick(a.GetAsOfUs())
+	}
+}
+
+// foldParts adds parts up, at the latest of their times and under the newest of their settings.
+func foldParts(parts []*part, words *vocabulary) (*total, *proto.Error) {
+	t, bins := total{words: words}, 0
+	for _, p := range parts {
 		if p.version > t.version {
 			t.version, t.params = p.version, p.params
 		}
 		t.at = max(t.at, min(p.at, clockMax))
-		parts[i] = p
 		bins += p.dist.Len()
 	}
 	if bins > sketch.BinsMax {
@@ -240,14 +264,7 @@ func mergeDistributions(q *ebbv1.DistributionQuestion, answers []*ebbv1.ShardAns
 		}
 		t.add(&p.dist, func(bin uint32) uint32 { return words.add(p.names[bin]) })
 	}
-	d, err := t.answer(q)
-	if err != nil {
-		return nil, err
-	}
-	if !finite(d) {
-		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
-	}
-	return &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}, nil
+	return &t, nil
 }
 
 // finite reports whether an answer is made of numbers. Those that Apply wrote

@@ -25,9 +25,14 @@ type questionFlags struct {
 }
 
 func (q *questionFlags) add(cmd *cobra.Command) {
+	q.addAsking(cmd)
+	cmd.Flags().Float64Var(&q.confidence, "confidence", proto.DefaultConfidence, "of the intervals, 0.5 to 0.9999")
+}
+
+// addAsking adds those of questions without intervals.
+func (q *questionFlags) addAsking(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now; the past before a shard's clock is not kept, and answered at that clock")
-	f.Float64Var(&q.confidence, "confidence", proto.DefaultConfidence, "of the intervals, 0.5 to 0.9999")
 	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
 	durationVar(f, &q.staleness, "max-staleness", 10*time.Second, time.Microsecond, "of bounded consistency")
 	f.BoolVar(&q.partial, "allow-partial", false, "answer from the shards that can, and say which could not")

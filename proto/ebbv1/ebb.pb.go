@@ -1817,6 +1817,7 @@ type Question struct {
 	//	*Question_Distribution
 	//	*Question_CountKeys
 	//	*Question_Summary
+	//	*Question_Surprise
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1893,6 +1894,15 @@ func (x *Question) GetSummary() *SummaryQuestion {
 	return nil
 }
 
+func (x *Question) GetSurprise() *SurpriseQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Surprise); ok {
+			return x.Surprise
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -1909,11 +1919,99 @@ type Question_Summary struct {
 	Summary *SummaryQuestion `protobuf:"bytes,4,opt,name=summary,proto3,oneof"`
 }
 
+type Question_Surprise struct {
+	Surprise *SurpriseQuestion `protobuf:"bytes,5,opt,name=surprise,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
 
 func (*Question_Summary) isQuestion_Ask() {}
+
+func (*Question_Surprise) isQuestion_Ask() {}
+
+// SurpriseQuestion asks how a distribution differs from a baseline, and whether that may be chance.
+type SurpriseQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// taken as one distribution
+	Keys [][]byte `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// the baseline, taken as one distribution
+	Against [][]byte `protobuf:"bytes,2,rep,name=against,proto3" json:"against,omitempty"`
+	// how surprising an event in each of these bins is, by the baseline
+	Bins [][]byte `protobuf:"bytes,3,rep,name=bins,proto3" json:"bins,omitempty"`
+	// how many bins of the difference, 1 to 100,000; 10 when 0
+	Top uint32 `protobuf:"varint,4,opt,name=top,proto3" json:"top,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs        int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SurpriseQuestion) Reset() {
+	*x = SurpriseQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SurpriseQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SurpriseQuestion) ProtoMessage() {}
+
+func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
+func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SurpriseQuestion) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *SurpriseQuestion) GetAgainst() [][]byte {
+	if x != nil {
+		return x.Against
+	}
+	return nil
+}
+
+func (x *SurpriseQuestion) GetBins() [][]byte {
+	if x != nil {
+		return x.Bins
+	}
+	return nil
+}
+
+func (x *SurpriseQuestion) GetTop() uint32 {
+	if x != nil {
+		return x.Top
+	}
+	return 0
+}
+
+func (x *SurpriseQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
 
 // SummaryQuestion asks for what a key of another kind than a distribution knows, or several keys of one kind merged.
 type SummaryQuestion struct {
@@ -1935,7 +2033,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1947,7 +2045,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1960,7 +2058,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -2027,7 +2125,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2039,7 +2137,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2052,7 +2150,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -2151,7 +2249,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2163,7 +2261,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2176,7 +2274,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -2195,7 +2293,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2305,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2318,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 type AskRequest struct {
@@ -2235,7 +2333,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2345,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2358,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -2301,7 +2399,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2313,7 +2411,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2326,7 +2424,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -2346,6 +2444,7 @@ type Answer struct {
 	//	*Answer_Distribution
 	//	*Answer_CountKeys
 	//	*Answer_Summary
+	//	*Answer_Surprise
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2353,7 +2452,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2365,7 +2464,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2378,7 +2477,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Answer) GetError() *Error {
@@ -2429,6 +2528,15 @@ func (x *Answer) GetSummary() *Summary {
 	return nil
 }
 
+func (x *Answer) GetSurprise() *Surprise {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Surprise); ok {
+			return x.Surprise
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -2445,11 +2553,236 @@ type Answer_Summary struct {
 	Summary *Summary `protobuf:"bytes,5,opt,name=summary,proto3,oneof"`
 }
 
+type Answer_Surprise struct {
+	Surprise *Surprise `protobuf:"bytes,6,opt,name=surprise,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
 
 func (*Answer_Summary) isAnswer_Value() {}
+
+func (*Answer_Surprise) isAnswer_Value() {}
+
+// Surprise is how a distribution differs from a baseline, both evaluated at one time.
+type Surprise struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	Keys    [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	Against [][]byte               `protobuf:"bytes,2,rep,name=against,proto3" json:"against,omitempty"`
+	// false: one of the two is not there (or has faded)
+	Found bool `protobuf:"varint,3,opt,name=found,proto3" json:"found,omitempty"`
+	// of how many independent events of equal weight each is worth
+	EffectiveN         float64 `protobuf:"fixed64,4,opt,name=effective_n,json=effectiveN,proto3" json:"effective_n,omitempty"`
+	BaselineEffectiveN float64 `protobuf:"fixed64,5,opt,name=baseline_effective_n,json=baselineEffectiveN,proto3" json:"baseline_effective_n,omitempty"`
+	// the distance of the two in bits, 0 to 1
+	JensenShannonBits float64 `protobuf:"fixed64,6,opt,name=jensen_shannon_bits,json=jensenShannonBits,proto3" json:"jensen_shannon_bits,omitempty"`
+	// of the G-test that both are samples of one distribution
+	G       float64 `protobuf:"fixed64,7,opt,name=g,proto3" json:"g,omitempty"`
+	Freedom uint32  `protobuf:"varint,8,opt,name=freedom,proto3" json:"freedom,omitempty"`
+	// of such a difference, or a larger one, by chance
+	PValue float64 `protobuf:"fixed64,9,opt,name=p_value,json=pValue,proto3" json:"p_value,omitempty"`
+	// what the difference is made of, the largest share first
+	Bins []*SurprisingBin `protobuf:"bytes,10,rep,name=bins,proto3" json:"bins,omitempty"`
+	// -log2 p by the baseline, of each bin that was asked for
+	SurpriseBits  []float64 `protobuf:"fixed64,11,rep,packed,name=surprise_bits,json=surpriseBits,proto3" json:"surprise_bits,omitempty"`
+	AsOfUs        int64     `protobuf:"varint,12,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Surprise) Reset() {
+	*x = Surprise{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Surprise) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Surprise) ProtoMessage() {}
+
+func (x *Surprise) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
+func (*Surprise) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *Surprise) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Surprise) GetAgainst() [][]byte {
+	if x != nil {
+		return x.Against
+	}
+	return nil
+}
+
+func (x *Surprise) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *Surprise) GetEffectiveN() float64 {
+	if x != nil {
+		return x.EffectiveN
+	}
+	return 0
+}
+
+func (x *Surprise) GetBaselineEffectiveN() float64 {
+	if x != nil {
+		return x.BaselineEffectiveN
+	}
+	return 0
+}
+
+func (x *Surprise) GetJensenShannonBits() float64 {
+	if x != nil {
+		return x.JensenShannonBits
+	}
+	return 0
+}
+
+func (x *Surprise) GetG() float64 {
+	if x != nil {
+		return x.G
+	}
+	return 0
+}
+
+func (x *Surprise) GetFreedom() uint32 {
+	if x != nil {
+		return x.Freedom
+	}
+	return 0
+}
+
+func (x *Surprise) GetPValue() float64 {
+	if x != nil {
+		return x.PValue
+	}
+	return 0
+}
+
+func (x *Surprise) GetBins() []*SurprisingBin {
+	if x != nil {
+		return x.Bins
+	}
+	return nil
+}
+
+func (x *Surprise) GetSurpriseBits() []float64 {
+	if x != nil {
+		return x.SurpriseBits
+	}
+	return nil
+}
+
+func (x *Surprise) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// SurprisingBin is a bin's part of a difference.
+type SurprisingBin struct {
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	Bin       []byte                 `protobuf:"bytes,1,opt,name=bin,proto3" json:"bin,omitempty"`
+	P         float64                `protobuf:"fixed64,2,opt,name=p,proto3" json:"p,omitempty"`
+	BaselineP float64                `protobuf:"fixed64,3,opt,name=baseline_p,json=baselineP,proto3" json:"baseline_p,omitempty"`
+	// how many times as probable it is as in the baseline, smoothed, as a power of 2
+	LiftBits float64 `protobuf:"fixed64,4,opt,name=lift_bits,json=liftBits,proto3" json:"lift_bits,omitempty"`
+	// its part of jensen_shannon_bits
+	ShareBits     float64 `protobuf:"fixed64,5,opt,name=share_bits,json=shareBits,proto3" json:"share_bits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SurprisingBin) Reset() {
+	*x = SurprisingBin{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SurprisingBin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SurprisingBin) ProtoMessage() {}
+
+func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
+func (*SurprisingBin) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SurprisingBin) GetBin() []byte {
+	if x != nil {
+		return x.Bin
+	}
+	return nil
+}
+
+func (x *SurprisingBin) GetP() float64 {
+	if x != nil {
+		return x.P
+	}
+	return 0
+}
+
+func (x *SurprisingBin) GetBaselineP() float64 {
+	if x != nil {
+		return x.BaselineP
+	}
+	return 0
+}
+
+func (x *SurprisingBin) GetLiftBits() float64 {
+	if x != nil {
+		return x.LiftBits
+	}
+	return 0
+}
+
+func (x *SurprisingBin) GetShareBits() float64 {
+	if x != nil {
+		return x.ShareBits
+	}
+	return 0
+}
 
 // Summary answers a SummaryQuestion, evaluated at one time.
 type Summary struct {
@@ -2475,7 +2808,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2487,7 +2820,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2500,7 +2833,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -2577,7 +2910,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2589,7 +2922,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2602,7 +2935,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Item) GetBin() []byte {
@@ -2634,7 +2967,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2646,7 +2979,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2659,7 +2992,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -2707,7 +3040,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2719,7 +3052,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2732,7 +3065,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -2809,7 +3142,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3154,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3167,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -2956,7 +3289,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2968,7 +3301,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2981,7 +3314,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -3028,7 +3361,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3040,7 +3373,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3053,7 +3386,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -3076,7 +3409,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3088,7 +3421,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3101,7 +3434,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -3139,7 +3472,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3151,7 +3484,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3164,7 +3497,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -3204,7 +3537,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3549,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3562,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -3256,7 +3589,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3601,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3614,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -3367,7 +3700,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3379,7 +3712,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3392,7 +3725,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3457,7 +3790,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3469,7 +3802,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3482,7 +3815,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -3522,7 +3855,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3867,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3880,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -3601,7 +3934,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3613,7 +3946,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3626,7 +3959,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Table) GetClusterId() string {
@@ -3686,7 +4019,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3698,7 +4031,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3711,7 +4044,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 type TableResponse struct {
@@ -3725,7 +4058,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3737,7 +4070,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3750,7 +4083,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -3779,7 +4112,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3791,7 +4124,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3804,7 +4137,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -3830,7 +4163,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3842,7 +4175,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3855,7 +4188,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -3873,7 +4206,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3885,7 +4218,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3898,7 +4231,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 type ListNamespacesResponse struct {
@@ -3910,7 +4243,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3922,7 +4255,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3935,7 +4268,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -3953,7 +4286,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3965,7 +4298,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3978,7 +4311,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -4003,7 +4336,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4015,7 +4348,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4028,7 +4361,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -4123,7 +4456,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4135,7 +4468,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4148,7 +4481,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -4206,7 +4539,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4551,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4564,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -4372,14 +4705,21 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xe4\x01\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x9c\x02\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
 	"\n" +
 	"count_keys\x18\x03 \x01(\v2\x19.ebb.v1.CountKeysQuestionH\x00R\tcountKeys\x123\n" +
-	"\asummary\x18\x04 \x01(\v2\x17.ebb.v1.SummaryQuestionH\x00R\asummaryB\x05\n" +
-	"\x03ask\"\xa3\x01\n" +
+	"\asummary\x18\x04 \x01(\v2\x17.ebb.v1.SummaryQuestionH\x00R\asummary\x126\n" +
+	"\bsurprise\x18\x05 \x01(\v2\x18.ebb.v1.SurpriseQuestionH\x00R\bsurpriseB\x05\n" +
+	"\x03ask\"\x80\x01\n" +
+	"\x10SurpriseQuestion\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
+	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
+	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x10\n" +
+	"\x03top\x18\x04 \x01(\rR\x03top\x12\x18\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xa3\x01\n" +
 	"\x0fSummaryQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
@@ -4411,15 +4751,39 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x80\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xb0\x02\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
 	"\fdistribution\x18\x03 \x01(\v2\x14.ebb.v1.DistributionH\x00R\fdistribution\x121\n" +
 	"\n" +
 	"count_keys\x18\x04 \x01(\v2\x10.ebb.v1.KeyCountH\x00R\tcountKeys\x12+\n" +
-	"\asummary\x18\x05 \x01(\v2\x0f.ebb.v1.SummaryH\x00R\asummaryB\a\n" +
-	"\x05value\"\xb1\x02\n" +
+	"\asummary\x18\x05 \x01(\v2\x0f.ebb.v1.SummaryH\x00R\asummary\x12.\n" +
+	"\bsurprise\x18\x06 \x01(\v2\x10.ebb.v1.SurpriseH\x00R\bsurpriseB\a\n" +
+	"\x05value\"\xfc\x02\n" +
+	"\bSurprise\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
+	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
+	"\x05found\x18\x03 \x01(\bR\x05found\x12\x1f\n" +
+	"\veffective_n\x18\x04 \x01(\x01R\n" +
+	"effectiveN\x120\n" +
+	"\x14baseline_effective_n\x18\x05 \x01(\x01R\x12baselineEffectiveN\x12.\n" +
+	"\x13jensen_shannon_bits\x18\x06 \x01(\x01R\x11jensenShannonBits\x12\f\n" +
+	"\x01g\x18\a \x01(\x01R\x01g\x12\x18\n" +
+	"\afreedom\x18\b \x01(\rR\afreedom\x12\x17\n" +
+	"\ap_value\x18\t \x01(\x01R\x06pValue\x12)\n" +
+	"\x04bins\x18\n" +
+	" \x03(\v2\x15.ebb.v1.SurprisingBinR\x04bins\x12#\n" +
+	"\rsurprise_bits\x18\v \x03(\x01R\fsurpriseBits\x12\x18\n" +
+	"\bas_of_us\x18\f \x01(\x03R\x06asOfUs\"\x8a\x01\n" +
+	"\rSurprisingBin\x12\x10\n" +
+	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\f\n" +
+	"\x01p\x18\x02 \x01(\x01R\x01p\x12\x1d\n" +
+	"\n" +
+	"baseline_p\x18\x03 \x01(\x01R\tbaselineP\x12\x1b\n" +
+	"\tlift_bits\x18\x04 \x01(\x01R\bliftBits\x12\x1d\n" +
+	"\n" +
+	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xb1\x02\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
@@ -4614,7 +4978,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 54)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -4644,39 +5008,42 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*ApplyRequest)(nil),           // 25: ebb.v1.ApplyRequest
 	(*ApplyResponse)(nil),          // 26: ebb.v1.ApplyResponse
 	(*Question)(nil),               // 27: ebb.v1.Question
-	(*SummaryQuestion)(nil),        // 28: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 29: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 30: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 31: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 32: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 33: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 34: ebb.v1.Answer
-	(*Summary)(nil),                // 35: ebb.v1.Summary
-	(*Item)(nil),                   // 36: ebb.v1.Item
-	(*Estimate)(nil),               // 37: ebb.v1.Estimate
-	(*Coverage)(nil),               // 38: ebb.v1.Coverage
-	(*Distribution)(nil),           // 39: ebb.v1.Distribution
-	(*Bin)(nil),                    // 40: ebb.v1.Bin
-	(*KeyCount)(nil),               // 41: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 42: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 43: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 44: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 45: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 46: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 47: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 48: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 49: ebb.v1.Table
-	(*TableRequest)(nil),           // 50: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 51: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 52: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 53: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 54: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 55: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 56: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 57: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 58: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 59: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 60: ebb.v1.Error
+	(*SurpriseQuestion)(nil),       // 28: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 29: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 30: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 31: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 32: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 33: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 34: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 35: ebb.v1.Answer
+	(*Surprise)(nil),               // 36: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 37: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 38: ebb.v1.Summary
+	(*Item)(nil),                   // 39: ebb.v1.Item
+	(*Estimate)(nil),               // 40: ebb.v1.Estimate
+	(*Coverage)(nil),               // 41: ebb.v1.Coverage
+	(*Distribution)(nil),           // 42: ebb.v1.Distribution
+	(*Bin)(nil),                    // 43: ebb.v1.Bin
+	(*KeyCount)(nil),               // 44: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 45: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 46: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 47: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 48: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 49: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 50: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 51: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 52: ebb.v1.Table
+	(*TableRequest)(nil),           // 53: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 54: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 55: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 56: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 57: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 58: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 59: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 60: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 61: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 62: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 63: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -4686,7 +5053,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,  // 4: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	7,  // 5: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	10, // 6: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	60, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	63, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	12, // 8: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
 	8,  // 9: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	9,  // 10: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
@@ -4700,53 +5067,56 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	20, // 18: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
 	21, // 19: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
 	7,  // 20: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	60, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	63, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	12, // 22: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	24, // 23: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	23, // 24: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	29, // 25: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	31, // 26: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	28, // 27: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	30, // 28: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	27, // 29: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,  // 30: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	34, // 31: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	60, // 32: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	38, // 33: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	39, // 34: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	41, // 35: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	35, // 36: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	4,  // 37: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	37, // 38: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	37, // 39: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	37, // 40: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	36, // 41: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	37, // 42: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	40, // 43: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 44: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 45: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	27, // 46: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	42, // 47: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,  // 48: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	45, // 49: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	60, // 50: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	34, // 51: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	47, // 52: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	46, // 53: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	48, // 54: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	6,  // 55: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	49, // 56: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	6,  // 57: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	6,  // 58: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	6,  // 59: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	46, // 60: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	57, // 61: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	58, // 62: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	63, // [63:63] is the sub-list for method output_type
-	63, // [63:63] is the sub-list for method input_type
-	63, // [63:63] is the sub-list for extension type_name
-	63, // [63:63] is the sub-list for extension extendee
-	0,  // [0:63] is the sub-list for field type_name
+	30, // 25: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	32, // 26: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	29, // 27: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	28, // 28: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	31, // 29: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	27, // 30: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,  // 31: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	35, // 32: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	63, // 33: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	41, // 34: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	42, // 35: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	44, // 36: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	38, // 37: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	36, // 38: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	37, // 39: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,  // 40: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	40, // 41: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	40, // 42: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	40, // 43: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	39, // 44: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	40, // 45: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	43, // 46: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,  // 47: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,  // 48: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	27, // 49: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	45, // 50: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,  // 51: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	48, // 52: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	63, // 53: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	35, // 54: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	50, // 55: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	49, // 56: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	51, // 57: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	6,  // 58: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	52, // 59: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	6,  // 60: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	6,  // 61: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	6,  // 62: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	49, // 63: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	60, // 64: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	61, // 65: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	66, // [66:66] is the sub-list for method output_type
+	66, // [66:66] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -4774,18 +5144,20 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
+		(*Question_Surprise)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[23].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[24].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[28].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[29].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
+		(*Answer_Surprise)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[39].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -4795,7 +5167,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   54,
+			NumMessages:   57,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,71 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// SurpriseQuery says which distribution to compare with which baseline; several
+// keys are taken as one distribution.
+type SurpriseQuery struct {
+	Keys    []string
+	Against []string
+	// Bins whose events are to be judged by the baseline.
+	Bins []string
+	// Top is how many bins of the difference to name; 10 if 0.
+	Top int
+}
+
+// Surprise is how a distribution differs from a baseline, at one time.
+type Surprise struct {
+	Found bool // false: one of the two is not there, or has faded
+	// JensenShannon is the distance of the two in bits: 0 when they are the same, 1
+	// when they have no bin in common.
+	JensenShannon float64
+	// G is the statistic of the G-test that both are samples of one distribution,
+	// of EffectiveN and BaselineN independent events, with Freedom degrees of freedom.
+	G                     float64
+	Freedom               int
+	EffectiveN, BaselineN float64
+	// PValue is the probability of such a difference, or a larger one, by chance.
+	PValue float64
+	// Bins are what the difference is made of, the largest share first.
+	Bins []SurprisingBin
+	// Bits is the surprise of an event in each bin of the query, -log2 p by the
+	// baseline: one more for each time that it is half as probable.
+	Bits     []float64
+	AsOf     time.Time
+	Coverage Coverage
+}
+
+// SurprisingBin is a bin's part of a difference.
+type SurprisingBin struct {
+	Name        string
+	P, Baseline float64 // probability
+	Lift        float64 // how many times as probable as in the baseline, smoothed, in bits
+	Share       float64 // its part of JensenShannon
+}
+
+// Surprise asks how a distribution differs from a baseline, and whether that may be chance.
+func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, opts ...AskOption) (Surprise, error) {
+	sq := &ebbv1.SurpriseQuestion{Keys: bytesOf(query.Keys...), Against: bytesOf(query.Against...), Bins: bytesOf(query.Bins...)}
+	if query.Top != 0 {
+		sq.Top = clampCount(query.Top)
+	}
+	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Surprise{Surprise: sq}}
+	a, err := c.askOne(ctx, "surprise", keyOf(q), q, opts)
+	if err != nil {
+		return Surprise{}, err
+	}
+	w := a.GetSurprise()
+	s := Surprise{
+		Found: w.GetFound(), JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: int(w.GetFreedom()), EffectiveN: w.GetEffectiveN(),
+		BaselineN: w.GetBaselineEffectiveN(), PValue: w.GetPValue(), Bits: w.GetSurpriseBits(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage()),
+	}
+	for _, b := range w.GetBins() {
+		s.Bins = append(s.Bins, SurprisingBin{Name: string(b.GetBin()), P: b.GetP(), Baseline: b.GetBaselineP(), Lift: b.GetLiftBits(), Share: b.GetShareBits()})
+	}
+	return s, nil
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func newSurprise(s *session) *cobra.Command {
+	var q questionFlags
+	var against, bins words
+	var n int64
+	cmd := &cobra.Command{
+		Use: "surprise KEY...", Short: "How a distribution differs from a baseline, and whether that may be chance", Args: argsBetween(1, -1, "KEY..."),
+		Example: "  ebb surprise clicks/link/A6qOVH --against clicks/country\n  ebb surprise clicks/today --against clicks/usual --bin MY",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(against) == 0 {
+				return usagef("--against which baseline? name a key that knows what is usual")
+			}
+			if e := proto.CheckTop(n); e != nil {
+				return e
+			}
+			sq := &ebbv1.SurpriseQuestion{Keys: keysOf(args), Against: keysOf(against), Bins: keysOf(bins), Top: uint32(n)}
+			var err error
+			if sq.AsOfUs, err = instant(q.asOf); err != nil {
+				return err
+			}
+			for _, keys := range [][][]byte{sq.GetKeys(), sq.GetAgainst()} {
+				if key, twice := repeated(keys); twice {
+					return usagef("key %s is named twice, and would be counted twice", printable(key))
+				}
+			}
+			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Surprise{Surprise: sq}}
+			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error {
+				s.noteAsOf(sq.GetAsOfUs(), a.GetSurprise().GetAsOfUs())
+				return s.printSurprise(a, sq)
+			})
+		},
+	}
+	q.addAsking(cmd)
+	cmd.Flags().Var(&against, "against", "`key` of the baseline (repeatable: several are taken as one)")
+	cmd.Flags().Var(&bins, "bin", "say how surprising an event in this `bin` is, by the baseline (repeatable)")
+	cmd.Flags().Int64Var(&n, "n", 10, "how many bins of the difference (-n, with one dash, is the namespace)")
+	return cmd
+}
+
+// surpriseJSON is the answer to ebb surprise as JSON.
+type surpriseJSON struct {
+	Namespace     string         `json:"namespace"`
+	Found         bool           `json:"found"`
+	EffectiveN    float64        `json:"effective_n"`
+	BaselineN     float64        `json:"baseline_effective_n"`
+	JensenShannon float64        `json:"jensen_shannon_bits"`
+	G             float64        `json:"g"`
+	Freedom       uint32         `json:"freedom"`
+	PValue        float64        `json:"p_value"`
+	Bins          []surprisedBin `json:"bins"`
+	Events        []eventJSON    `json:"events"`
+	AsOfUS        int64          `json:"as_of_us"`
+	Coverage      coverageJSON   `json:"coverage"`
+}
+
+type surprisedBin struct {
+	Bin       string  `json:"bin"`
+	P         float64 `json:"p"`
+	BaselineP float64 `json:"baseline_p"`
+	LiftBits  float64 `json:"lift_bits"`
+	ShareBits float64 `json:"share_bits"`
+}
+
+type eventJSON struct {
+	Bin          string  `json:"bin"`
+	SurpriseBits float64 `json:"surprise_bits"`
+}
+
+func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) error {
+	w, c := a.GetSurprise(), a.GetCoverage()
+	out := surpriseJSON{
+		Namespace: s.namespace, Found: w.GetFound(), EffectiveN: w.GetEffectiveN(), BaselineN: w.GetBaselineEffectiveN(),
+		JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: w.GetFreedom(), PValue: w.GetPValue(),
+		Bins: []surprisedBin{}, Events: []eventJSON{}, AsOfUS: w.GetAsOfUs(),
+		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
+	}
+	for _, b := range w.GetBins() {
+		out.Bins = append(out.Bins, surprisedBin{printable(b.GetBin()), b.GetP(), b.GetBaselineP(), b.GetLiftBits(), b.GetShareBits()})
+	}
+	for i, bits := range w.GetSurpriseBits() {
+		out.Events = append(out.Events, eventJSON{printable(q.GetBins()[i]), bits})
+	}
+	term := s.term.out
+	switch s.output {
+	case "json":
+		return printJSON(term, out)
+	case "tsv":
+		for _, b := range out.Bins {
+			fmt.Fprintf(term, "%s\t%s\t%s\t%s\t%s\n", b.Bin, exact(b.P), exact(b.BaselineP), exact(b.LiftBits), exact(b.ShareBits))
+		}
+		return nil
+	}
+	for _, e := range out.Events {
+		fmt.Fprintf(term, "an event in %s: %.2f bits\n", e.Bin, e.SurpriseBits)
+	}
+	if !out.Found {
+		_, err := fmt.Fprintln(term, "nothing to compare (no such key, or all of it has faded)")
+		return err
+	}
+	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "BIN\tP\tUSUALLY\tLIFT\tSHARE")
+	for _, b := range out.Bins {
+		fmt.Fprintf(tw, "%s\t%.4f\t%.4f\t%+.2f bits\t%.4f bits\n", b.Bin, b.P, b.BaselineP, b.LiftBits, b.ShareBits)
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(term, "\ndistance %.4f of 1 bit, %s (G %.4g with %d degrees of freedom, effective n %s against %s), as of %s\n%s\n",
+		out.JensenShannon, chanceText(out.PValue), out.G, out.Freedom, figure(out.EffectiveN, 4), figure(out.BaselineN, 4), when(out.AsOfUS), coverageText(c))
+	return err
+}
+
+// chanceText says what a p-value means.
+func chanceText(p float64) string {
+	switch {
+	case p < 0.001:
+		return fmt.Sprintf("hardly chance: p = %.2g", p)
+	case p < 0.05:
+		return fmt.Sprintf("perhaps chance: p = %.2g", p)
+	}
+	return fmt.Sprintf("may be chance: p = %.2g", p)
+}
