@@ -35,6 +35,12 @@ type LinearParams struct {
 	Hash    Hash
 }
 
+// Bits is how many bits the bitmap of a counter with these parameters has, or ErrParams.
+func (p *LinearParams) Bits() (int, error) {
+	l, err := NewLinearCounter(*p)
+	return l.m, err
+}
+
 // size is the number of bits, a multiple of 64: the least that keeps the standard error.
 func (p *LinearParams) size() (int, error) {
 	if p.Capacity == 0 {

@@ -1,0 +1,13 @@
+// Package accuracy measures how far the estimates of sketches are from the truth, beside what theory says of them.
+//
+// The protocol is that of O. Ertl's hash4j: many trials from fixed seeds, each over a logarithmic grid of sizes, of which bias, root mean square
+// and quantiles of the relative error are taken at every size:
+//
+//	e      = estimate / truth - 1
+//	bias   = mean of e                 rmse = sqrt(mean of e^2)
+//	outside of theory: rmse > 1.05 theory, or |bias| > 4.5 standard errors
+//
+// Hashes are uniform random numbers. Up to Options.Exact things each is added through the sketch's own Add. Beyond that, only the things that
+// change its state are, at times drawn from the distribution of when each change comes first (see leaper), which reaches 10^18 in the
+// time of about a million additions.
+package accuracy

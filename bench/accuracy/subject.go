@@ -1,0 +1,311 @@
+package accuracy
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// subject is a summary under trial.
+type subject interface {
+	// add sees a thing that was not there yet.
+	add(r *rand.Rand)
+	// reads answers the estimate and the truth of what was added.
+	reads() (estimate, truth float64)
+	// bytes it takes in memory, and encoded (0 when it has no encoding).
+	bytes() (memory, encoded int)
+}
+
+// leaper is a subject that can go from many things to very many.
+type leaper interface {
+	subject
+	// leap goes on from a number of things, and calls at when it has reached each size. Sizes rise.
+	leap(r *rand.Rand, from uint64, sizes []uint64, at func(i int))
+}
+
+// updates describes the state changes of registers: a hash brings one update to one register, each with the same probability.
+type updates struct {
+	registers int
+	// probability that a hash for a register brings it the update of a number.
+	probability []float64
+	// hash that brings this update to this register.
+	hash func(register, update int) uint64
+}
+
+// leap draws for every update of every register when it comes next, as an exponential variable: the number of things is then that of a Poisson
+// process, whose own deviation, at most 1/(2 sqrt(from)) of the number, is the error of the method. What a register has seen already
+// changes nothing when it comes again.
+func (u *updates) leap(r *rand.Rand, from uint64, sizes []uint64, add func(hash uint64), at func(i int)) {
+	due := make([][]uint64, len(sizes))
+	ends := make([]float64, len(sizes))
+	for i, n := range sizes {
+		ends[i] = float64(n - from)
+	}
+	for update, p := range u.probability {
+		mean := float64(u.registers) / p
+		for register := range u.registers {
+			i, _ := slices.BinarySearch(ends, r.ExpFloat64()*mean)
+			if i < len(due) {
+				due[i] = append(due[i], u.hash(register, update))
+			}
+		}
+	}
+	for i, hashes := range due {
+		for _, h := range hashes {
+			add(h)
+		}
+		at(i)
+	}
+}
+
+// distinct is a sketch.Distinct, or several, between which things are dealt, that are merged to be read.
+type distinct struct {
+	parts   []sketch.Distinct
+	n       uint64
+	encode  bool // reads go through bytes
+	updates *updates
+}
+
+func newDistinct(parts int, precisions ...int) *distinct {
+	d := &distinct{updates: distinctUpdates(slices.Min(precisions))}
+	for i := range parts {
+		part, err := sketch.NewDistinct(sketch.DistinctParams{Precision: precisions[i%len(precisions)]})
+		if err != nil {
+			panic(err) // the package's own parameters
+		}
+		d.parts = append(d.parts, part)
+	}
+	return d
+}
+
+// distinctUpdates is written from the layout of hashes that sketch.Distinct documents.
+func distinctUpdates(p int) *updates {
+	u := updates{registers: 1 << p}
+	last := 62 - p
+	for z := range last + 1 {
+		for range 4 {
+			u.probability = append(u.probability, math.Ldexp(1, -min(z+1, last)-2))
+		}
+	}
+	u.hash = func(register, update int) uint64 {
+		h := uint64(register)<<2 | uint64(update&3)
+		if z := update >> 2; z < last {
+			h |= 1 << (63 - z)
+		}
+		return h
+	}
+	return &u
+}
+
+func (d *distinct) add(r *rand.Rand) {
+	d.put(r.Uint64(), int(d.n))
+	d.n++
+}
+
+func (d *distinct) put(hash uint64, turn int) { d.parts[turn%len(d.parts)].Add(hash) }
+
+func (d *distinct) leap(r *rand.Rand, from uint64, sizes []uint64, at func(i int)) {
+	turn := 0
+	d.updates.leap(r, from, sizes, func(h uint64) { d.put(h, turn); turn++ }, func(i int) {
+		d.n = sizes[i]
+		at(i)
+	})
+}
+
+func (d *distinct) merged() *sketch.Distinct {
+	whole := d.parts[0]
+	if len(d.parts) > 1 || d.encode {
+		whole = whole.Clone()
+	}
+	for i := range d.parts[1:] {
+		if err := whole.Merge(&d.parts[1+i]); err != nil {
+			panic(err) // made alike
+		}
+	}
+	if d.encode {
+		if _, err := whole.Decode(whole.AppendBinary(nil)); err != nil {
+			panic(err) // what was encoded
+		}
+	}
+	return &whole
+}
+
+func (d *distinct) reads() (estimate, truth float64) {
+	estimate, _ = d.merged().Estimate()
+	return estimate, float64(d.n)
+}
+
+func (d *distinct) bytes() (memory, encoded int) {
+	whole := d.merged()
+	return whole.Size(), len(whole.AppendBinary(nil))
+}
+
+// set is a sketch.Set, counted by its k smallest hashes, without a signature.
+type set struct {
+	parts []sketch.Set
+	k     int
+	n     uint64
+}
+
+func newSet(parts, k int) *set {
+	s := &set{k: k}
+	for range parts {
+		part, err := sketch.NewSet(sketch.SetParams{K: k, Signature: -1})
+		if err != nil {
+			panic(err)
+		}
+		s.parts = append(s.parts, part)
+	}
+	return s
+}
+
+func (s *set) add(r *rand.Rand) {
+	s.parts[s.n%uint64(len(s.parts))].Add(r.Uint64(), nil)
+	s.n++
+}
+
+// leap waits, for each part that has its share of the things, for the next hash below the largest kept: nothing else changes anything.
+func (s *set) leap(r *rand.Rand, _ uint64, sizes []uint64, at func(i int)) {
+	for i, size := range sizes {
+		for j := range s.parts {
+			part := &s.parts[j]
+			left := float64(size-s.n) / float64(len(s.parts))
+			for {
+				share := float64(s.k) / part.Estimate().Value
+				left -= math.Ceil(r.ExpFloat64() / -math.Log1p(-share))
+				if left < 0 {
+					break
+				}
+				part.Add(uint64(r.Float64()*share*0x1p64), nil)
+			}
+		}
+		s.n = size
+		at(i)
+	}
+}
+
+func (s *set) merged() *sketch.Set {
+	whole := s.parts[0]
+	if len(s.parts) > 1 {
+		whole = whole.Clone()
+	}
+	for i := range s.parts[1:] {
+		if err := whole.Merge(&s.parts[1+i]); err != nil {
+			panic(err)
+		}
+	}
+	return &whole
+}
+
+func (s *set) reads() (estimate, truth float64) {
+	return s.merged().Estimate().Value, float64(s.n)
+}
+
+func (s *set) bytes() (memory, encoded int) {
+	whole := s.merged()
+	return whole.Size(), len(whole.AppendBinary(nil))
+}
+
+// ranks is one of the reference estimators.
+type ranks struct {
+	*Ranks
+	n        uint64
+	estimate func(*Ranks) float64
+}
+
+func (k *ranks) add(r *rand.Rand) {
+	k.Add(r.Uint64())
+	k.n++
+}
+
+func (k *ranks) leap(r *rand.Rand, from uint64, sizes []uint64, at func(i int)) {
+	u := updates{registers: len(k.ranks)}
+	for rank := 1; rank <= rankMax; rank++ {
+		u.probability = append(u.probability, math.Ldexp(1, -min(rank, rankMax-1)))
+	}
+	u.hash = func(register, update int) uint64 { return uint64(register) | 1<<(63-update) }
+	u.leap(r, from, sizes, k.Add, func(i int) {
+		k.n = sizes[i]
+		at(i)
+	})
+}
+
+func (k *ranks) reads() (estimate, truth float64) { return k.estimate(k.Ranks), float64(k.n) }
+func (k *ranks) bytes() (memory, encoded int)     { return k.Bytes(), k.Bytes() }
+
+// linear is a sketch.LinearCounter.
+type linear struct {
+	sketch.LinearCounter
+	n uint64
+}
+
+func (l *linear) add(r *rand.Rand) {
+	if err := l.Add(r.Uint64(), nil); err != nil {
+		panic(err) // members are not kept
+	}
+	l.n++
+}
+func (l *linear) reads() (estimate, truth float64) { return l.Estimate().Count, float64(l.n) }
+func (l *linear) bytes() (memory, encoded int)     { return l.Size(), len(l.AppendBinary(nil)) }
+
+// morris is a sketch.Morris.
+type morris struct {
+	sketch.Morris
+	n uint64
+}
+
+func (m *morris) add(r *rand.Rand) {
+	if err := m.Add(0, 0, 1, r.Uint64()); err != nil {
+		panic(err) // 1 is a fine number
+	}
+	m.n++
+}
+func (m *morris) reads() (estimate, truth float64) { return m.Estimate(0).Count, float64(m.n) }
+func (m *morris) bytes() (memory, encoded int)     { return m.Size(), len(m.AppendBinary(nil)) }
+
+// Decayed subjects see things at times spread over this many half-lives before the one at which they are read.
+const (
+	decayedSpan = 4
+	decayedHour = sketch.Tick(3_600_000_000)
+	decayedNow  = decayedSpan * decayedHour
+)
+
+// moment draws when a thing was seen, and what it counts when it is read.
+func moment(r *rand.Rand) (t sketch.Tick, weight float64) {
+	t = sketch.Tick(r.Int64N(int64(decayedNow)))
+	return t, math.Exp2(-float64(decayedNow-t) / float64(decayedHour))
+}
+
+// distinctDecayed is a sketch.DistinctDecayed.
+type distinctDecayed struct {
+	sketch.DistinctDecayed
+	truth float64
+}
+
+func (d *distinctDecayed) add(r *rand.Rand) {
+	t, w := moment(r)
+	d.Add(decayedNow, t, r.Uint64())
+	d.truth += w
+}
+
+func (d *distinctDecayed) reads() (estimate, truth float64) {
+	estimate, _ = d.Estimate(decayedNow)
+	return estimate, d.truth
+}
+func (d *distinctDecayed) bytes() (memory, encoded int) { return d.Size(), len(d.AppendBinary(nil)) }
+
+// setDecayed is a sketch.SetDecayed.
+type setDecayed struct {
+	sketch.SetDecayed
+	truth float64
+}
+
+func (s *setDecayed) add(r *rand.Rand) {
+	t, w := moment(r)
+	s.Add(decayedNow, t, r.Uint64(), nil)
+	s.truth += w
+}
+func (s *setDecayed) reads() (estimate, truth float64) { return s.Estimate(decayedNow).Value, s.truth }
+func (s *setDecayed) bytes() (memory, encoded int)     { return s.Size(), len(s.AppendBinary(nil)) }
