@@ -10,9 +10,13 @@ import (
 // TestRunIsWithinTheory: a short run of every kind that is served stays within theory at all sizes, and does its work: the errors that
 // ought to be there are.
 func TestRunIsWithinTheory(t *testing.T) {
+	trials := 60
+	if testing.Short() {
+		trials = 20
+	}
 	for _, k := range Kinds() {
 		t.Run(k.Name, func(t *testing.T) {
-			rows, err := Run(t.Context(), k, Options{Trials: 60, Exact: 20_000, PerDecade: 2})
+			rows, err := Run(t.Context(), k, Options{Trials: trials, Exact: 20_000, PerDecade: 2})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -113,6 +117,10 @@ func TestSummarise(t *testing.T) {
 
 // TestLeap: many trials that leap and many that really add have errors of the same size and no different mean.
 func TestLeap(t *testing.T) {
+	trials := 150
+	if testing.Short() {
+		trials = 80
+	}
 	for _, k := range Kinds() {
 		if _, ok := k.fresh().(leaper); !ok {
 			continue
@@ -121,7 +129,7 @@ func TestLeap(t *testing.T) {
 			const size = 30_000
 			var rows [2]Row
 			for i, exact := range []uint64{size, 1} {
-				all, err := Run(t.Context(), k, Options{Trials: 150, Max: size, PerDecade: 1, Exact: exact, Seed: uint64(i)})
+				all, err := Run(t.Context(), k, Options{Trials: trials, Max: size, PerDecade: 1, Exact: exact, Seed: uint64(i)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -131,8 +139,9 @@ func TestLeap(t *testing.T) {
 			if d := leapt.Bias - added.Bias; math.Abs(d) > 4.5*math.Hypot(added.BiasError, leapt.BiasError) {
 				t.Errorf("bias %v when added, %v leaping", added.Bias, leapt.Bias)
 			}
+			chance := 4.5 / math.Sqrt(float64(trials)) // of two rmse
 			// a Poisson number of things from 4096 on adds at most 0.6%
-			if q := leapt.RMSE / added.RMSE; q < 1/1.35 || q > 1.35 {
+			if q := leapt.RMSE / added.RMSE; q < 1/(1+chance) || q > 1+chance {
 				t.Errorf("rmse %v when added, %v leaping", added.RMSE, leapt.RMSE)
 			}
 		})

@@ -78,7 +78,7 @@ func TestRanks(t *testing.T) {
 func TestReferenceErrors(t *testing.T) {
 	trials := 1000
 	if testing.Short() {
-		trials = 300
+		trials = 200
 	}
 	for _, c := range []struct {
 		name               string

@@ -294,6 +294,7 @@ func (d *distinctDecayed) reads() (estimate, truth float64) {
 	estimate, _ = d.Estimate(decayedNow)
 	return estimate, d.truth
 }
+
 func (d *distinctDecayed) bytes() (memory, encoded int) { return d.Size(), len(d.AppendBinary(nil)) }
 
 // setDecayed is a sketch.SetDecayed.
@@ -307,5 +308,6 @@ func (s *setDecayed) add(r *rand.Rand) {
 	s.Add(decayedNow, t, r.Uint64(), nil)
 	s.truth += w
 }
+
 func (s *setDecayed) reads() (estimate, truth float64) { return s.Estimate(decayedNow).Value, s.truth }
 func (s *setDecayed) bytes() (memory, encoded int)     { return s.Size(), len(s.AppendBinary(nil)) }

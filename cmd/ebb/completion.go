@@ -45,6 +45,7 @@ func flagWords() map[string][]string {
 var flagFiles = map[string]cobra.ShellCompDirective{
 	"data-dir": cobra.ShellCompDirectiveFilterDirs,
 	"dir":      cobra.ShellCompDirectiveFilterDirs,
+	"out":      cobra.ShellCompDirectiveFilterDirs,
 	"profile":  cobra.ShellCompDirectiveDefault,
 }
 
