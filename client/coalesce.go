@@ -78,7 +78,7 @@ func coalescible(ctx context.Context, q *ebbv1.Question) bool {
 // light reports whether a question asks for little.
 func light(q *ebbv1.Question) bool {
 	if s := q.GetSummary(); s != nil {
-		return len(s.GetBins())+len(s.GetQuantiles()) <= coalescedBins && s.GetTop() <= coalescedTop
+		return len(s.GetBins())+len(s.GetQuantiles()) <= coalescedBins && s.GetTop() <= coalescedTop && !s.GetMembers()
 	}
 	switch s := q.GetDistribution().GetSelect().(type) {
 	case *ebbv1.DistributionQuestion_Top:

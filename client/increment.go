@@ -28,6 +28,20 @@ const (
 	// of them more than 0.1% of all counts too high; any bin with more than that is
 	// among them. It keeps up to 1,000 bins, in 32 bytes and its name each.
 	KindTopK = ebbv1.Kind_KIND_TOPK
+	// KindLinear knows how many different bins there were: exactly, and which, up to
+	// 250, then with a standard error of 1% up to a million, in 19 KB. It has no half-life of
+	// its own: in a namespace with one, all of it leaves when its latest event has faded.
+	KindLinear = ebbv1.Kind_KIND_LINEAR
+	// KindMorris knows the sum of all amounts with a standard error of 1.6%, in two
+	// bytes. Each event is rounded by chance, so that sums are right on average; in a namespace with
+	// half-life sums below some hundreds are less precise, and each says how precise it is.
+	KindMorris = ebbv1.Kind_KIND_MORRIS
+	// KindBloom knows whether a bin was there: a yes is wrong for at most 1% of the
+	// bins that were not, a no never is. Without decay it grows with what it holds,
+	// from 15 KB for 10,000 bins, and keys merge when they have grown alike. In a namespace with
+	// half-life a bin is there for one half-life after it was last seen, and gone
+	// after 1.2; it takes 26 KB, and is made for 10,000 bins in a half-life.
+	KindBloom = ebbv1.Kind_KIND_BLOOM
 )
 
 // Increment is one event: it adds an amount to a bin of a distribution, or

@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -12,13 +13,15 @@ import (
 // Several keys, of one kind, are merged: a member of two of them counts once.
 type SummaryQuery struct {
 	Keys []string
-	// Bins of a KindCountMin or a KindTopK, to be counted.
+	// Bins of a KindCountMin or a KindTopK, to be counted, or of a KindBloom, to be looked for.
 	Bins []string
 	// Quantiles of a KindQuantile, each from 0 to 1.
 	Quantiles []float64
 	// Top is how many of the bins to name that a KindTopK has counted most: it
 	// keeps 1,000, and counts the first 100 well.
 	Top int
+	// Members asks for the bins of a KindLinear by name.
+	Members bool
 }
 
 // Summary is what keys of one kind know, at one time.
@@ -26,17 +29,34 @@ type Summary struct {
 	Keys  []string // those that were merged
 	Found bool     // false: no such key, or all of it has faded
 	Kind  Kind     // if found
-	// Total is how many members a KindDistinct has, and the sum of all amounts of the others.
+	// Total is how many members a KindDistinct, a KindLinear or a KindBloom has, and
+	// the sum of all amounts of the others. If High is math.MaxFloat64, it is only a lower bound.
 	Total Estimate
+	// Over says that more was added than the kind is made for: errors are larger
+	// than it promises.
+	Over bool
 	// Bins and Quantiles are in the order of the query. Those of a KindCountMin are
 	// never too low, and Low is right with a probability of 99%; those of a
 	// KindTopK and a KindQuantile are certain to lie between Low and High.
 	Bins      []Estimate
 	Quantiles []Estimate
 	// Items are the bins of a KindTopK that were counted most, the largest first.
-	Items    []Item
+	Items []Item
+	// Memberships are those of a KindBloom, in the order of the query's Bins.
+	Memberships []Membership
+	// Members are the bins of a KindLinear by name, if asked for: all of them up to
+	// 250 (Total has no error then), none beyond.
+	Members  []string
 	AsOf     time.Time
 	Coverage Coverage
+}
+
+// Membership says whether a bin was there.
+type Membership struct {
+	Contained bool // false is certain
+	// FalseRate is, of a contained one, the part of all bins that were never there
+	// of which the same would be said.
+	FalseRate float64
 }
 
 // Item is a bin and its count, which is never too low: the truth is certain to
@@ -49,7 +69,7 @@ type Item struct {
 // Summary asks for what keys of another kind than a distribution know.
 func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opts ...AskOption) (Summary, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
-		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)),
+		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)), Members: query.Members,
 	}}}
 	a, err := c.askOne(ctx, "summary", keyOf(q), q, opts)
 	if err != nil {
@@ -67,9 +87,25 @@ func (c *Client) Distinct(ctx context.Context, ns string, keys []string, opts ..
 	return Reading{Estimate: s.Total, Coverage: s.Coverage, Found: s.Found}, nil
 }
 
+// Contains asks which of some bins keys of KindBloom have seen, all taken
+// together; the answers are in the order of the bins. Where partial answers are
+// allowed, a no is only as good as the coverage: ask Summary, which has it.
+func (c *Client) Contains(ctx context.Context, ns string, keys, bins []string, opts ...AskOption) ([]Membership, error) {
+	s, err := c.Summary(ctx, ns, SummaryQuery{Keys: keys, Bins: bins}, opts...)
+	switch {
+	case err != nil:
+		return nil, err
+	case !s.Found:
+		return make([]Membership, len(bins)), nil
+	case s.Kind != KindBloom:
+		return nil, c.fail(attempt{op: "contains", key: keys[0]}, proto.ErrWrongKind.Errorf("key %q is a %s, which knows no members", keys[0], proto.KindName(s.Kind)))
+	}
+	return s.Memberships, nil
+}
+
 func summaryOf(a *ebbv1.Answer) Summary {
 	w := a.GetSummary()
-	s := Summary{Found: w.GetFound(), Kind: w.GetKind(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	s := Summary{Found: w.GetFound(), Kind: w.GetKind(), Over: w.GetOver(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	for _, k := range w.GetKeys() {
 		s.Keys = append(s.Keys, string(k))
 	}
@@ -86,6 +122,12 @@ func summaryOf(a *ebbv1.Answer) Summary {
 	}
 	for _, e := range w.GetQuantiles() {
 		s.Quantiles = append(s.Quantiles, estimate(e))
+	}
+	for _, m := range w.GetMemberships() {
+		s.Memberships = append(s.Memberships, Membership{Contained: m.GetContained(), FalseRate: m.GetFalseRate()})
+	}
+	for _, m := range w.GetMembers() {
+		s.Members = append(s.Members, string(m))
 	}
 	for _, item := range w.GetItems() {
 		s.Items = append(s.Items, Item{Bin: string(item.GetBin()), Count: estimate(item.GetCount())})

@@ -375,9 +375,9 @@ func limitResponse(answers []*ebbv1.Answer) {
 	for _, a := range answers {
 		d, s, x := a.GetDistribution(), a.GetSummary(), a.GetSurprise()
 		keys := len(d.GetKeys()) + len(s.GetKeys()) + len(x.GetKeys()) + len(x.GetAgainst())
-		bins := len(d.GetBins()) + len(s.GetItems()) + len(x.GetBins())
+		bins := len(d.GetBins()) + len(s.GetItems()) + len(s.GetMembers()) + len(x.GetBins())
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
-			(len(s.GetBins())+len(s.GetQuantiles())+len(x.GetSurpriseBits()))*binRoom +
+			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale()))
 	}
 	if bound <= proto.MessageBytesMax {

@@ -119,7 +119,7 @@ func (in *IncrementWire) CheckEvent() *Error {
 }
 
 // KindMax is the last kind.
-const KindMax = ebbv1.Kind_KIND_TOPK
+const KindMax = ebbv1.Kind_KIND_BLOOM
 
 // KindName is the name of a kind as people write it: "distribution", "distinct".
 func KindName(k ebbv1.Kind) string {

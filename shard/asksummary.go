@@ -102,12 +102,14 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 // unknownTo names what a question asks for and a kind does not know; "" if it knows all.
 func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
 	switch {
-	case len(q.GetBins()) > 0 && kind != ebbv1.Kind_KIND_COUNTMIN && kind != ebbv1.Kind_KIND_TOPK:
+	case len(q.GetBins()) > 0 && kind != ebbv1.Kind_KIND_COUNTMIN && kind != ebbv1.Kind_KIND_TOPK && kind != ebbv1.Kind_KIND_BLOOM:
 		return "counts of bins"
 	case len(q.GetQuantiles()) > 0 && kind != ebbv1.Kind_KIND_QUANTILE:
 		return "quantiles"
 	case q.GetTop() > 0 && kind != ebbv1.Kind_KIND_TOPK:
 		return "bins by name"
+	case q.GetMembers() && kind != ebbv1.Kind_KIND_LINEAR:
+		return "members"
 	}
 	return ""
 }

@@ -1,7 +1,9 @@
 package shard
 
 import (
+	"encoding/binary"
 	"errors"
+	"math"
 
 	"github.com/zeebo/xxh3"
 
@@ -44,6 +46,10 @@ const (
 	formCountMin
 	formQuantile
 	formTopK
+	formLinear
+	formMorris
+	formBloom
+	formBloomExpiring
 )
 
 // forms makes an empty body of each form, to be decoded into.
@@ -53,6 +59,10 @@ var forms = map[form]func() body{
 	formCountMin:        func() body { return new(countMin) },
 	formQuantile:        func() body { return new(quantile) },
 	formTopK:            func() body { return new(topK) },
+	formLinear:          func() body { return new(linear) },
+	formMorris:          func() body { return new(morris) },
+	formBloom:           func() body { return new(bloom) },
+	formBloomExpiring:   func() body { return new(bloomExpiring) },
 }
 
 // kind is what the outside calls a form.
@@ -66,6 +76,12 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_QUANTILE
 	case formTopK:
 		return ebbv1.Kind_KIND_TOPK
+	case formLinear:
+		return ebbv1.Kind_KIND_LINEAR
+	case formMorris:
+		return ebbv1.Kind_KIND_MORRIS
+	case formBloom, formBloomExpiring:
+		return ebbv1.Kind_KIND_BLOOM
 	}
 	return ebbv1.Kind_KIND_DISTRIBUTION
 }
@@ -77,6 +93,7 @@ type event struct {
 	hash    uint64 // of the bin, by the namespace's seed
 	amount  float64
 	value   float64
+	chance  uint64 // what decides whatever is left to chance; see State.chance
 }
 
 func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event {
@@ -88,6 +105,11 @@ const (
 	countMinEpsilon = 0.01 // of the sum: 272 counters a row
 	countMinDelta   = 0.01 // 5 rows
 	topKItems       = 100  // of 1,000 entries: the error is at most a thousandth of the sum
+	linearCapacity  = 1_000_000
+	linearError     = 0.01 // standard, relative: 19 KB beyond 250 members
+	morrisBits      = 16
+	bloomCapacity   = 10_000 // of the first generation, 15 KB, or of a half-life, 26 KB
+	bloomFalseRate  = 0.01
 )
 
 // newBody makes an empty body; nil if the namespace cannot hold the kind: a
@@ -119,6 +141,19 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 	case ebbv1.Kind_KIND_TOPK:
 		k, err := sketch.NewTopK(sketch.TopKParams{K: topKItems, HalfLife: halfLife, Hash: hash})
 		return sound(&topK{k}, err)
+	case ebbv1.Kind_KIND_LINEAR:
+		l, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: linearCapacity, StandardError: linearError, Members: true, Hash: hash})
+		return sound(&linear{LinearCounter: l, halfLife: halfLife}, err)
+	case ebbv1.Kind_KIND_MORRIS:
+		m, err := sketch.NewMorris(sketch.MorrisParams{Bits: morrisBits, HalfLife: halfLife})
+		return sound(&morris{m}, err)
+	case ebbv1.Kind_KIND_BLOOM:
+		if halfLife > 0 {
+			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: bloomCapacity, FalseRate: bloomFalseRate, Window: halfLife, Hash: hash})
+			return sound(&bloomExpiring{f}, err)
+		}
+		f, err := sketch.NewBloomScalable(sketch.BloomParams{Capacity: bloomCapacity, FalseRate: bloomFalseRate, Hash: hash})
+		return sound(&bloom{f}, err)
 	}
 	return nil
 }
@@ -146,7 +181,7 @@ func (s *State) addToBody(ns *namespace, key uint32, created bool, clock, t sket
 	if created {
 		sum.body = newBody(in.Kind, ns)
 	}
-	code := addEvent(ns, sum.body, clock, t, in)
+	code := s.addEvent(ns, sum.body, clock, t, in)
 	switch {
 	case created && code != 0:
 		s.dropKey(ns, key)
@@ -156,7 +191,7 @@ func (s *State) addToBody(ns *namespace, key uint32, created bool, clock, t sket
 	return code
 }
 
-func addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
+func (s *State) addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case b == nil:
 		return ebbv1.Code_CODE_WRONG_KIND
@@ -168,10 +203,30 @@ func addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.IncrementWi
 		return ebbv1.Code_CODE_BAD_AMOUNT
 	}
 	e := eventOf(ns, clock, t, in)
+	e.chance = s.chance(ns)
 	if err := b.add(&e); err != nil {
 		return ebbv1.Code_CODE_BAD_AMOUNT
 	}
 	return 0
+}
+
+// chance is a number that looks drawn at random, and is another for each event:
+// a hash of the shard, the entry's index in the log and how many were drawn
+// before in the same entry.
+//
+// It is a function of the log, so that replicas draw alike, also one that begins
+// in the middle with a snapshot. It is not one of the event: events that are
+// equal in all, even in their time, must not be rounded alike, or a thousand of
+// them in one entry would all be rounded up or all down. Shards draw apart from
+// each other, or the errors of counters that are written alike would add up when
+// they are merged. The seed of the namespace keeps it from being foreseen.
+func (s *State) chance(ns *namespace) uint64 {
+	var b [20]byte
+	binary.LittleEndian.PutUint32(b[:], uint32(s.id))
+	binary.LittleEndian.PutUint64(b[4:], s.applying)
+	binary.LittleEndian.PutUint64(b[12:], s.drawn)
+	s.drawn++
+	return xxh3.HashSeed(b[:], ns.seed)
 }
 
 // ended says whether nothing is left of a body at a time.
@@ -180,8 +235,11 @@ func ended(b body, p *sketch.Params, at sketch.Tick) bool {
 	return death != sketch.MaxTick && death <= at
 }
 
-// errOtherForm refuses to merge.
-var errOtherForm = errors.New("one forgets and the other does not")
+// Why bodies of one kind do not merge.
+var (
+	errOtherForm     = errors.New("one forgets and the other does not")
+	errOtherHalfLife = errors.New("their half-lives differ")
+)
 
 func exactly(value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: value}
@@ -191,6 +249,11 @@ func exactly(value float64) *ebbv1.Estimate {
 func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
 	low, high := sketch.Around(value, stdErr, sureness(q))
 	return &ebbv1.Estimate{Value: value, StdError: stdErr, Low: low, High: high}
+}
+
+// atLeast is an estimate of which only a lower bound is known.
+func atLeast(value float64) *ebbv1.Estimate {
+	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64}
 }
 
 // atMost is an estimate that is never too low, and too high by no more than err.

@@ -69,3 +69,32 @@ func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summa
 		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err)})
 	}
 }
+
+// morris knows the sum of all amounts, about.
+type morris struct{ sketch.Morris }
+
+func (m *morris) form() form                          { return formMorris }
+func (m *morris) add(e *event) error                  { return m.Add(e.now, e.at, e.amount, e.chance) }
+func (m *morris) last() sketch.Tick                   { return m.Last() }
+func (m *morris) death(threshold float64) sketch.Tick { return m.Death(threshold) }
+func (m *morris) suits(uint64) bool                   { return true }
+func (m *morris) clone() body                         { return &morris{m.Morris} }
+func (m *morris) appendBinary(b []byte) []byte        { return m.AppendBinary(b) }
+func (m *morris) decode(b []byte) ([]byte, error)     { return m.Decode(b) }
+
+// merge rounds by what both hold: the same question about the same counters has the same answer, in any order of two.
+func (m *morris) merge(o body) error {
+	other, ok := o.(*morris)
+	if !ok {
+		return errOtherForm
+	}
+	return m.Merge(&other.Morris, xxh3.Hash(m.AppendBinary(nil))+xxh3.Hash(other.AppendBinary(nil)))
+}
+
+func (m *morris) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
+	e := m.Estimate(at)
+	out.Total, out.Over = about(q, e.Count, e.StandardError), e.Saturated
+	if e.Saturated {
+		out.Total = atLeast(e.Count)
+	}
+}

@@ -1,6 +1,13 @@
 package shard
 
 import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -66,4 +73,169 @@ func (d *distinctDecayed) merge(o body) error {
 func (d *distinctDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	n, stdErr := d.Estimate(at)
 	out.Total = about(q, n, stdErr)
+}
+
+// linear counts what it has seen, and knows it by name while it is little. With
+// a half-life it is over as a whole when its latest event counts for nothing:
+// a set of bits cannot forget one member.
+type linear struct {
+	sketch.LinearCounter
+	halfLife sketch.Tick // 0: for good
+	latest   sketch.Tick // event; 0 without a half-life
+}
+
+func (l *linear) form() form { return formLinear }
+
+func (l *linear) add(e *event) error {
+	if l.halfLife > 0 {
+		l.latest = max(l.latest, e.at)
+	}
+	return l.Add(e.hash, e.bin)
+}
+
+func (l *linear) last() sketch.Tick { return l.latest }
+
+func (l *linear) death(threshold float64) sketch.Tick {
+	return sketch.Faded(1, l.latest, l.halfLife, threshold)
+}
+
+func (l *linear) suits(seed uint64) bool { return l.Params().Hash.Seed == seed }
+
+func (l *linear) clone() body {
+	return &linear{LinearCounter: l.Clone(), halfLife: l.halfLife, latest: l.latest}
+}
+
+// appendBinary writes half-life and latest event, as uvarints, and the counter.
+func (l *linear) appendBinary(b []byte) []byte {
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(l.halfLife)), uint64(l.latest))
+	return l.AppendBinary(b)
+}
+
+func (l *linear) decode(b []byte) ([]byte, error) {
+	r := reader{rest: b}
+	halfLife, latest := r.uvarint(), r.uvarint()
+	if r.bad || halfLife > uint64(sketch.HalfLifeMax) || latest > uint64(clockMax) || halfLife == 0 && latest != 0 {
+		return nil, sketch.ErrCorrupt
+	}
+	rest, err := l.Decode(r.rest)
+	if err == nil {
+		l.halfLife, l.latest = sketch.Tick(halfLife), sketch.Tick(latest)
+	}
+	return rest, err
+}
+
+func (l *linear) merge(o body) error {
+	other, ok := o.(*linear)
+	switch {
+	case !ok || (l.halfLife == 0) != (other.halfLife == 0):
+		return errOtherForm
+	case l.halfLife != other.halfLife:
+		return errOtherHalfLife
+	}
+	if err := l.Merge(&other.LinearCounter); err != nil {
+		return err
+	}
+	l.latest = max(l.latest, other.latest)
+	return nil
+}
+
+func (l *linear) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
+	e := l.Estimate()
+	out.Total, out.Over = about(q, e.Count, e.StandardError), e.Over
+	switch {
+	case e.Exact:
+		out.Total = exactly(e.Count)
+	case e.Saturated:
+		out.Total = atLeast(e.Count)
+	}
+	if !q.GetMembers() {
+		return
+	}
+	members, _ := l.Members(nil)
+	for _, m := range members {
+		out.Members = append(out.Members, bytes.Clone(m))
+	}
+	slices.SortFunc(out.Members, bytes.Compare)
+}
+
+// bloom knows what was ever there.
+type bloom struct{ sketch.BloomScalable }
+
+func (f *bloom) form() form { return formBloom }
+
+func (f *bloom) add(e *event) error {
+	f.Add(e.hash)
+	return nil
+}
+
+func (f *bloom) last() sketch.Tick               { return 0 }
+func (f *bloom) death(float64) sketch.Tick       { return sketch.MaxTick }
+func (f *bloom) suits(seed uint64) bool          { return f.Params().Hash.Seed == seed }
+func (f *bloom) clone() body                     { return &bloom{f.Clone()} }
+func (f *bloom) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
+func (f *bloom) decode(b []byte) ([]byte, error) { return f.Decode(b) }
+
+func (f *bloom) merge(o body) error {
+	other, ok := o.(*bloom)
+	if !ok {
+		return errOtherForm
+	}
+	return f.Merge(&other.BloomScalable)
+}
+
+func (f *bloom) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
+	s := f.State()
+	answerBloom(q, s, out)
+	for _, bin := range q.GetBins() {
+		found := f.Has(xxh3.HashSeed(bin, f.Params().Hash.Seed)).Found
+		out.Memberships = append(out.Memberships, membership(found, s))
+	}
+}
+
+// bloomExpiring knows what was there within the last half-life.
+type bloomExpiring struct{ sketch.BloomExpiring }
+
+func (f *bloomExpiring) form() form { return formBloomExpiring }
+
+func (f *bloomExpiring) add(e *event) error {
+	f.Add(e.now, e.at, e.hash)
+	return nil
+}
+
+func (f *bloomExpiring) last() sketch.Tick               { return f.Last() }
+func (f *bloomExpiring) death(float64) sketch.Tick       { return f.Death() }
+func (f *bloomExpiring) suits(seed uint64) bool          { return f.Params().Hash.Seed == seed }
+func (f *bloomExpiring) clone() body                     { return &bloomExpiring{f.Clone()} }
+func (f *bloomExpiring) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
+func (f *bloomExpiring) decode(b []byte) ([]byte, error) { return f.Decode(b) }
+
+func (f *bloomExpiring) merge(o body) error {
+	other, ok := o.(*bloomExpiring)
+	if !ok {
+		return errOtherForm
+	}
+	return f.Merge(&other.BloomExpiring)
+}
+
+func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
+	s := f.State(at)
+	answerBloom(q, s, out)
+	for _, bin := range q.GetBins() {
+		found := f.Has(at, xxh3.HashSeed(bin, f.Params().Hash.Seed)).Found
+		out.Memberships = append(out.Memberships, membership(found, s))
+	}
+}
+
+func answerBloom(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
+	out.Total, out.Over = about(q, s.Keys, s.KeysError), s.Over
+	if math.IsInf(s.KeysError, 1) {
+		out.Total = atLeast(s.Keys)
+	}
+}
+
+func membership(found bool, s sketch.BloomState) *ebbv1.Membership {
+	if !found {
+		return &ebbv1.Membership{}
+	}
+	return &ebbv1.Membership{Contained: true, FalseRate: s.FalseRate}
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"testing"
@@ -17,6 +18,7 @@ import (
 type seen struct {
 	key, bin string
 	at       int64
+	applied  int64 // the time of its entry
 	amount   float64
 	value    float64
 }
@@ -56,6 +58,39 @@ func (tr *truth) count(keys []string, bin string, at int64) (n float64) {
 		}
 	}
 	return n
+}
+
+// within says whether a bin of keys was seen in the last so many microseconds; ever, without decay.
+func (tr *truth) within(keys []string, bin string, at int64, span float64) bool {
+	return slices.ContainsFunc(tr.events, func(e seen) bool {
+		return slices.Contains(keys, e.key) && e.bin == bin && (tr.halfLife == 0 || float64(at-e.at) <= span)
+	})
+}
+
+// linear is the bins of keys, all of which leave a key when its latest event weighs less than the threshold.
+func (tr *truth) linear(keys []string, at int64) []string {
+	var all []string
+	for _, key := range keys {
+		bins, latest := map[string]bool{}, int64(0)
+		over := func(now int64) bool {
+			return tr.halfLife > 0 && float64(now-latest) >= tr.halfLife*math.Log2(1/proto.DefaultThreshold)
+		}
+		for _, e := range tr.events {
+			if e.key != key {
+				continue
+			}
+			if over(e.applied) {
+				clear(bins)
+				latest = 0
+			}
+			bins[e.bin], latest = true, max(latest, e.at)
+		}
+		if !over(at) {
+			all = slices.AppendSeq(all, maps.Keys(bins))
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // quantile is the least value that a part of the weight does not exceed, and the one after it where that is a close call.
@@ -99,11 +134,12 @@ func TestKindsAgainstTruth(t *testing.T) {
 			batches := map[byte]*ebbv1.Increments{'a': {}, 'b': {}}
 			for range rapid.IntRange(0, 8).Draw(t, "events") {
 				e := seen{
-					key:    rapid.SampledFrom([]string{"a1", "a2", "b1"}).Draw(t, "key"),
-					bin:    fmt.Sprint(rapid.IntRange(0, 30).Draw(t, "bin")),
-					at:     now - rapid.Int64Range(0, 30*second).Draw(t, "age"),
-					amount: rapid.SampledFrom([]float64{1, 1, 0.5, 7}).Draw(t, "amount"),
-					value:  rapid.Float64Range(-100, 100).Draw(t, "value"),
+					key:     rapid.SampledFrom([]string{"a1", "a2", "b1"}).Draw(t, "key"),
+					bin:     fmt.Sprint(rapid.IntRange(0, 30).Draw(t, "bin")),
+					at:      now - rapid.Int64Range(0, 30*second).Draw(t, "age"),
+					applied: now,
+					amount:  rapid.SampledFrom([]float64{1, 1, 0.5, 7}).Draw(t, "amount"),
+					value:   rapid.Float64Range(-100, 100).Draw(t, "value"),
 				}
 				tr.events = append(tr.events, e)
 				batch := batches[e.key[0]]
@@ -168,6 +204,10 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 		if kind == ebbv1.Kind_KIND_TOPK {
 			q.Top = 5
 		}
+	case ebbv1.Kind_KIND_BLOOM:
+		q.Bins = [][]byte{[]byte("0"), []byte("7"), []byte("never")}
+	case ebbv1.Kind_KIND_LINEAR:
+		q.Members = true
 	case ebbv1.Kind_KIND_QUANTILE:
 		q.Quantiles = []float64{0, 0.25, 0.5, 0.99}
 	}
@@ -178,10 +218,38 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 		}
 	}
 	total := tr.count(keys, "", at)
-	if !s.Found && total > proto.DefaultThreshold {
-		t.Fatalf("%v of %v is not found, and %g is left", kind, keys, total)
+	left := total
+	switch kind {
+	case ebbv1.Kind_KIND_DISTINCT:
+		left = tr.distinct(keys, at)
+	case ebbv1.Kind_KIND_LINEAR:
+		left = float64(len(tr.linear(keys, at)))
+	case ebbv1.Kind_KIND_MORRIS, ebbv1.Kind_KIND_BLOOM:
+		left = 0 // chance may round the one down to nothing, and the other forgets sooner
+	}
+	if !s.Found && left > proto.DefaultThreshold {
+		t.Fatalf("%v of %v is not found, and %g is left", kind, keys, left)
 	}
 	switch kind {
+	case ebbv1.Kind_KIND_LINEAR:
+		members := make([]string, len(s.Members))
+		for i, m := range s.Members {
+			members[i] = string(m)
+		}
+		if want := tr.linear(keys, at); !slices.Equal(members, want) || s.Total.Value != float64(len(want)) {
+			t.Fatalf("members of %v: %q, %v, the truth %q", keys, members, s.Total, want)
+		}
+	case ebbv1.Kind_KIND_MORRIS:
+		// each event and each merge is rounded, to a neighbour at most 1+total/2000 away: 7 standard deviations of that
+		n := 3.0
+		for _, e := range tr.events {
+			if slices.Contains(keys, e.key) {
+				n += 2 // for the event, and for a half-life that may have begun
+			}
+		}
+		close("the sum", s.Total.Value, total, 7*(0.016*total+0.5*(1+total/2000)*math.Sqrt(n)))
+	case ebbv1.Kind_KIND_BLOOM:
+		checkBloom(t, tr, keys, at, q, s)
 	case ebbv1.Kind_KIND_DISTINCT:
 		close("how many", s.Total.Value, tr.distinct(keys, at), 1e-3)
 	case ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_TOPK:
@@ -201,6 +269,36 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 				t.Fatalf("quantile %g of %v: %g, the truth %g to %g", q.Quantiles[i], keys, e.Value, low, high)
 			}
 		}
+	}
+}
+
+// checkBloom: what was seen in the last half-life is there, and what was not in the last 1.2 is not: so few do not fill 10,000 places.
+func checkBloom(t fataler, tr *truth, keys []string, at int64, q *ebbv1.SummaryQuestion, s *ebbv1.Summary) {
+	t.Helper()
+	for i, bin := range q.Bins {
+		sure, maybe := tr.within(keys, string(bin), at, tr.halfLife), tr.within(keys, string(bin), at, 1.2*tr.halfLife)
+		there := s.Found && s.Memberships[i].Contained
+		if there && !maybe || !there && sure {
+			t.Fatalf("bin %s of %v: %v, the truth from %t to %t", bin, keys, s, sure, maybe)
+		}
+		if there && !(s.Memberships[i].FalseRate < 0.01) {
+			t.Fatalf("bin %s of %v: %v", bin, keys, s)
+		}
+	}
+	var low, high float64
+	for bin := range 31 {
+		if tr.within(keys, fmt.Sprint(bin), at, tr.halfLife) {
+			low++
+		}
+		if tr.within(keys, fmt.Sprint(bin), at, 1.2*tr.halfLife) {
+			high++
+		}
+	}
+	if tr.halfLife > 0 {
+		low, high = low/3, high*4/3 // it takes them to come evenly
+	}
+	if slack := 5*s.Total.StdError + 0.5; s.Total.Value < low-slack || s.Total.Value > high+slack {
+		t.Fatalf("bins of %v: %v, the truth from %g to %g", keys, s.Total, low, high)
 	}
 }
 
@@ -265,6 +363,94 @@ func TestTopKOfManyBins(t *testing.T) {
 	}
 }
 
+// fill applies an event of a kind for each bin, in entries of 5,000.
+func fill(t *testing.T, s *State, key string, kind ebbv1.Kind, bins int) {
+	t.Helper()
+	for from := 0; from < bins; from += 5000 {
+		batch := &ebbv1.Increments{}
+		for i := from; i < min(bins, from+5000); i++ {
+			batch.Increments = append(batch.Increments, &ebbv1.Increment{Key: []byte(key), Bin: fmt.Append(nil, i), Kind: kind})
+		}
+		c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
+		if r := s.Apply(s.Applied()+1, encodeEntry(t, int64(s.Now()), []*ebbv1.Command{c}), nil)[0]; r.Applied != uint64(len(batch.Increments)) {
+			t.Fatalf("%v", r)
+		}
+	}
+}
+
+// Morris counters err by chance and not all alike: equal events, in the same entry even, are not rounded alike, and
+// neither are those of different keys or shards. So the mean of many is the truth, and the spread what theory says.
+func TestMorrisChances(t *testing.T) {
+	const now, counters, events = 1_700_000_000 * second, 200, 1000
+	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
+	var sum, squares float64
+	for id := range ID(2) {
+		s := New(id+1, Heap{})
+		s.Apply(1, encodeEntry(t, now, []*ebbv1.Command{{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}}), nil)
+		for i := range counters / 2 {
+			key := fmt.Sprint(i)
+			fill(t, s, key, ebbv1.Kind_KIND_MORRIS, events)
+			q := &ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}}}
+			e := s.Ask(&ebbv1.ShardQuestion{Question: q}, now).GetAnswer().GetSummary().GetTotal()
+			if e.Low >= e.Value || e.High <= e.Value || math.Abs(e.StdError/e.Value-0.0158) > 1e-3 {
+				t.Fatalf("%v", e)
+			}
+			sum += e.Value - events
+			squares += (e.Value - events) * (e.Value - events)
+		}
+	}
+	sd := math.Sqrt(0.0005/2) * events
+	if bias := sum / counters; math.Abs(bias) > 4*sd/math.Sqrt(counters) {
+		t.Errorf("%d counters of %d are off by %g on average", counters, events, bias)
+	}
+	if rmse := math.Sqrt(squares / counters); rmse < 0.8*sd || rmse > 1.2*sd {
+		t.Errorf("%d counters of %d have an error of %g, in theory %g", counters, events, rmse, sd)
+	}
+}
+
+// Beyond 250 members a linear knows no names, and its number within the error that it states.
+func TestLinearOfManyMembers(t *testing.T) {
+	const now, members = 1_700_000_000 * second, 20_000
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, now)
+	fill(t, s, "a1", ebbv1.Kind_KIND_LINEAR, members)
+	got := summarise(t, &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a1")}, Members: true}, map[byte]*State{'a': s}, now)
+	if e := got.Total; len(got.Members) > 0 || got.Over || e.StdError == 0 || math.Abs(e.Value-members) > min(5*e.StdError, 0.01*members) {
+		t.Errorf("%v", got)
+	}
+}
+
+// A bloom without decay grows: it contains all it has seen, and at most 1% of what it has not, after a restart too. One that has grown
+// does not merge with one that has not, and says so.
+func TestBloomGrows(t *testing.T) {
+	const now, members = 1_700_000_000 * second, 25_000
+	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
+	s := definedAt(t, def, now)
+	fill(t, s, "a1", ebbv1.Kind_KIND_BLOOM, members)
+	fill(t, s, "a2", ebbv1.Kind_KIND_BLOOM, 10)
+	s = reopen(t, s)
+	q := &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a1")}}
+	for i := range 2 * members {
+		q.Bins = append(q.Bins, fmt.Append(nil, i))
+	}
+	got := summarise(t, q, map[byte]*State{'a': s}, now)
+	wrong := 0
+	for i, m := range got.Memberships {
+		switch {
+		case i < members && !m.Contained:
+			t.Fatalf("bin %d is not contained", i)
+		case i >= members && m.Contained:
+			wrong++
+		}
+	}
+	if wrong > members/100 || math.Abs(got.Total.Value-members) > 5*got.Total.StdError+0.01*members || got.Over {
+		t.Errorf("%d of %d others, total %v", wrong, members, got.Total)
+	}
+	both := &ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a1"), []byte("a2")}}}}
+	if e := s.Ask(&ebbv1.ShardQuestion{Question: both}, now).Error; e.GetCode() != ebbv1.Code_CODE_WRONG_KIND {
+		t.Errorf("two that have not grown alike: %v", e)
+	}
+}
+
 // Parts of kinds, forms and shapes that do not merge say so, and none crashes.
 func TestPartsThatDoNotMerge(t *testing.T) {
 	const now = 1_700_000_000 * second
@@ -296,6 +482,11 @@ func TestPartsThatDoNotMerge(t *testing.T) {
 		{"one forgets", good, part(ebbing(9*second), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_WRONG_KIND},
 		{"two half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_COUNTMIN), part(ebbing(9*second), ebbv1.Kind_KIND_COUNTMIN), ebbv1.Code_CODE_WRONG_KIND},
 		{"two topk half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_TOPK), part(ebbing(9*second), ebbv1.Kind_KIND_TOPK), ebbv1.Code_CODE_WRONG_KIND},
+		{"one bloom forgets", part(plain(1), ebbv1.Kind_KIND_BLOOM), part(ebbing(9*second), ebbv1.Kind_KIND_BLOOM), ebbv1.Code_CODE_WRONG_KIND},
+		{"two bloom half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_BLOOM), part(ebbing(9*second), ebbv1.Kind_KIND_BLOOM), ebbv1.Code_CODE_WRONG_KIND},
+		{"one linear forgets", part(plain(1), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_WRONG_KIND},
+		{"two linear half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_WRONG_KIND},
+		{"two morris half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_MORRIS), part(ebbing(9*second), ebbv1.Kind_KIND_MORRIS), ebbv1.Code_CODE_WRONG_KIND},
 		{"cut short", good, good[:len(good)-1], ebbv1.Code_CODE_CORRUPT},
 		{"too long", good, append(slices.Clone(good), 0), ebbv1.Code_CODE_CORRUPT},
 		{"an unknown form", good, []byte{partSummary, 1, 99}, ebbv1.Code_CODE_CORRUPT},

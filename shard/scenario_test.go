@@ -309,6 +309,8 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 			}
 		case "top":
 			q.Top = uint32(sc.number(arg.Vals[0]))
+		case "members":
+			q.Members = true
 		case "as-of":
 			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
 		case "view":
@@ -339,6 +341,19 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 	}
 	for _, item := range s.Items {
 		show("top "+string(item.Bin), item.Count)
+	}
+	for i, m := range s.Memberships {
+		if !m.Contained {
+			fmt.Fprintf(&out, "  %s was not there\n", q.Bins[i])
+			continue
+		}
+		fmt.Fprintf(&out, "  %s was there, as would be said of %.2g of others\n", q.Bins[i], m.FalseRate)
+	}
+	if len(s.Members) > 0 {
+		fmt.Fprintf(&out, "  members %s\n", s.Members)
+	}
+	if s.Over {
+		fmt.Fprintln(&out, "  over")
 	}
 	return out.String()
 }

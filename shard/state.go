@@ -69,6 +69,8 @@ type State struct {
 	keyPlaces     []uint32
 	answeredBytes int
 	gone          []uint32 // bins that a summary lets go of, while it does
+	applying      uint64   // the index of the entry that is being applied
+	drawn         uint64   // how often it has drawn a chance
 }
 
 // New returns the state of a shard whose log is empty.
@@ -120,6 +122,7 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	if index <= s.applied {
 		return results
 	}
+	s.applying, s.drawn = index, 0
 	e := parseEntry(index, raw)
 	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
 		s.now = max(s.now, stamp)

@@ -15,7 +15,9 @@ type summary struct {
 	// INVARIANT due-is-never-late: due is at or before the distribution's death
 	// under the settings of its era, so one that is not due is not dead. A body may
 	// be a little late: some estimate their own death, and one that has
-	// just died takes what is added as one that has not.
+	// just died takes what is added as one that has not. A Morris counter may
+	// also be rounded down to nothing before its time: until its visit it is not
+	// found, and takes what is added.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
 	// Faded bins are looked for when there are pruneAt bins, and when there is

@@ -17,12 +17,13 @@ func newEstimate(s *session) *cobra.Command {
 	var bins words
 	var quantiles floats
 	var top int64
+	var members bool
 	cmd := &cobra.Command{
 		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99\n" +
-			"  ebb estimate searches --top 10",
+			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Confidence: q.confidence}
+			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Members: members, Confidence: q.confidence}
 			if cmd.Flags().Changed("top") {
 				if e := proto.CheckTop(top); e != nil {
 					return e
@@ -44,9 +45,10 @@ func newEstimate(s *session) *cobra.Command {
 		},
 	}
 	q.add(cmd)
-	cmd.Flags().Var(&bins, "bin", "count this `bin` of a countmin or a topk (repeatable)")
+	cmd.Flags().Var(&bins, "bin", "count this `bin` of a countmin or a topk, or look for it in a bloom (repeatable)")
 	cmd.Flags().Var(&quantiles, "quantile", "these `quantiles` of the values, each from 0 to 1, separated by commas")
 	cmd.Flags().Int64Var(&top, "top", 0, "the `n` bins that a topk has counted most")
+	cmd.Flags().BoolVar(&members, "members", false, "the members of a linear by name, as long as they are at most 250")
 	return cmd
 }
 
@@ -61,22 +63,32 @@ type estimateJSON struct {
 	High     float64  `json:"high"`
 }
 
+// memberJSON says whether a bloom contains a bin.
+type memberJSON struct {
+	Bin       string  `json:"bin"`
+	Contained bool    `json:"contained"`
+	FalseRate float64 `json:"false_rate"`
+}
+
 // summaryJSON is the answer to ebb estimate as JSON.
 type summaryJSON struct {
-	Namespace  string         `json:"namespace"`
-	Keys       []string       `json:"keys"`
-	Found      bool           `json:"found"`
-	Kind       string         `json:"kind,omitempty"`
-	Estimates  []estimateJSON `json:"estimates"`
-	Confidence float64        `json:"confidence"`
-	AsOfUS     int64          `json:"as_of_us"`
-	Coverage   coverageJSON   `json:"coverage"`
+	Namespace   string         `json:"namespace"`
+	Keys        []string       `json:"keys"`
+	Found       bool           `json:"found"`
+	Kind        string         `json:"kind,omitempty"`
+	Estimates   []estimateJSON `json:"estimates"`
+	Memberships []memberJSON   `json:"memberships,omitempty"`
+	Members     []string       `json:"members,omitempty"`
+	Over        bool           `json:"over,omitempty"`
+	Confidence  float64        `json:"confidence"`
+	AsOfUS      int64          `json:"as_of_us"`
+	Coverage    coverageJSON   `json:"coverage"`
 }
 
 func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error {
 	w, c := a.GetSummary(), a.GetCoverage()
 	out := summaryJSON{
-		Namespace: s.namespace, Keys: []string{}, Found: w.GetFound(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
+		Namespace: s.namespace, Keys: []string{}, Found: w.GetFound(), Over: w.GetOver(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
 		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
 	}
 	if out.Found {
@@ -99,12 +111,30 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	for _, item := range w.GetItems() {
 		add(estimateJSON{Of: "item", Bin: printable(item.GetBin())}, item.GetCount())
 	}
+	for i, m := range w.GetMemberships() {
+		out.Memberships = append(out.Memberships, memberJSON{printable(q.GetBins()[i]), m.GetContained(), m.GetFalseRate()})
+	}
+	for _, m := range w.GetMembers() {
+		out.Members = append(out.Members, printable(m))
+	}
+	if q.GetMembers() && out.Found && len(out.Members) == 0 {
+		fmt.Fprintln(s.term.err, "note: of so many members no names are kept")
+	}
+	if out.Over {
+		fmt.Fprintln(s.term.err, "note: more was added than this kind is made for: errors are larger than it promises")
+	}
 	switch s.output {
 	case "json":
 		return printJSON(s.term.out, out)
 	case "tsv":
 		for _, e := range out.Estimates {
 			fmt.Fprintf(s.term.out, "%s\t%s\t%s\t%s\t%s\n", e.name(), exact(e.Value), exact(e.StdError), exact(e.Low), exact(e.High))
+		}
+		for _, m := range out.Memberships {
+			fmt.Fprintf(s.term.out, "%s\t%t\t%s\n", m.Bin, m.Contained, exact(m.FalseRate))
+		}
+		for _, m := range out.Members {
+			fmt.Fprintln(s.term.out, m)
 		}
 		return nil
 	}
@@ -134,6 +164,25 @@ func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
+	if err := printMembers(w, out); err != nil {
+		return err
+	}
 	_, err := fmt.Fprintf(w, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(c))
 	return err
+}
+
+// printMembers prints what is known of single members, if anything is.
+func printMembers(w io.Writer, out summaryJSON) error {
+	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	if len(out.Memberships) > 0 {
+		fmt.Fprint(tw, "\nBIN\tCONTAINED\tWRONG OF OTHERS\n")
+	}
+	for _, m := range out.Memberships {
+		said := map[bool]string{true: "yes", false: "no"}[m.Contained]
+		fmt.Fprintf(tw, "%s\t%s\t%s%%\n", m.Bin, said, figure(100*m.FalseRate, 2))
+	}
+	if len(out.Members) > 0 {
+		fmt.Fprintf(tw, "\n%s\n", strings.Join(out.Members, "\n"))
+	}
+	return tw.Flush()
 }

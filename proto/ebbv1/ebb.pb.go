@@ -256,6 +256,12 @@ const (
 	Kind_KIND_QUANTILE Kind = 4
 	// the bins that were counted most, of any number, each at most too high by a small part of all counts
 	Kind_KIND_TOPK Kind = 5
+	// how many different bins there were, and which, as long as they are few; they leave together
+	Kind_KIND_LINEAR Kind = 6
+	// the sum of all amounts, within 1.6%, in two bytes
+	Kind_KIND_MORRIS Kind = 7
+	// whether a bin was there, with a small chance that one is taken for another
+	Kind_KIND_BLOOM Kind = 8
 )
 
 // Enum value maps for Kind.
@@ -267,6 +273,9 @@ var (
 		3: "KIND_COUNTMIN",
 		4: "KIND_QUANTILE",
 		5: "KIND_TOPK",
+		6: "KIND_LINEAR",
+		7: "KIND_MORRIS",
+		8: "KIND_BLOOM",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
@@ -275,6 +284,9 @@ var (
 		"KIND_COUNTMIN":     3,
 		"KIND_QUANTILE":     4,
 		"KIND_TOPK":         5,
+		"KIND_LINEAR":       6,
+		"KIND_MORRIS":       7,
+		"KIND_BLOOM":        8,
 	}
 )
 
@@ -2017,7 +2029,7 @@ func (x *SurpriseQuestion) GetAsOfUs() int64 {
 type SummaryQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// of a countmin or a topk: the counts of these bins
+	// of a countmin or a topk: the counts of these bins; of a bloom: whether they are contained
 	Bins [][]byte `protobuf:"bytes,2,rep,name=bins,proto3" json:"bins,omitempty"`
 	// of a quantile: these, each from 0 to 1
 	Quantiles []float64 `protobuf:"fixed64,3,rep,packed,name=quantiles,proto3" json:"quantiles,omitempty"`
@@ -2026,7 +2038,9 @@ type SummaryQuestion struct {
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
 	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// of a topk: the n bins that were counted most, as far as it keeps so many
-	Top           uint32 `protobuf:"varint,6,opt,name=top,proto3" json:"top,omitempty"`
+	Top uint32 `protobuf:"varint,6,opt,name=top,proto3" json:"top,omitempty"`
+	// of a linear: the bins themselves
+	Members       bool `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2101,6 +2115,13 @@ func (x *SummaryQuestion) GetTop() uint32 {
 		return x.Top
 	}
 	return 0
+}
+
+func (x *SummaryQuestion) GetMembers() bool {
+	if x != nil {
+		return x.Members
+	}
+	return false
 }
 
 // DistributionQuestion asks for one distribution, or for several merged into one.
@@ -2791,9 +2812,9 @@ type Summary struct {
 	// false: no such key (or all of it has faded)
 	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
 	Kind  Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
-	// of a distinct: how many there are; of a countmin, a quantile and a topk: the sum of all amounts
+	// of a distinct, a linear and a bloom: how many there are; of the others: the sum of all amounts
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
-	// one for each bin that was asked for, in the same order
+	// one for each bin that was asked for, in the same order; none of a bloom
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
 	// one for each quantile that was asked for, in the same order; none when there are no values
 	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
@@ -2801,7 +2822,14 @@ type Summary struct {
 	// of the intervals that are not certain
 	Confidence float64 `protobuf:"fixed64,8,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// the bins counted most, if asked for: largest count first, then by name
-	Items         []*Item `protobuf:"bytes,9,rep,name=items,proto3" json:"items,omitempty"`
+	Items []*Item `protobuf:"bytes,9,rep,name=items,proto3" json:"items,omitempty"`
+	// of a bloom: one for each bin that was asked for, in the same order
+	Memberships []*Membership `protobuf:"bytes,10,rep,name=memberships,proto3" json:"memberships,omitempty"`
+	// of a linear, if asked for, by name: all bins as long as they are at most 250 (total has no error then), none when they are more
+	Members [][]byte `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
+	// more was added than the summary is made for: errors are larger than they should be. Where total.high is the largest number there is, total is
+	// only a lower bound.
+	Over          bool `protobuf:"varint,12,opt,name=over,proto3" json:"over,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2899,6 +2927,82 @@ func (x *Summary) GetItems() []*Item {
 	return nil
 }
 
+func (x *Summary) GetMemberships() []*Membership {
+	if x != nil {
+		return x.Memberships
+	}
+	return nil
+}
+
+func (x *Summary) GetMembers() [][]byte {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Summary) GetOver() bool {
+	if x != nil {
+		return x.Over
+	}
+	return false
+}
+
+// Membership says whether a bin was there.
+type Membership struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// false is certain
+	Contained bool `protobuf:"varint,1,opt,name=contained,proto3" json:"contained,omitempty"`
+	// of a contained one: the part of all bins that were never there of which the same would be said; else 0
+	FalseRate     float64 `protobuf:"fixed64,2,opt,name=false_rate,json=falseRate,proto3" json:"false_rate,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Membership) Reset() {
+	*x = Membership{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Membership) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Membership) ProtoMessage() {}
+
+func (x *Membership) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Membership.ProtoReflect.Descriptor instead.
+func (*Membership) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Membership) GetContained() bool {
+	if x != nil {
+		return x.Contained
+	}
+	return false
+}
+
+func (x *Membership) GetFalseRate() float64 {
+	if x != nil {
+		return x.FalseRate
+	}
+	return 0
+}
+
 // Item is a bin and its count.
 type Item struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2910,7 +3014,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2922,7 +3026,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2935,7 +3039,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Item) GetBin() []byte {
@@ -2967,7 +3071,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2979,7 +3083,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2992,7 +3096,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -3040,7 +3144,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3052,7 +3156,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3065,7 +3169,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -3142,7 +3246,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3154,7 +3258,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3167,7 +3271,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -3289,7 +3393,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3301,7 +3405,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3314,7 +3418,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -3361,7 +3465,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3373,7 +3477,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3386,7 +3490,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -3409,7 +3513,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3421,7 +3525,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3434,7 +3538,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -3472,7 +3576,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3484,7 +3588,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3497,7 +3601,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -3537,7 +3641,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3549,7 +3653,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3562,7 +3666,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -3589,7 +3693,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3601,7 +3705,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3614,7 +3718,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -3700,7 +3804,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3816,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3829,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3790,7 +3894,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3802,7 +3906,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3815,7 +3919,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -3855,7 +3959,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3867,7 +3971,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3880,7 +3984,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -3934,7 +4038,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3946,7 +4050,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3959,7 +4063,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Table) GetClusterId() string {
@@ -4019,7 +4123,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4031,7 +4135,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4044,7 +4148,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 type TableResponse struct {
@@ -4058,7 +4162,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4174,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4187,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -4112,7 +4216,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4124,7 +4228,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4137,7 +4241,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -4163,7 +4267,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4279,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4292,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -4206,7 +4310,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4218,7 +4322,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4231,7 +4335,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 type ListNamespacesResponse struct {
@@ -4243,7 +4347,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4255,7 +4359,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4268,7 +4372,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -4286,7 +4390,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4298,7 +4402,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4311,7 +4415,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -4336,7 +4440,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4348,7 +4452,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4361,7 +4465,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -4456,7 +4560,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4468,7 +4572,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4481,7 +4585,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -4539,7 +4643,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4551,7 +4655,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4564,7 +4668,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -4719,7 +4823,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
 	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x10\n" +
 	"\x03top\x18\x04 \x01(\rR\x03top\x12\x18\n" +
-	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xa3\x01\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xbd\x01\n" +
 	"\x0fSummaryQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
@@ -4728,7 +4832,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
 	"confidence\x12\x10\n" +
-	"\x03top\x18\x06 \x01(\rR\x03top\"\xdf\x01\n" +
+	"\x03top\x18\x06 \x01(\rR\x03top\x12\x18\n" +
+	"\amembers\x18\a \x01(\bR\amembers\"\xdf\x01\n" +
 	"\x14DistributionQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x03all\x18\x02 \x01(\bH\x00R\x03all\x12\x12\n" +
@@ -4783,7 +4888,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"baseline_p\x18\x03 \x01(\x01R\tbaselineP\x12\x1b\n" +
 	"\tlift_bits\x18\x04 \x01(\x01R\bliftBits\x12\x1d\n" +
 	"\n" +
-	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xb1\x02\n" +
+	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\x95\x03\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
@@ -4795,7 +4900,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"confidence\x18\b \x01(\x01R\n" +
 	"confidence\x12\"\n" +
-	"\x05items\x18\t \x03(\v2\f.ebb.v1.ItemR\x05items\"@\n" +
+	"\x05items\x18\t \x03(\v2\f.ebb.v1.ItemR\x05items\x124\n" +
+	"\vmemberships\x18\n" +
+	" \x03(\v2\x12.ebb.v1.MembershipR\vmemberships\x12\x18\n" +
+	"\amembers\x18\v \x03(\fR\amembers\x12\x12\n" +
+	"\x04over\x18\f \x01(\bR\x04over\"I\n" +
+	"\n" +
+	"Membership\x12\x1c\n" +
+	"\tcontained\x18\x01 \x01(\bR\tcontained\x12\x1d\n" +
+	"\n" +
+	"false_rate\x18\x02 \x01(\x01R\tfalseRate\"@\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12&\n" +
 	"\x05count\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05count\"c\n" +
@@ -4951,14 +5065,18 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*{\n" +
+	"\x11PRECISION_COMPACT\x10\x02*\xad\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
 	"\rKIND_DISTINCT\x10\x02\x12\x11\n" +
 	"\rKIND_COUNTMIN\x10\x03\x12\x11\n" +
 	"\rKIND_QUANTILE\x10\x04\x12\r\n" +
-	"\tKIND_TOPK\x10\x05*v\n" +
+	"\tKIND_TOPK\x10\x05\x12\x0f\n" +
+	"\vKIND_LINEAR\x10\x06\x12\x0f\n" +
+	"\vKIND_MORRIS\x10\a\x12\x0e\n" +
+	"\n" +
+	"KIND_BLOOM\x10\b*v\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
@@ -4978,7 +5096,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 57)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -5019,31 +5137,32 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*Surprise)(nil),               // 36: ebb.v1.Surprise
 	(*SurprisingBin)(nil),          // 37: ebb.v1.SurprisingBin
 	(*Summary)(nil),                // 38: ebb.v1.Summary
-	(*Item)(nil),                   // 39: ebb.v1.Item
-	(*Estimate)(nil),               // 40: ebb.v1.Estimate
-	(*Coverage)(nil),               // 41: ebb.v1.Coverage
-	(*Distribution)(nil),           // 42: ebb.v1.Distribution
-	(*Bin)(nil),                    // 43: ebb.v1.Bin
-	(*KeyCount)(nil),               // 44: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 45: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 46: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 47: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 48: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 49: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 50: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 51: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 52: ebb.v1.Table
-	(*TableRequest)(nil),           // 53: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 54: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 55: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 56: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 57: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 58: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 59: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 60: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 61: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 62: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 63: ebb.v1.Error
+	(*Membership)(nil),             // 39: ebb.v1.Membership
+	(*Item)(nil),                   // 40: ebb.v1.Item
+	(*Estimate)(nil),               // 41: ebb.v1.Estimate
+	(*Coverage)(nil),               // 42: ebb.v1.Coverage
+	(*Distribution)(nil),           // 43: ebb.v1.Distribution
+	(*Bin)(nil),                    // 44: ebb.v1.Bin
+	(*KeyCount)(nil),               // 45: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 46: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 47: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 48: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 49: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 50: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 51: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 52: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 53: ebb.v1.Table
+	(*TableRequest)(nil),           // 54: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 55: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 56: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 57: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 58: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 59: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 60: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 61: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 62: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 63: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 64: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -5053,7 +5172,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,  // 4: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	7,  // 5: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	10, // 6: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	63, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	64, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	12, // 8: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
 	8,  // 9: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	9,  // 10: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
@@ -5067,7 +5186,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	20, // 18: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
 	21, // 19: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
 	7,  // 20: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	63, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	64, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	12, // 22: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	24, // 23: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	23, // 24: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
@@ -5079,44 +5198,45 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	27, // 30: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
 	5,  // 31: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
 	35, // 32: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	63, // 33: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	41, // 34: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	42, // 35: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	44, // 36: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	64, // 33: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	42, // 34: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	43, // 35: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	45, // 36: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
 	38, // 37: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
 	36, // 38: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
 	37, // 39: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
 	4,  // 40: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	40, // 41: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	40, // 42: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	40, // 43: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	39, // 44: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	40, // 45: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	43, // 46: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 47: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 48: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	27, // 49: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	45, // 50: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,  // 51: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	48, // 52: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	63, // 53: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	35, // 54: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	50, // 55: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	49, // 56: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	51, // 57: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	6,  // 58: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	52, // 59: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	6,  // 60: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	6,  // 61: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	6,  // 62: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	49, // 63: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	60, // 64: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	61, // 65: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	66, // [66:66] is the sub-list for method output_type
-	66, // [66:66] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	41, // 41: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	41, // 42: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	41, // 43: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	40, // 44: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	39, // 45: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	41, // 46: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	44, // 47: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,  // 48: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,  // 49: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	27, // 50: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	46, // 51: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,  // 52: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	49, // 53: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	64, // 54: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	35, // 55: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	51, // 56: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	50, // 57: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	52, // 58: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	6,  // 59: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	53, // 60: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	6,  // 61: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	6,  // 62: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	6,  // 63: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	50, // 64: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	61, // 65: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	62, // 66: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	67, // [67:67] is the sub-list for method output_type
+	67, // [67:67] is the sub-list for method input_type
+	67, // [67:67] is the sub-list for extension type_name
+	67, // [67:67] is the sub-list for extension extendee
+	0,  // [0:67] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -5157,7 +5277,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Summary)(nil),
 		(*Answer_Surprise)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[43].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -5167,7 +5287,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   57,
+			NumMessages:   58,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
