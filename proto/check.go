@@ -515,6 +515,24 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 	return nil
 }
 
+// CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side of a
+// comparison that has no keys there.
+func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
+	ask := q.GetQuestion().GetSurprise()
+	if ask == nil || !q.GetPartial() || len(ask.GetKeys()) > 0 && len(ask.GetAgainst()) > 0 {
+		return CheckQuestion(q.GetQuestion())
+	}
+	if ns := q.GetQuestion().GetNamespace(); ns != "" {
+		if err := CheckNamespaceName(ns); err != nil {
+			return err
+		}
+	}
+	if err := checkKeys(QuestionKeys(q.GetQuestion())); err != nil {
+		return err
+	}
+	return checkSurpriseSelection(ask)
+}
+
 func checkSurpriseQuestion(q *ebbv1.SurpriseQuestion) *Error {
 	if err := checkKeys(q.GetKeys()); err != nil {
 		return err
@@ -525,6 +543,10 @@ func checkSurpriseQuestion(q *ebbv1.SurpriseQuestion) *Error {
 	if err := checkKeys(q.GetAgainst()); err != nil {
 		return err
 	}
+	return checkSurpriseSelection(q)
+}
+
+func checkSurpriseSelection(q *ebbv1.SurpriseQuestion) *Error {
 	if n := len(q.GetBins()); n > BatchOpsMax {
 		return ErrBadCount.Errorf("%d bins: a question names %d at most", n, BatchOpsMax)
 	}

@@ -198,3 +198,33 @@ func TestStatusRoundTrip(t *testing.T) {
 		}
 	}
 }
+
+// A shard is asked for its part of a comparison with the keys that it has, which may be those of one side.
+func TestCheckShardQuestion(t *testing.T) {
+	ask := func(keys, against int, partial bool) *ebbv1.ShardQuestion {
+		s := &ebbv1.SurpriseQuestion{}
+		for range keys {
+			s.Keys = append(s.Keys, []byte("k"))
+		}
+		for range against {
+			s.Against = append(s.Against, []byte("b"))
+		}
+		return &ebbv1.ShardQuestion{Partial: partial, Question: &ebbv1.Question{Ask: &ebbv1.Question_Surprise{Surprise: s}}}
+	}
+	for _, c := range []struct {
+		keys, against int
+		partial, ok   bool
+	}{
+		{1, 1, false, true}, {1, 0, false, false}, {0, 1, false, false},
+		{1, 1, true, true}, {1, 0, true, true}, {0, 1, true, true}, {0, 0, true, false},
+	} {
+		if err := proto.CheckShardQuestion(ask(c.keys, c.against, c.partial)); (err == nil) != c.ok {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+	bad := ask(1, 0, true)
+	bad.Question.GetSurprise().Bins = [][]byte{nil}
+	if err := proto.CheckShardQuestion(bad); !errors.Is(err, proto.ErrBadBin) {
+		t.Errorf("an empty bin: %v", err)
+	}
+}

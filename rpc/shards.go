@@ -108,7 +108,7 @@ func checkShardAskRequest(req *ebbv1.ShardAskRequest) error {
 		return err
 	}
 	for i, q := range req.GetQuestions() {
-		if err := proto.CheckQuestion(q.GetQuestion()); err != nil {
+		if err := proto.CheckShardQuestion(q); err != nil {
 			return at("question", i, err)
 		}
 	}
