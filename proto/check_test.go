@@ -215,8 +215,13 @@ func TestCheckShardQuestion(t *testing.T) {
 		keys, against int
 		partial, ok   bool
 	}{
-		{1, 1, false, true}, {1, 0, false, false}, {0, 1, false, false},
-		{1, 1, true, true}, {1, 0, true, true}, {0, 1, true, true}, {0, 0, true, false},
+		{1, 1, false, true},
+		{1, 0, false, false},
+		{0, 1, false, false},
+		{1, 1, true, true},
+		{1, 0, true, true},
+		{0, 1, true, true},
+		{0, 0, true, false},
 	} {
 		if err := proto.CheckShardQuestion(ask(c.keys, c.against, c.partial)); (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c, err)
