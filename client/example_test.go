@@ -295,6 +295,60 @@ func ExampleClient_CountKeys() {
 	// Output: 2 keys; 8 of 8 shards <nil>
 }
 
+func ExampleClient_Summary() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	err := c.Increment(ctx, "plain",
+		ebb.Increment{Key: "searches", Bin: "shoes", Amount: 3, Kind: ebb.KindTopK},
+		ebb.Increment{Key: "searches", Bin: "hats", Amount: 1, Kind: ebb.KindTopK},
+		ebb.Increment{Key: "players", Bin: "bob", Amount: 1, Kind: ebb.KindLinear},
+		ebb.Increment{Key: "players", Bin: "ann", Amount: 1, Kind: ebb.KindLinear},
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	searches, err := c.Summary(ctx, "plain", ebb.SummaryQuery{Keys: []string{"searches"}, Top: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(searches.Items[0].Bin, searches.Items[0].Count.Value, "of", searches.Total.Value)
+	players, err := c.Summary(ctx, "plain", ebb.SummaryQuery{Keys: []string{"players"}, Members: true})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(players.Total.Value, players.Members)
+	// Output:
+	// shoes 3 of 4
+	// 2 [ann bob]
+}
+
+func ExampleClient_Contains() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	err := c.Increment(ctx, "plain",
+		ebb.Increment{Key: "seen/monday", Bin: "ann", Amount: 1, Kind: ebb.KindBloom},
+		ebb.Increment{Key: "hits", Bin: "/a", Amount: 1, Kind: ebb.KindCountMin},
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	there, err := c.Contains(ctx, "plain", []string{"seen/monday", "seen/tuesday"}, []string{"ann", "bob"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(there[0].Contained, there[1].Contained)
+	there, err = c.Contains(ctx, "plain", []string{"seen/sunday"}, []string{"ann"}) // no such key
+	fmt.Println(there[0].Contained, err)
+	_, err = c.Contains(ctx, "plain", []string{"hits"}, []string{"/a"})
+	fmt.Println(errors.Is(err, ebb.ErrWrongKind))
+	// Output:
+	// true false
+	// false <nil>
+	// true
+}
+
 func ExampleClient_Ask() {
 	c, stop := counted()
 	defer stop()

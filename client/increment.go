@@ -32,8 +32,8 @@ const (
 	// 250, then with a standard error of 1% up to a million, in 19 KB. It has no half-life of
 	// its own: in a namespace with one, all of it leaves when its latest event has faded.
 	KindLinear = ebbv1.Kind_KIND_LINEAR
-	// KindMorris knows the sum of all amounts with a standard error of 1.6%, in two
-	// bytes. Each event is rounded by chance, so that sums are right on average; in a namespace with
+	// KindMorris knows the sum of all amounts with a standard error of 1.6%, in a
+	// register of two bytes, 64 with all that belongs to it. Each event is rounded by chance, so that sums are right on average; in a namespace with
 	// half-life sums below some hundreds are less precise, and each says how precise it is.
 	KindMorris = ebbv1.Kind_KIND_MORRIS
 	// KindBloom knows whether a bin was there: a yes is wrong for at most 1% of the

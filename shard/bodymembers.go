@@ -3,7 +3,6 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -228,7 +227,7 @@ func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *eb
 
 func answerBloom(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
 	out.Total, out.Over = about(q, s.Keys, s.KeysError), s.Over
-	if math.IsInf(s.KeysError, 1) {
+	if s.FalseRate > 1-1e-9 { // so full that the bits no longer tell how many there are
 		out.Total = atLeast(s.Keys)
 	}
 }

@@ -1,12 +1,14 @@
 package shard
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
 	"slices"
 	"testing"
 
+	"github.com/zeebo/xxh3"
 	"pgregory.net/rapid"
 
 	"github.com/ebbdb/ebb/proto"
@@ -449,6 +451,71 @@ func TestBloomGrows(t *testing.T) {
 	if e := s.Ask(&ebbv1.ShardQuestion{Question: both}, now).Error; e.GetCode() != ebbv1.Code_CODE_WRONG_KIND {
 		t.Errorf("two that have not grown alike: %v", e)
 	}
+}
+
+// What holds more than it is made for says so; where only a lower bound is known, the upper one is the largest number there is, and all are finite.
+func TestKindsThatAreOver(t *testing.T) {
+	small, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: 300, StandardError: 0.1})
+	filter, err2 := sketch.NewBloomScalable(sketch.BloomParams{Capacity: 1, FalseRate: 0.5})
+	window, err3 := sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: 1, FalseRate: 0.5, Window: 60 * second})
+	register, err4 := sketch.NewMorris(sketch.MorrisParams{Bits: 8, A: 1e-4})
+	if err := errors.Join(err, err2, err3, err4); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		body    body
+		bounded bool // in both directions
+		events  int
+	}{
+		{&linear{LinearCounter: small}, false, 20_000},
+		{&bloomExpiring{window}, false, 20_000},
+		{&morris{register}, false, 20_000},
+		{&bloom{filter}, true, 20_000}, // it grows
+	} {
+		for i := range c.events {
+			e := event{now: second, at: second, bin: fmt.Append(nil, i), amount: 1, chance: xxh3.HashSeed(fmt.Append(nil, i), 7)}
+			e.hash = e.chance
+			if err := c.body.add(&e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var out ebbv1.Summary
+		c.body.answer(&ebbv1.SummaryQuestion{Bins: [][]byte{[]byte("b")}}, second, &out)
+		if out.Over == c.bounded || (out.Total.High == math.MaxFloat64) == c.bounded {
+			t.Errorf("%v: %v", c.body.form().kind(), &out)
+		}
+		for _, v := range []float64{out.Total.Value, out.Total.StdError, out.Total.Low, out.Total.High} {
+			if !(v >= 0 && v <= math.MaxFloat64) {
+				t.Errorf("%v: %v", c.body.form().kind(), &out)
+			}
+		}
+	}
+}
+
+// FuzzMergeSummaries: no part of an answer that a peer could send makes a
+// coordinator panic, or answer with what is not a number.
+func FuzzMergeSummaries(f *testing.F) {
+	const now = 1_700_000_000 * second
+	for _, decay := range []ebbv1.Decay{ebbv1.Decay_DECAY_NONE, ebbv1.Decay_DECAY_HALF_LIFE} {
+		s := definedAt(f, &ebbv1.Namespace{Name: "default", Version: 1, Decay: decay}, now)
+		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+			in := &ebbv1.Increment{Key: []byte(proto.KindName(kind)), Bin: []byte("b"), Kind: kind, Value: new(1.5)}
+			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{in}}}}
+			s.Apply(s.Applied()+1, encodeEntry(f, now, []*ebbv1.Command{c}), nil)
+			q := &ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{in.Key}}}}
+			f.Add(s.Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, now).GetPart())
+		}
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: raw}}
+		for _, ask := range []*ebbv1.SummaryQuestion{{}, {Bins: [][]byte{[]byte("b")}}, {Quantiles: []float64{0.5}}, {Top: 3}, {Members: true}} {
+			ask.Keys = [][]byte{[]byte("k")}
+			a, err := Merge(&ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: ask}}, []*ebbv1.ShardAnswer{part, part})
+			if total := a.GetSummary().GetTotal(); err == nil && math.IsNaN(total.GetValue()+total.GetLow()+total.GetHigh()) {
+				t.Fatalf("got %v", a)
+			}
+		}
+	})
 }
 
 // Parts of kinds, forms and shapes that do not merge say so, and none crashes.

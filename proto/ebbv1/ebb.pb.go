@@ -258,7 +258,7 @@ const (
 	Kind_KIND_TOPK Kind = 5
 	// how many different bins there were, and which, as long as they are few; they leave together
 	Kind_KIND_LINEAR Kind = 6
-	// the sum of all amounts, within 1.6%, in two bytes
+	// the sum of all amounts with a standard error of 1.6%, in a register of two bytes
 	Kind_KIND_MORRIS Kind = 7
 	// whether a bin was there, with a small chance that one is taken for another
 	Kind_KIND_BLOOM Kind = 8
