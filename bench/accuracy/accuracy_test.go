@@ -147,3 +147,24 @@ func TestLeap(t *testing.T) {
 		})
 	}
 }
+
+// TestProfilesAgree: two halves merged, a half of another precision reduced, and a sketch read back from its bytes have the very errors of the
+// plain one that saw the same hashes, at every size.
+func TestProfilesAgree(t *testing.T) {
+	errorsOf := func(name string) (all [][4]float64) {
+		rows, err := Run(t.Context(), kindNamed(t, name), Options{Trials: 10, Exact: 10_000, PerDecade: 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range rows {
+			all = append(all, [4]float64{r.Bias, r.RMSE, r.Quantiles[0], r.Quantiles[6]})
+		}
+		return all
+	}
+	plain := errorsOf("distinct-1k")
+	for _, name := range []string{"distinct-merged", "distinct-reduced", "distinct-encoded"} {
+		if got := errorsOf(name); !slices.Equal(got, plain) {
+			t.Errorf("%s has errors %v\nplain %v", name, got, plain)
+		}
+	}
+}

@@ -160,3 +160,31 @@ func TestRegisters(t *testing.T) {
 		near(t, f.Structure+": bytes", float64(f.Bytes), float64(bytes), 0)
 	}
 }
+
+// TestBounds: what was promised holds, and the promises are not idle: what may happen does.
+func TestBounds(t *testing.T) {
+	for _, b := range Bounds(2) {
+		t.Logf("%s: %s: limit %v, measured %v in %d", b.Kind, b.Promise, b.Limit, b.Measured, b.Checks)
+		if !b.Within || b.Checks == 0 {
+			t.Errorf("%+v", b)
+		}
+		if b.Kind != "countmin" && b.Limit > 0 && b.Measured < b.Limit/4 {
+			t.Errorf("%s: %s: %v is far below %v", b.Kind, b.Promise, b.Measured, b.Limit)
+		}
+	}
+	for _, c := range []struct {
+		bound  Bound
+		within bool
+	}{
+		{rate("k", "never", 0, 0, 10), true},
+		{rate("k", "never", 0, 1, 1_000_000), false},
+		{rate("k", "rarely", 0.01, 110, 10_000), true},
+		{rate("k", "rarely", 0.01, 200, 10_000), false},
+		{largest("k", "small", 0.01, 0.01, 1), true},
+		{largest("k", "small", 0.01, 0.011, 1), false},
+	} {
+		if c.bound.Within != c.within {
+			t.Errorf("%+v", c.bound)
+		}
+	}
+}

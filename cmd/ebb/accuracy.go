@@ -34,16 +34,17 @@ func newAccuracy(s *session) *cobra.Command {
 		Long: `Tries each kind many times from fixed seeds, over sizes from 1 to --max, and compares the bias and root mean
 square of the relative errors with theory. It writes accuracy.csv, figures.csv and two plots of each kind to --out; the
 table printed has the size of each kind at which the error is the largest part of theory. loglog, superloglog and
-hyperloglog are published estimators to compare with, and no kinds of ebb. No cluster is asked.
+hyperloglog are published estimators to compare with, and no kinds of ebb. Two more tables have the figures that the
+origins published, measured again, and the hard bounds of countmin, topk, quantile and bloom. No cluster is asked.
 
 It fails when a kind of ebb is outside of theory: an error of more than 1.05 of it, or a bias of more than 4.5 standard
-errors, beyond what chance allows so few trials.`,
+errors, beyond what chance allows so few trials, or when a bound does not hold.`,
 		Example: `  ebb accuracy --kind distinct --kind set
   ebb accuracy --trials 100000 --per-decade 4 --max 1e12 --workers 8   # hours`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return af.run(cmd.Context(), s) },
 	}
 	f := cmd.Flags()
-	f.Var(&af.kinds, "kind", "`name` of a kind; may be repeated; all and the figures of the origins, if none")
+	f.Var(&af.kinds, "kind", "`name` of a kind; may be repeated; all, and the figures and bounds, if none")
 	f.StringVar(&af.dir, "out", "accuracy", "`directory` for CSV and plots; empty writes none")
 	f.IntVar(&af.o.Trials, "trials", 200, "how often each kind is tried")
 	f.Float64Var(&af.max, "max", 1e9, "the largest `size`, up to 1e18; some kinds end earlier")
@@ -51,7 +52,7 @@ errors, beyond what chance allows so few trials.`,
 	f.Uint64Var(&af.o.Exact, "exact", 1_000_000, "up to this `size` all things are really added, beyond only those that change a sketch")
 	f.Uint64Var(&af.o.Seed, "seed", 0, "another one draws other trials")
 	f.IntVar(&af.o.Workers, "workers", 1, "cores to use")
-	f.IntVar(&af.figures, "figures", 1, "`seeds` of the streams with which the figures of the origins are measured; 0 leaves them out")
+	f.IntVar(&af.figures, "figures", 1, "`seeds` of the streams with which the figures of the origins and the bounds of kinds are measured; 0 leaves them out")
 	_ = cmd.RegisterFlagCompletionFunc("kind", cobra.FixedCompletions(accuracyKinds(), cobra.ShellCompDirectiveNoFileComp))
 	return cmd
 }
@@ -129,13 +130,17 @@ func (af *accuracyFlags) run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	var bounds []accuracy.Bound
+	if figures != nil {
+		bounds = accuracy.Bounds(af.figures)
+	}
 	if err := af.write(results, figures); err != nil {
 		return err
 	}
-	if err := printAccuracy(s, results, figures); err != nil {
+	if err := printAccuracy(s, results, figures, bounds); err != nil {
 		return err
 	}
-	return outsideOf(results)
+	return outsideOf(results, bounds)
 }
 
 // watched are the options with a line of progress every few seconds.
@@ -215,10 +220,10 @@ func writeFile(name string, f func(io.Writer) error) error {
 	return errors.Join(f(file), file.Close())
 }
 
-func printAccuracy(s *session, results []kindResult, figures []accuracy.Figure) error {
+func printAccuracy(s *session, results []kindResult, figures []accuracy.Figure, bounds []accuracy.Bound) error {
 	switch s.output {
 	case "json":
-		return printJSON(s.term.out, map[string]any{"kinds": results, "figures": figures})
+		return printJSON(s.term.out, map[string]any{"kinds": results, "figures": figures, "bounds": bounds})
 	case "tsv":
 		var rows [][]string
 		for _, k := range results {
@@ -226,7 +231,7 @@ func printAccuracy(s *session, results []kindResult, figures []accuracy.Figure) 
 				rows = append(rows, accuracyRow(r, exactPart))
 			}
 		}
-		return s.printTable("", append(rows, figureRows(figures, exactPart)...))
+		return s.printTable("", slices.Concat(rows, figureRows(figures, exactPart), boundRows(bounds, exactPart)))
 	}
 	var rows [][]string
 	for _, k := range results {
@@ -236,7 +241,18 @@ func printAccuracy(s *session, results []kindResult, figures []accuracy.Figure) 
 		return err
 	}
 	fmt.Fprintln(s.term.out)
-	return s.printTable("WHAT\tSTRUCTURE\tORIGIN\tBIAS\tRMSE\tWORST\tTHEORY\tBYTES\tSEEDS", figureRows(figures, percent))
+	if err := s.printTable("WHAT\tSTRUCTURE\tORIGIN\tBIAS\tRMSE\tWORST\tTHEORY\tBYTES\tSEEDS", figureRows(figures, percent)); err != nil {
+		return err
+	}
+	fmt.Fprintln(s.term.out)
+	return s.printTable("KIND\tPROMISE\tLIMIT\tMEASURED\tCHECKS", boundRows(bounds, percent))
+}
+
+func boundRows(bounds []accuracy.Bound, part func(float64) string) (rows [][]string) {
+	for _, b := range bounds {
+		rows = append(rows, []string{b.Kind, b.Promise, part(b.Limit), part(b.Measured), strconv.Itoa(b.Checks)})
+	}
+	return rows
 }
 
 // worst is the row whose error is the largest part of theory.
@@ -297,14 +313,19 @@ func percent(v float64) string {
 	return strconv.FormatFloat(100*v, 'f', 3, 64) + "%"
 }
 
-// outsideOf is an error that names the kinds of ebb which were outside of theory.
-func outsideOf(results []kindResult) error {
+// outsideOf is an error that names the kinds of ebb which were outside of theory or of their bounds.
+func outsideOf(results []kindResult, bounds []accuracy.Bound) error {
 	var errs []error
 	for _, k := range results {
 		for _, r := range k.Rows {
 			if !r.Within && !k.Reference {
 				errs = append(errs, fmt.Errorf("%s at %d: bias %s, rmse %s, theory %s", r.Kind, r.N, percent(r.Bias), percent(r.RMSE), percent(*r.Theory)))
 			}
+		}
+	}
+	for _, b := range bounds {
+		if !b.Within {
+			errs = append(errs, fmt.Errorf("%s: %s: %s, limit %s", b.Kind, b.Promise, percent(b.Measured), percent(b.Limit)))
 		}
 	}
 	if len(errs) == 0 {
