@@ -40,7 +40,8 @@ const (
 	// bins that were not, a no never is. Without decay it grows with what it holds,
 	// from 15 KB for 10,000 bins, and keys merge when they have grown alike. In a namespace with
 	// half-life a bin is there for one half-life after it was last seen, and gone
-	// after 1.2; it takes 26 KB, and is made for 10,000 bins in a half-life.
+	// after 1.2; it takes 26 KB, and is made for 10,000 bins in a half-life. Its Total takes
+	// every bin to come once: one that comes again and again counts up to 8 times, which Low knows.
 	KindBloom = ebbv1.Kind_KIND_BLOOM
 )
 

@@ -180,6 +180,8 @@ func (f *Bloom) has(hash uint64) bool {
 type BloomState struct {
 	// Keys is an estimate of how many keys there are, from the bits that are set, and KeysError its standard error (at most).
 	Keys, KeysError float64
+	// Of a BloomExpiring only: what Keys lies between, up to some KeysError, however the keys came: often, evenly or at once.
+	KeysLeast, KeysMost float64
 	// FalseRate is what to expect with so many keys.
 	FalseRate float64
 	Over      bool

@@ -276,7 +276,8 @@ func (f *BloomExpiring) over(generation int64, empty int) bool {
 	return false
 }
 
-// State describes it at a time; Keys is an estimate of all that can be found. It never writes.
+// State describes it at a time; Keys is an estimate of all that can be found, if they came evenly and each within one stretch of k
+// generations. One that comes again later counts again, which only KeysLeast knows; KeysMost is for those that came at once. It never writes.
 func (f *BloomExpiring) State(at Tick) BloomState {
 	if f.words == nil {
 		return BloomState{}
@@ -297,6 +298,7 @@ func (f *BloomExpiring) State(at Tick) BloomState {
 			n := float64(float64(-float64(f.m)*math.Ln2) * Log2(1-fill))
 			part := float64(age%f.k+1) / float64(f.k)
 			s.Keys += float64(n * part)
+			s.KeysLeast, s.KeysMost = max(s.KeysLeast, n), s.KeysMost+n
 			s.KeysError += float64(part * part * linearVariance(n, float64(f.m)))
 		}
 	}

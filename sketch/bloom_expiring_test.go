@@ -358,6 +358,9 @@ func TestBloomExpiringDies(t *testing.T) {
 		}
 		return n
 	}
+	if s := f.State(epoch); s.KeysLeast > 500+4*s.KeysError || s.KeysMost < 500-4*s.KeysError || s.Keys < s.KeysLeast/12 || s.Keys > s.KeysMost {
+		t.Errorf("of 500 keys: %+v", s)
+	}
 	death := f.Death()
 	if last := f.Last(); last > epoch || last+f.Span() <= epoch {
 		t.Errorf("the latest generation is said to begin at %d, written at %d", last, epoch)
