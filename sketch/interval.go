@@ -59,6 +59,6 @@ func horner(x float64, coefficients ...float64) float64 {
 // Around is the interval of a value that is not negative, with a standard error, at a confidence from 0.5 to 0.9999: that of the normal
 // distribution.
 func Around(value, stdErr, confidence float64) (low, high float64) {
-	half := normalQuantile(confidence) * stdErr
+	half := float64(normalQuantile(confidence) * stdErr)
 	return max(0, value-half), value + half
 }
