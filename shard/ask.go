@@ -16,6 +16,8 @@ const (
 	answerBytesMax = proto.MessageBytesMax - 64<<10
 	// bodyCost is what a summary of another kind takes to read or merge, in bins.
 	bodyCost = 4096
+	// compareCost is what it takes to compare a bin with a baseline, in bins read.
+	compareCost = 64
 )
 
 // Cost returns how many bins (or keys, to count them) a question visits: about
@@ -30,6 +32,9 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 					cost += 1 + f.summaries.at(key).dist.Len()
 				}
 			}
+		}
+		if q.Question.GetSurprise() != nil {
+			cost *= compareCost
 		}
 		return cost
 	case *ebbv1.Question_Summary:

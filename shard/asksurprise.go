@@ -81,7 +81,13 @@ func surprise(q *ebbv1.SurpriseQuestion, t, base *total) (*ebbv1.Surprise, *prot
 	if top == 0 {
 		top = differencesDefault
 	}
+	size := 0
 	for _, b := range c.Bins[:min(top, len(c.Bins))] {
+		const overhead = 2 + 4*9 + 4 // of a bin in a message
+		if size += overhead + len(t.words.binName(b.ID)); size > answerBytesMax {
+			return nil, proto.ErrResponseTooLarge.Errorf("%d bins of a difference take more than %d bytes, the limit of an answer", top, answerBytesMax).
+				WithHint("ask for fewer")
+		}
 		out.Bins = append(out.Bins, &ebbv1.SurprisingBin{
 			Bin: append([]byte(nil), t.words.binName(b.ID)...), P: b.P, BaselineP: b.Baseline, LiftBits: b.Lift, ShareBits: b.Share,
 		})

@@ -136,7 +136,11 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 		c, err := sketch.NewCountMin(sketch.CountMinParams{Epsilon: countMinEpsilon, Delta: countMinDelta, HalfLife: halfLife, Hash: hash})
 		return sound(&countMin{c}, err)
 	case ebbv1.Kind_KIND_QUANTILE:
-		q, err := sketch.NewQuantile(sketch.QuantileParams{HalfLife: halfLife, Threshold: p.Threshold, Compact: p.Compact})
+		params := sketch.QuantileParams{HalfLife: halfLife, Compact: p.Compact}
+		if halfLife > 0 {
+			params.Threshold = p.Threshold // without, it has no meaning, and would keep equal ones from merging
+		}
+		q, err := sketch.NewQuantile(params)
 		return sound(&quantile{q}, err)
 	case ebbv1.Kind_KIND_TOPK:
 		k, err := sketch.NewTopK(sketch.TopKParams{K: topKItems, HalfLife: halfLife, Hash: hash})

@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"math"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -34,8 +32,9 @@ func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 		return // every value has faded, and there is nothing to tell
 	}
 	for _, part := range q.GetQuantiles() {
+		// a value v stands for those of its bucket: v/(1+a) to v/(1-a)
 		v := r.Quantile(part)
-		off := math.Abs(v) * r.Accuracy
-		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: v - off, High: v + off})
+		near, far := v/(1+r.Accuracy), v/(1-r.Accuracy)
+		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: min(near, far), High: max(near, far)})
 	}
 }

@@ -125,12 +125,21 @@ func (c *CountMin) settle(now Tick) {
 // rebase moves to a later landmark: an exact multiplication by a power of two. It is the only loop over the cells.
 func (c *CountMin) rebase(mark int64) {
 	scale := c.moveTo(mark)
-	if c.z = atLeast(float64(c.z*scale), faintest); c.z == 0 {
-		c.cells = nil
-	}
+	c.z = atLeast(float64(c.z*scale), faintest)
 	for i, v := range c.cells {
 		c.cells[i] = atLeast(float64(v*scale), faintest)
 	}
+	c.tidy()
+}
+
+// tidy makes a sketch empty of which no cell is left, though the sum of all may be.
+func (c *CountMin) tidy() {
+	for _, v := range c.cells {
+		if v > 0 {
+			return
+		}
+	}
+	c.z, c.cells = 0, nil
 }
 
 // CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count, the upper bound always, the lower with
@@ -199,6 +208,7 @@ func (c *CountMin) add(o *CountMin) {
 	for i, v := range o.cells {
 		c.cells[i] += atLeast(float64(v*scale), faintest)
 	}
+	c.tidy()
 }
 
 // Clone is a copy that shares nothing.

@@ -337,3 +337,37 @@ func TestCountMinDies(t *testing.T) {
 		t.Errorf("without a half-life it dies at %d (%v)", plain.Death(0.5), err)
 	}
 }
+
+// What has faded cell by cell is empty, although the sum of all would still be seen: so its bytes decode.
+func TestCountMinFadesByCells(t *testing.T) {
+	const second = Tick(1e6)
+	fresh := func() CountMin {
+		c, err := NewCountMin(CountMinParams{Epsilon: 0.01, Delta: 0.01, HalfLife: second})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3000 {
+			if err := c.Add(epoch, epoch, remix(uint64(i), 1), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return c
+	}
+	for age := Tick(95); age < 125; age++ {
+		c := fresh()
+		if err := c.Add(epoch+age*second, epoch+age*second, 7, 1e-300); err != nil {
+			t.Fatal(err)
+		}
+		var back CountMin
+		if rest, err := back.Decode(c.AppendBinary(nil)); err != nil || len(rest) > 0 {
+			t.Fatalf("after %d half-lives: %v", age, err)
+		}
+		late := fresh()
+		if err := late.Merge(&c); err != nil {
+			t.Fatal(err)
+		}
+		if rest, err := back.Decode(late.AppendBinary(nil)); err != nil || len(rest) > 0 {
+			t.Fatalf("merged after %d half-lives: %v", age, err)
+		}
+	}
+}

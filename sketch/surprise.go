@@ -130,11 +130,13 @@ func compared(r, baseline Reading) []BinSurprise {
 		}
 		return &rows[i]
 	}
-	for _, b := range r.All(nil) {
-		row(b.ID).P = b.Count / r.Z
+	counts, z := positive(r)
+	for _, b := range counts {
+		row(b.ID).P = b.Count / z
 	}
-	for _, b := range baseline.All(nil) {
-		row(b.ID).Baseline = b.Count / baseline.Z
+	counts, z = positive(baseline)
+	for _, b := range counts {
+		row(b.ID).Baseline = b.Count / z
 	}
 	for i := range rows {
 		b := &rows[i]
@@ -144,4 +146,19 @@ func compared(r, baseline Reading) []BinSurprise {
 	}
 	slices.SortFunc(rows, func(a, b BinSurprise) int { return int(int64(a.ID) - int64(b.ID)) })
 	return rows
+}
+
+// positive is the bins that count for something, and what their probabilities are parts of: Z, or where counts may be negative, and cancel
+// in Z, their own sum.
+func positive(r Reading) (bins []Bin, z float64) {
+	for _, b := range r.All(nil) {
+		if b.Count > 0 {
+			bins = append(bins, b)
+			z += b.Count
+		}
+	}
+	if r.p.AllowNegative {
+		return bins, z
+	}
+	return bins, max(z, r.Z)
 }

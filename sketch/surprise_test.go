@@ -151,3 +151,21 @@ func TestCompareForgets(t *testing.T) {
 		t.Errorf("now %+v\nlater %+v", now, later)
 	}
 }
+
+// Counts that cancel each other are no probabilities: what is below zero does not happen, and the distance stays one.
+func TestCompareNegativeCounts(t *testing.T) {
+	p := &Params{Decay: None, Floor: Prune, Threshold: 0.001, BinsMax: 10, AllowNegative: true}
+	of := func(counts ...float64) Reading {
+		d := new(Distribution)
+		for i, n := range counts {
+			if err := d.Add(p, epoch, epoch, uint32(i), n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return d.At(p, epoch)
+	}
+	c := Compare(of(10, -9), of(5, 5))
+	if c.JensenShannon < 0 || c.JensenShannon > 1 || c.Bins[0].P < 0 || c.Bins[0].P > 1 || c.Bins[1].P < 0 || c.Bins[1].P > 1 || math.Abs(c.JensenShannon-0.3113) > 1e-3 {
+		t.Errorf("%+v", c)
+	}
+}
