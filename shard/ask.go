@@ -129,7 +129,7 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 
 func (f *frame) tooCostly(q *ebbv1.ShardQuestion) *proto.Error {
 	if cost := f.Cost(q); cost > costMax {
-		return proto.ErrResponseTooLarge.Errorf("the question visits %d bins in shard %d: the limit is %d", cost, f.id, costMax).WithHint("name fewer keys")
+		return proto.ErrResponseTooLarge.Errorf("the question costs as much as reading %d bins in shard %d: the limit is %d", cost, f.id, costMax).WithHint("name fewer keys")
 	}
 	return nil
 }

@@ -17,9 +17,8 @@ const partSummary = 's'
 func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
-	if cost := f.Cost(q); cost > costMax {
-		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads %d summaries in shard %d: the limit is %d", len(ask.Keys), f.id, costMax/bodyCost).
-			WithHint("name fewer keys"))
+	if err := f.tooCostly(q); err != nil {
+		return f.unanswered(err)
 	}
 	sum := union{at: at}
 	if ns != nil {

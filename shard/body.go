@@ -90,15 +90,20 @@ func (f form) kind() ebbv1.Kind {
 type event struct {
 	now, at sketch.Tick
 	bin     []byte // of the log: who keeps it copies it
-	hash    uint64 // of the bin, by the namespace's seed
+	seed    uint64 // of the namespace
 	amount  float64
 	value   float64
 	chance  uint64 // what decides whatever is left to chance; see State.chance
 }
 
 func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event {
-	return event{now: clock, at: t, bin: in.Bin, hash: xxh3.HashSeed(in.Bin, ns.seed), amount: in.Amount, value: in.Value}
+	return event{now: clock, at: t, bin: in.Bin, seed: ns.seed, amount: in.Amount, value: in.Value}
 }
+
+func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
+
+// hashOf is the hash that newBody promises its sketches: xxh3 of the bin, by the namespace's seed.
+func hashOf(bin []byte, seed uint64) uint64 { return xxh3.HashSeed(bin, seed) }
 
 // Sizes of new bodies.
 const (
@@ -244,6 +249,15 @@ var (
 	errOtherForm     = errors.New("one forgets and the other does not")
 	errOtherHalfLife = errors.New("their half-lives differ")
 )
+
+// mergeAs merges what is of the same form.
+func mergeAs[B body](o body, merge func(B) error) error {
+	other, ok := o.(B)
+	if !ok {
+		return errOtherForm
+	}
+	return merge(other)
+}
 
 func exactly(value float64) *ebbv1.Estimate {
 	return &ebbv1.Estimate{Value: value, Low: value, High: value}

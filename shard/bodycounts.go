@@ -15,7 +15,7 @@ import (
 type countMin struct{ sketch.CountMin }
 
 func (c *countMin) form() form                          { return formCountMin }
-func (c *countMin) add(e *event) error                  { return c.Add(e.now, e.at, e.hash, e.amount) }
+func (c *countMin) add(e *event) error                  { return c.Add(e.now, e.at, e.hash(), e.amount) }
 func (c *countMin) last() sketch.Tick                   { return c.Last() }
 func (c *countMin) death(threshold float64) sketch.Tick { return c.Death(threshold) }
 func (c *countMin) suits(seed uint64) bool              { return c.Params().Hash.Seed == seed }
@@ -24,17 +24,13 @@ func (c *countMin) appendBinary(b []byte) []byte        { return c.AppendBinary(
 func (c *countMin) decode(b []byte) ([]byte, error)     { return c.Decode(b) }
 
 func (c *countMin) merge(o body) error {
-	other, ok := o.(*countMin)
-	if !ok {
-		return errOtherForm
-	}
-	return c.Merge(&other.CountMin)
+	return mergeAs(o, func(other *countMin) error { return c.Merge(&other.CountMin) })
 }
 
 func (c *countMin) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
 	out.Total = exactly(c.Estimate(at, 0).Z)
 	for _, bin := range q.GetBins() {
-		e := c.Estimate(at, xxh3.HashSeed(bin, c.Params().Hash.Seed))
+		e := c.Estimate(at, hashOf(bin, c.Params().Hash.Seed))
 		out.Bins = append(out.Bins, atMost(e.Count, e.Err))
 	}
 }
@@ -52,11 +48,7 @@ func (k *topK) appendBinary(b []byte) []byte        { return k.AppendBinary(b) }
 func (k *topK) decode(b []byte) ([]byte, error)     { return k.Decode(b) }
 
 func (k *topK) merge(o body) error {
-	other, ok := o.(*topK)
-	if !ok {
-		return errOtherForm
-	}
-	return k.Merge(&other.TopK)
+	return mergeAs(o, func(other *topK) error { return k.Merge(&other.TopK) })
 }
 
 func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
@@ -84,11 +76,9 @@ func (m *morris) decode(b []byte) ([]byte, error)     { return m.Decode(b) }
 
 // merge rounds by what both hold: the same question about the same counters has the same answer, in any order of two.
 func (m *morris) merge(o body) error {
-	other, ok := o.(*morris)
-	if !ok {
-		return errOtherForm
-	}
-	return m.Merge(&other.Morris, xxh3.Hash(m.AppendBinary(nil))+xxh3.Hash(other.AppendBinary(nil)))
+	return mergeAs(o, func(other *morris) error {
+		return m.Merge(&other.Morris, xxh3.Hash(m.AppendBinary(nil))+xxh3.Hash(other.AppendBinary(nil)))
+	})
 }
 
 func (m *morris) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {

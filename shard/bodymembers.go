@@ -6,8 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -20,7 +18,7 @@ type distinct struct{ sketch.Distinct }
 func (d *distinct) form() form { return formDistinct }
 
 func (d *distinct) add(e *event) error {
-	d.Add(e.hash)
+	d.Add(e.hash())
 	return nil
 }
 
@@ -32,11 +30,7 @@ func (d *distinct) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
 func (d *distinct) decode(b []byte) ([]byte, error) { return d.Decode(b) }
 
 func (d *distinct) merge(o body) error {
-	other, ok := o.(*distinct)
-	if !ok {
-		return errOtherForm
-	}
-	return d.Merge(&other.Distinct)
+	return mergeAs(o, func(other *distinct) error { return d.Merge(&other.Distinct) })
 }
 
 func (d *distinct) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
@@ -50,7 +44,7 @@ type distinctDecayed struct{ sketch.DistinctDecayed }
 func (d *distinctDecayed) form() form { return formDistinctDecayed }
 
 func (d *distinctDecayed) add(e *event) error {
-	d.Add(e.now, e.at, e.hash)
+	d.Add(e.now, e.at, e.hash())
 	return nil
 }
 
@@ -63,11 +57,7 @@ func (d *distinctDecayed) appendBinary(b []byte) []byte    { return d.AppendBina
 func (d *distinctDecayed) decode(b []byte) ([]byte, error) { return d.Decode(b) }
 
 func (d *distinctDecayed) merge(o body) error {
-	other, ok := o.(*distinctDecayed)
-	if !ok {
-		return errOtherForm
-	}
-	return d.Merge(&other.DistinctDecayed)
+	return mergeAs(o, func(other *distinctDecayed) error { return d.Merge(&other.DistinctDecayed) })
 }
 
 func (d *distinctDecayed) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
@@ -90,7 +80,7 @@ func (l *linear) add(e *event) error {
 	if l.halfLife > 0 {
 		l.latest = max(l.latest, e.at)
 	}
-	return l.Add(e.hash, e.bin)
+	return l.Add(e.hash(), e.bin)
 }
 
 func (l *linear) last() sketch.Tick { return l.latest }
@@ -164,7 +154,7 @@ type bloom struct{ sketch.BloomScalable }
 func (f *bloom) form() form { return formBloom }
 
 func (f *bloom) add(e *event) error {
-	f.Add(e.hash)
+	f.Add(e.hash())
 	return nil
 }
 
@@ -176,18 +166,14 @@ func (f *bloom) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
 func (f *bloom) decode(b []byte) ([]byte, error) { return f.Decode(b) }
 
 func (f *bloom) merge(o body) error {
-	other, ok := o.(*bloom)
-	if !ok {
-		return errOtherForm
-	}
-	return f.Merge(&other.BloomScalable)
+	return mergeAs(o, func(other *bloom) error { return f.Merge(&other.BloomScalable) })
 }
 
 func (f *bloom) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	s := f.State()
 	answerBloom(q, s, out)
 	for _, bin := range q.GetBins() {
-		found := f.Has(xxh3.HashSeed(bin, f.Params().Hash.Seed)).Found
+		found := f.Has(hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))
 	}
 }
@@ -198,7 +184,7 @@ type bloomExpiring struct{ sketch.BloomExpiring }
 func (f *bloomExpiring) form() form { return formBloomExpiring }
 
 func (f *bloomExpiring) add(e *event) error {
-	f.Add(e.now, e.at, e.hash)
+	f.Add(e.now, e.at, e.hash())
 	return nil
 }
 
@@ -210,11 +196,7 @@ func (f *bloomExpiring) appendBinary(b []byte) []byte    { return f.AppendBinary
 func (f *bloomExpiring) decode(b []byte) ([]byte, error) { return f.Decode(b) }
 
 func (f *bloomExpiring) merge(o body) error {
-	other, ok := o.(*bloomExpiring)
-	if !ok {
-		return errOtherForm
-	}
-	return f.Merge(&other.BloomExpiring)
+	return mergeAs(o, func(other *bloomExpiring) error { return f.Merge(&other.BloomExpiring) })
 }
 
 func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {
@@ -226,7 +208,7 @@ func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *eb
 		out.Total = &ebbv1.Estimate{Value: s.Keys, Low: min(low, s.Keys), High: high}
 	}
 	for _, bin := range q.GetBins() {
-		found := f.Has(at, xxh3.HashSeed(bin, f.Params().Hash.Seed)).Found
+		found := f.Has(at, hashOf(bin, f.Params().Hash.Seed)).Found
 		out.Memberships = append(out.Memberships, membership(found, s))
 	}
 }

@@ -18,11 +18,7 @@ func (d *quantile) appendBinary(b []byte) []byte    { return d.AppendBinary(b) }
 func (d *quantile) decode(b []byte) ([]byte, error) { return d.Decode(b) }
 
 func (d *quantile) merge(o body) error {
-	other, ok := o.(*quantile)
-	if !ok {
-		return errOtherForm
-	}
-	return d.Merge(&other.Quantile)
+	return mergeAs(o, func(other *quantile) error { return d.Merge(&other.Quantile) })
 }
 
 func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary) {

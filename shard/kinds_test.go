@@ -475,7 +475,7 @@ func TestKindsThatAreOver(t *testing.T) {
 	} {
 		for i := range c.events {
 			e := event{now: second, at: second, bin: fmt.Append(nil, i), amount: 1, chance: xxh3.HashSeed(fmt.Append(nil, i), 7)}
-			e.hash = e.chance
+			e.seed = 7
 			if err := c.body.add(&e); err != nil {
 				t.Fatal(err)
 			}
