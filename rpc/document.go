@@ -272,7 +272,7 @@ func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 	switch name := string(fd.Name()); {
 	case name == "key" || name == "keys" || name == "against":
 		return proto.ErrBadKey
-	case name == "bin" || fd.FullName() == "ebb.v1.BinList.bins" || fd.FullName() == "ebb.v1.SummaryQuestion.bins" || fd.FullName() == "ebb.v1.SurpriseQuestion.bins":
+	case name == "bin" || name == "bins" && fd.Kind() == protoreflect.BytesKind:
 		return proto.ErrBadBin
 	case name == "amount" || name == "value":
 		return proto.ErrBadAmount
@@ -295,11 +295,8 @@ func isTime(fd protoreflect.FieldDescriptor) bool {
 // isMoment tells the times of requests that stand for now when 0. To those who
 // write one, 0 is the beginning of 1970: the microsecond after it, as in the Go client.
 func isMoment(fd protoreflect.FieldDescriptor) bool {
-	switch fd.FullName() {
-	case "ebb.v1.Increment.time_us", "ebb.v1.DistributionQuestion.as_of_us", "ebb.v1.SummaryQuestion.as_of_us", "ebb.v1.SurpriseQuestion.as_of_us":
-		return true
-	}
-	return false
+	return fd.FullName() == "ebb.v1.Increment.time_us" ||
+		fd.Name() == "as_of_us" && strings.HasSuffix(string(fd.ContainingMessage().Name()), "Question")
 }
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {

@@ -41,12 +41,16 @@ var askParams = []param{
 	{name: "allow_partial", kind: "boolean", summary: "answer even if some shards do not"},
 }
 
+var (
+	asOfParam       = param{name: "as_of", kind: "string", summary: "evaluate at this time: microseconds since 1970, or RFC 3339; now by default"}
+	confidenceParam = param{name: "confidence", kind: "number", summary: "of the intervals, 0.5 to 0.9999; 0.95 by default"}
+)
+
 var distributionParams = append([]param{
 	{name: "top", kind: "integer", summary: "only the n most probable bins, 1 to 100,000"},
 	{name: "bin", kind: "string", summary: "only this bin; may be repeated", repeated: true},
 	{name: "bins", kind: "string", summary: "only these bins, separated by commas"},
-	{name: "as_of", kind: "string", summary: "evaluate at this time: microseconds since 1970, or RFC 3339; now by default"},
-	{name: "confidence", kind: "number", summary: "of the intervals, 0.5 to 0.9999; 0.95 by default"},
+	asOfParam, confidenceParam,
 	{name: "rate", kind: "number", summary: "decay from the last event at this rate per second instead of the stored half-life"},
 }, askParams...)
 
@@ -58,8 +62,7 @@ var mergedParams = append([]param{
 var summaryParams = append([]param{
 	{name: "bin", kind: "string", summary: "count this bin of a countmin; may be repeated", repeated: true},
 	{name: "quantile", kind: "number", summary: "this quantile of the values, 0 to 1; may be repeated", repeated: true},
-	{name: "as_of", kind: "string", summary: "evaluate at this time: microseconds since 1970, or RFC 3339; now by default"},
-	{name: "confidence", kind: "number", summary: "of the intervals, 0.5 to 0.9999; 0.95 by default"},
+	asOfParam, confidenceParam,
 }, askParams...)
 
 // mergedSummaryParams name keys in the query instead of the path.
