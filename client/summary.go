@@ -84,7 +84,15 @@ func (c *Client) Distinct(ctx context.Context, ns string, keys []string, opts ..
 	if err != nil {
 		return Reading{}, err
 	}
+	if s.Found && s.Kind != KindDistinct {
+		return Reading{}, c.otherKind("distinct", keys[0], s.Kind, "does not count what is different")
+	}
 	return Reading{Estimate: s.Total, Coverage: s.Coverage, Found: s.Found}, nil
+}
+
+// otherKind refuses what is asked of keys of a kind that cannot tell.
+func (c *Client) otherKind(op, key string, kind Kind, lacks string) error {
+	return c.fail(attempt{op: op, key: key}, proto.ErrWrongKind.Errorf("key %q is a %s, which %s", key, proto.KindName(kind), lacks))
 }
 
 // Contains asks which of some bins keys of KindBloom have seen, all taken
@@ -98,7 +106,7 @@ func (c *Client) Contains(ctx context.Context, ns string, keys, bins []string, o
 	case !s.Found:
 		return make([]Membership, len(bins)), nil
 	case s.Kind != KindBloom:
-		return nil, c.fail(attempt{op: "contains", key: keys[0]}, proto.ErrWrongKind.Errorf("key %q is a %s, which knows no members", keys[0], proto.KindName(s.Kind)))
+		return nil, c.otherKind("contains", keys[0], s.Kind, "knows no members")
 	}
 	return s.Memberships, nil
 }
