@@ -89,7 +89,7 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	w, c := a.GetSummary(), a.GetCoverage()
 	out := summaryJSON{
 		Namespace: s.namespace, Keys: []string{}, Found: w.GetFound(), Over: w.GetOver(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
-		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
+		Coverage: coverageOf(c),
 	}
 	if out.Found {
 		out.Kind = proto.KindName(w.GetKind())

@@ -106,7 +106,7 @@ func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
 		Namespace: s.namespace, Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(), Other: d.GetOther(),
 		EffectiveN: d.GetEffectiveN(), EntropyBits: d.GetEntropyBits(), BinsTotal: d.GetBinsTotal(),
 		Bins: []binJSON{}, Keys: []string{}, AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
-		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
+		Coverage: coverageOf(c),
 	}
 	for _, key := range d.GetKeys() {
 		k, err := text("key", key)
@@ -161,6 +161,10 @@ func figure(v float64, digits int) string {
 		text = strings.TrimRight(strings.TrimRight(text, "0"), ".")
 	}
 	return text
+}
+
+func coverageOf(c *ebbv1.Coverage) coverageJSON {
+	return coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()}
 }
 
 func coverageText(c *ebbv1.Coverage) string {

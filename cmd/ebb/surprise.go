@@ -83,7 +83,7 @@ func (s *session) printSurprise(a *ebbv1.Answer, q *ebbv1.SurpriseQuestion) erro
 		Namespace: s.namespace, Found: w.GetFound(), EffectiveN: w.GetEffectiveN(), BaselineN: w.GetBaselineEffectiveN(),
 		JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: w.GetFreedom(), PValue: w.GetPValue(),
 		Bins: []surprisedBin{}, Events: []eventJSON{}, AsOfUS: w.GetAsOfUs(),
-		Coverage: coverageJSON{c.GetShardsTotal(), c.GetShardsAnswered(), c.GetShardsFailed(), c.GetShardsStale()},
+		Coverage: coverageOf(c),
 	}
 	for _, b := range w.GetBins() {
 		out.Bins = append(out.Bins, surprisedBin{printable(b.GetBin()), b.GetP(), b.GetBaselineP(), b.GetLiftBits(), b.GetShareBits()})
