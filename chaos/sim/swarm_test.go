@@ -261,15 +261,20 @@ func clientIP(i int) string { return fmt.Sprintf("10.0.1.%d", i+1) }
 
 func keyName(k int) string { return fmt.Sprintf("key-%d", k) }
 
-// Every key holds one kind; each of them knows its sum.
+// Every key holds one kind; each of them knows its sum, or how many members it has, exactly or about.
 func kindOf(k int) ebb.Kind {
-	return []ebb.Kind{ebb.KindDistribution, ebb.KindCountMin, ebb.KindQuantile, ebb.KindDistinct}[k%4]
+	return []ebb.Kind{
+		ebb.KindDistribution, ebb.KindCountMin, ebb.KindQuantile, ebb.KindTopK,
+		ebb.KindDistinct, ebb.KindLinear, ebb.KindBloom, ebb.KindMorris,
+	}[k%8]
 }
 
-// event adds n to the sum of a key: n members that nobody else adds, of a distinct.
+// event adds n to the sum of a key: n members that nobody else adds, of a kind that counts members.
 func event(k, n int, rng *rand.Rand) []ebb.Increment {
 	in := ebb.Increment{Key: keyName(k), Bin: "b", Amount: float64(n), Kind: kindOf(k), Value: rng.Float64()}
-	if in.Kind != ebb.KindDistinct {
+	switch in.Kind {
+	case ebb.KindDistinct, ebb.KindLinear, ebb.KindBloom:
+	default:
 		return []ebb.Increment{in}
 	}
 	var members []ebb.Increment
@@ -280,14 +285,18 @@ func event(k, n int, rng *rand.Rand) []ebb.Increment {
 	return members
 }
 
-// sum asks a key for its sum.
-func sum(ctx context.Context, c *ebb.Client, k int) (float64, error) {
+// sum asks a key for its sum, and for how much it may be off.
+func sum(ctx context.Context, c *ebb.Client, k int) (z, off float64, err error) {
 	if kindOf(k) == ebb.KindDistribution {
 		d, err := c.Distribution(ctx, swarmNamespace, keyName(k))
-		return d.Z, err
+		return d.Z, 0, err
 	}
 	s, err := c.Summary(ctx, swarmNamespace, ebb.SummaryQuery{Keys: []string{keyName(k)}})
-	return math.Round(s.Total.Value), err
+	switch kindOf(k) {
+	case ebb.KindLinear, ebb.KindBloom, ebb.KindMorris:
+		return s.Total.Value, 6*s.Total.StdErr + 1, err
+	}
+	return math.Round(s.Total.Value), 0, err
 }
 
 func (s *swarm) acknowledged() int {
@@ -330,27 +339,28 @@ func (s *swarm) read(c *ebb.Client, rng *rand.Rand) {
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	z, err := sum(ctx, c, k)
+	z, off, err := sum(ctx, c, k)
 	if err != nil {
 		s.mu.Lock()
 		s.unread++
 		s.mu.Unlock()
 		return
 	}
-	s.judge(k, z, floor)
+	s.judge(k, z, off, floor)
 }
 
-func (s *swarm) judge(k int, z, floor float64) {
+// judge holds a sum against the oracle. What was seen once, less what it may have been off, must not be missing later.
+func (s *swarm) judge(k int, z, off, floor float64) {
 	s.mu.Lock()
 	a := &s.keys[k]
-	a.seen = max(a.seen, z)
+	a.seen = max(a.seen, z-off)
 	s.reads++
 	ceiling := a.acked + a.unknown + a.open
 	s.mu.Unlock()
 	switch {
-	case z < floor:
+	case z+off < floor:
 		s.note("stale read of %s: %v, and %v was acknowledged or read before it began", keyName(k), z, floor)
-	case z > ceiling && s.nothingFailed():
+	case z-off > ceiling && s.nothingFailed():
 		s.note("%s counts %v, and at most %v was sent", keyName(k), z, ceiling)
 	}
 }
@@ -502,18 +512,18 @@ func (s *swarm) settle(ctx context.Context, c *ebb.Client) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	for k := range s.keys {
-		z, err := sum(ctx, c, k)
+		z, off, err := sum(ctx, c, k)
 		if err != nil {
 			s.note("read %s when all was mended: %v", keyName(k), err)
 			continue
 		}
 		a := s.keys[k]
 		switch {
-		case z < a.acked:
+		case z+off < a.acked:
 			s.note("lost: %s counts %v, and %v was acknowledged", keyName(k), z, a.acked)
-		case z > a.acked+a.unknown:
+		case z-off > a.acked+a.unknown:
 			s.note("counted twice: %s counts %v, and only %v was acknowledged and %v unknown", keyName(k), z, a.acked, a.unknown)
-		case z < a.seen:
+		case z+off < a.seen:
 			s.note("lost: %s counts %v, and %v was read once", keyName(k), z, a.seen)
 		}
 	}
