@@ -12,7 +12,7 @@ type Estimate struct {
 	Value      float64
 	StdErr     float64 // 0 when it is exact, or when only bounds are known
 	Low, High  float64
-	Confidence float64   // 0.5 to 1
+	Confidence float64   // 0.5 to 1, which is certain
 	AsOf       time.Time // the value decays, so it holds for this time
 }
 

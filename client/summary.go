@@ -37,12 +37,12 @@ type Summary struct {
 	Over bool
 	// Bins and Quantiles are in the order of the query. Those of a KindCountMin are
 	// never too low, and Low is right with a probability of 99%; those of a
-	// KindTopK and a KindQuantile are certain to lie between Low and High.
+	// KindTopK and a KindQuantile are certain to lie between Low and High. Each says so in its Confidence.
 	Bins      []Estimate
 	Quantiles []Estimate
 	// Items are the bins of a KindTopK that were counted most, the largest first.
 	Items []Item
-	// Memberships are those of a KindBloom, in the order of the query's Bins.
+	// Memberships are those of a KindBloom, in the order of the query's Bins; all are false if nothing was found.
 	Memberships []Membership
 	// Members are the bins of a KindLinear by name, if asked for: all of them up to
 	// 250 (Total has no error then), none beyond.
@@ -118,7 +118,7 @@ func summaryOf(a *ebbv1.Answer) Summary {
 		s.Keys = append(s.Keys, string(k))
 	}
 	estimate := func(e *ebbv1.Estimate) Estimate {
-		out := Estimate{Value: e.GetValue(), StdErr: e.GetStdError(), Low: e.GetLow(), High: e.GetHigh(), Confidence: w.GetConfidence(), AsOf: s.AsOf}
+		out := Estimate{Value: e.GetValue(), StdErr: e.GetStdError(), Low: e.GetLow(), High: e.GetHigh(), Confidence: e.GetConfidence(), AsOf: s.AsOf}
 		if out.Low == out.High {
 			out.Confidence = 1
 		}

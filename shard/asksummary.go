@@ -87,6 +87,7 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 		out.Total = exactly(0)
 		for range q.GetBins() {
 			out.Bins = append(out.Bins, exactly(0))
+			out.Memberships = append(out.Memberships, &ebbv1.Membership{})
 		}
 		return out, nil
 	}

@@ -143,7 +143,7 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 	case ebbv1.Kind_KIND_QUANTILE:
 		params := sketch.QuantileParams{HalfLife: halfLife, Compact: p.Compact}
 		if halfLife > 0 {
-			params.Threshold = p.Threshold // without, it has no meaning, and would keep equal ones from merging
+			params.Threshold = lifeline(p) // without, it has no meaning, and would keep equal ones from merging
 		}
 		q, err := sketch.NewQuantile(params)
 		return sound(&quantile{q}, err)
@@ -238,9 +238,14 @@ func (s *State) chance(ns *namespace) uint64 {
 	return xxh3.HashSeed(b[:], ns.seed)
 }
 
+// lifeline is what has to be left of a body for its key to live. The threshold of a namespace says which counts of a distribution are
+// nothing: one above 1 takes bins away that came once, and would take a distinct or a bloom away with its members. So one event
+// keeps a key of another kind for a half-life at least.
+func lifeline(p *sketch.Params) float64 { return min(p.Threshold, 0.5) }
+
 // ended says whether nothing is left of a body at a time.
 func ended(b body, p *sketch.Params, at sketch.Tick) bool {
-	death := b.death(p.Threshold)
+	death := b.death(lifeline(p))
 	return death != sketch.MaxTick && death <= at
 }
 
@@ -260,24 +265,30 @@ func mergeAs[B body](o body, merge func(B) error) error {
 }
 
 func exactly(value float64) *ebbv1.Estimate {
-	return &ebbv1.Estimate{Value: value, Low: value, High: value}
+	return &ebbv1.Estimate{Value: value, Low: value, High: value, Confidence: certain}
 }
 
 // about is an estimate with a standard error and the interval of a question's confidence.
 func about(q *ebbv1.SummaryQuestion, value, stdErr float64) *ebbv1.Estimate {
 	low, high := sketch.Around(value, stdErr, sureness(q))
-	return &ebbv1.Estimate{Value: value, StdError: stdErr, Low: low, High: high}
+	return &ebbv1.Estimate{Value: value, StdError: stdErr, Low: low, High: high, Confidence: sureness(q)}
 }
 
 // atLeast is an estimate of which only a lower bound is known.
-func atLeast(value float64) *ebbv1.Estimate {
-	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64}
+func atLeast(q *ebbv1.SummaryQuestion, value float64) *ebbv1.Estimate {
+	return &ebbv1.Estimate{Value: value, Low: value, High: math.MaxFloat64, Confidence: sureness(q)}
 }
 
-// atMost is an estimate that is never too low, and too high by no more than err.
-func atMost(value, err float64) *ebbv1.Estimate {
-	return &ebbv1.Estimate{Value: value, Low: value - err, High: value}
+// atMost is an estimate that is never too low, and with this confidence too high by no more than err.
+func atMost(value, err, confidence float64) *ebbv1.Estimate {
+	if err == 0 {
+		confidence = certain
+	}
+	return &ebbv1.Estimate{Value: value, Low: value - err, High: value, Confidence: confidence}
 }
+
+// certain is the confidence of bounds that always hold.
+const certain = 1
 
 func sureness(q *ebbv1.SummaryQuestion) float64 {
 	if q.GetConfidence() == 0 {

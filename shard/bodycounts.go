@@ -31,7 +31,7 @@ func (c *countMin) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 	out.Total = exactly(c.Estimate(at, 0).Z)
 	for _, bin := range q.GetBins() {
 		e := c.Estimate(at, hashOf(bin, c.Params().Hash.Seed))
-		out.Bins = append(out.Bins, atMost(e.Count, e.Err))
+		out.Bins = append(out.Bins, atMost(e.Count, e.Err, 1-c.Params().Delta))
 	}
 }
 
@@ -55,10 +55,10 @@ func (k *topK) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summa
 	out.Total = exactly(k.Z(at))
 	for _, bin := range q.GetBins() {
 		item := k.Item(at, bin)
-		out.Bins = append(out.Bins, atMost(item.Count, item.Err))
+		out.Bins = append(out.Bins, atMost(item.Count, item.Err, certain))
 	}
 	for _, item := range k.Top(at, int(q.GetTop()), nil) {
-		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err)})
+		out.Items = append(out.Items, &ebbv1.Item{Bin: bytes.Clone(item.Name), Count: atMost(item.Count, item.Err, certain)})
 	}
 }
 
@@ -85,6 +85,6 @@ func (m *morris) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Sum
 	e := m.Estimate(at)
 	out.Total, out.Over = about(q, e.Count, e.StandardError), e.Saturated
 	if e.Saturated {
-		out.Total = atLeast(e.Count)
+		out.Total = atLeast(q, e.Count)
 	}
 }

@@ -136,7 +136,7 @@ func (l *linear) answer(q *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summ
 	case e.Exact:
 		out.Total = exactly(e.Count)
 	case e.Saturated:
-		out.Total = atLeast(e.Count)
+		out.Total = atLeast(q, e.Count)
 	}
 	if !q.GetMembers() {
 		return
@@ -205,7 +205,7 @@ func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *eb
 	if out.Total.High < math.MaxFloat64 {
 		low, _ := sketch.Around(s.KeysLeast, s.KeysError, sureness(q))
 		_, high := sketch.Around(s.KeysMost, s.KeysError, sureness(q))
-		out.Total = &ebbv1.Estimate{Value: s.Keys, Low: min(low, s.Keys), High: high}
+		out.Total = &ebbv1.Estimate{Value: s.Keys, Low: min(low, s.Keys), High: high, Confidence: sureness(q)}
 	}
 	for _, bin := range q.GetBins() {
 		found := f.Has(at, hashOf(bin, f.Params().Hash.Seed)).Found
@@ -216,7 +216,7 @@ func (f *bloomExpiring) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *eb
 func answerBloom(q *ebbv1.SummaryQuestion, s sketch.BloomState, out *ebbv1.Summary) {
 	out.Total, out.Over = about(q, s.Keys, s.KeysError), s.Over
 	if s.FalseRate > 1-1e-9 { // so full that the bits no longer tell how many there are
-		out.Total = atLeast(s.Keys)
+		out.Total = atLeast(q, s.Keys)
 	}
 }
 

@@ -31,6 +31,6 @@ func (d *quantile) answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.S
 		// a value v stands for those of its bucket: v/(1+a) to v/(1-a)
 		v := r.Quantile(part)
 		near, far := v/(1+r.Accuracy), v/(1-r.Accuracy)
-		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: min(near, far), High: max(near, far)})
+		out.Quantiles = append(out.Quantiles, &ebbv1.Estimate{Value: v, Low: min(near, far), High: max(near, far), Confidence: certain})
 	}
 }

@@ -256,10 +256,14 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 		close("how many", s.Total.Value, tr.distinct(keys, at), 1e-3)
 	case ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_TOPK:
 		close("the sum", s.Total.Value, total, 1e-3)
+		sure := map[ebbv1.Kind]float64{ebbv1.Kind_KIND_TOPK: 1, ebbv1.Kind_KIND_COUNTMIN: 0.99}[kind]
 		for i, bin := range q.Bins {
 			n := tr.count(keys, string(bin), at)
 			if e := s.Bins[i]; n > e.High+1e-3 || n < e.Low-1e-3 {
 				t.Fatalf("bin %s of %v: %g is not in %v", bin, keys, n, e)
+			}
+			if e := s.Bins[i]; e.Confidence != sure && (e.Confidence != 1 || e.Low != e.High) {
+				t.Fatalf("bin %s of %v: the bounds %v hold with %v", bin, keys, e, sure)
 			}
 		}
 		checkTop(t, tr, keys, at, s)
@@ -324,6 +328,45 @@ func checkTop(t fataler, tr *truth, keys []string, at int64, s *ebbv1.Summary) {
 		}
 		if len(s.Items) == 5 && !named[e.bin] && n > least+1e-3 {
 			t.Fatalf("bin %s of %v counts %g, and is not among %v", e.bin, keys, n, s.Items)
+		}
+	}
+}
+
+// Where there is no key, no bin counts anything and none is contained, whatever the key would be.
+func TestNothingContainsNothing(t *testing.T) {
+	const now = 1_700_000_000 * second
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, now)
+	q := &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a1")}, Bins: [][]byte{[]byte("b"), []byte("c")}}
+	got := summarise(t, q, map[byte]*State{'a': s}, now)
+	if got.Found || len(got.Bins) != 2 || len(got.Memberships) != 2 || got.Memberships[0].Contained || got.Bins[1].High != 0 || got.Bins[1].Confidence != 1 {
+		t.Errorf("%v", got)
+	}
+}
+
+// A threshold above 1 takes bins away that came once, and no member: keys of other kinds than distributions live for a half-life and
+// longer after an event, and end all the same.
+func TestThresholdAboveOne(t *testing.T) {
+	const now = 1_700_000_000 * second
+	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second, Threshold: 5}, now)
+		for _, bin := range []string{"b", "c"} { // two entries, so that what is dropped is seen to be
+			in := &ebbv1.Increment{Key: []byte("a1"), Bin: []byte(bin), Kind: kind, Value: new(1.5)}
+			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{in}}}}
+			if r := s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Applied != 1 {
+				t.Fatalf("%v", r)
+			}
+		}
+		ask := func(at int64) *ebbv1.Summary {
+			return summarise(t, &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a1")}, AsOfUs: at}, map[byte]*State{'a': s}, at)
+		}
+		if got := ask(now); !got.Found || math.Abs(got.Total.Value-2) > 0.01 {
+			t.Errorf("%v at once: %v", kind, got)
+		}
+		if got := ask(now + 9*second); !got.Found {
+			t.Errorf("%v within a half-life: %v", kind, got)
+		}
+		if got := ask(now + 100*second); got.Found {
+			t.Errorf("%v after ten half-lives: %v", kind, got)
 		}
 	}
 }

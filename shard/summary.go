@@ -221,7 +221,7 @@ func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
 func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 	death := sketch.Tick(0)
 	if sum.body != nil {
-		death = sum.body.death(ns.params().Threshold)
+		death = sum.body.death(lifeline(ns.params()))
 	} else {
 		death = sum.dist.Death(ns.params())
 	}

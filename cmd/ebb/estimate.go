@@ -61,6 +61,8 @@ type estimateJSON struct {
 	StdError float64  `json:"std_error"`
 	Low      float64  `json:"low"`
 	High     float64  `json:"high"`
+	// of the interval: 1 when it is certain
+	Confidence float64 `json:"confidence"`
 }
 
 // memberJSON says whether a bloom contains a bin.
@@ -98,7 +100,7 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 		out.Keys = append(out.Keys, printable(key))
 	}
 	add := func(e estimateJSON, w *ebbv1.Estimate) {
-		e.Value, e.StdError, e.Low, e.High = w.GetValue(), w.GetStdError(), w.GetLow(), w.GetHigh()
+		e.Value, e.StdError, e.Low, e.High, e.Confidence = w.GetValue(), w.GetStdError(), w.GetLow(), w.GetHigh(), w.GetConfidence()
 		out.Estimates = append(out.Estimates, e)
 	}
 	add(estimateJSON{Of: "total"}, w.GetTotal())
@@ -151,15 +153,23 @@ func (e *estimateJSON) name() string {
 	return e.Of
 }
 
+// sureness says how sure an interval is.
+func sureness(confidence float64) string {
+	if confidence == 1 {
+		return "certain"
+	}
+	return fmt.Sprintf("%g%%", 100*confidence)
+}
+
 func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	if !out.Found {
 		_, err := fmt.Fprintln(w, "nothing known (no such key, or all of it has faded)")
 		return err
 	}
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(tw, "%s\tVALUE\tSTD ERROR\tINTERVAL\n", strings.ToUpper(out.Kind))
+	fmt.Fprintf(tw, "%s\tVALUE\tSTD ERROR\tINTERVAL\tCONFIDENCE\n", strings.ToUpper(out.Kind))
 	for _, e := range out.Estimates {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s to %s\n", e.name(), figure(e.Value, 6), figure(e.StdError, 3), figure(e.Low, 6), figure(e.High, 6))
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s to %s\t%s\n", e.name(), figure(e.Value, 6), figure(e.StdError, 3), figure(e.Low, 6), figure(e.High, 6), sureness(e.Confidence))
 	}
 	if err := tw.Flush(); err != nil {
 		return err

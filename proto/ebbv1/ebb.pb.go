@@ -383,7 +383,8 @@ type Namespace struct {
 	// 1 s to 100 years, in microseconds
 	HalfLifeUs int64 `protobuf:"varint,4,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
 	Floor      Floor `protobuf:"varint,5,opt,name=floor,proto3,enum=ebb.v1.Floor" json:"floor,omitempty"`
-	// of the prune floor: counts below are gone; default 0.001
+	// of the prune floor: counts below are gone; default 0.001. A key of another kind than a distribution stays for a half-life after an
+	// event, however high this is.
 	Threshold float64 `protobuf:"fixed64,6,opt,name=threshold,proto3" json:"threshold,omitempty"`
 	// of the prior floor: the pseudo-count of each bin; default 1
 	Prior     float64   `protobuf:"fixed64,7,opt,name=prior,proto3" json:"prior,omitempty"`
@@ -2814,16 +2815,16 @@ type Summary struct {
 	Kind  Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
 	// of a distinct, a linear and a bloom: how many there are; of the others: the sum of all amounts
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
-	// one for each bin that was asked for, in the same order; none of a bloom
+	// one for each bin that was asked for, in the same order; none of a bloom; 0 where nothing was found
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
 	// one for each quantile that was asked for, in the same order; none when there are no values
 	Quantiles []*Estimate `protobuf:"bytes,6,rep,name=quantiles,proto3" json:"quantiles,omitempty"`
 	AsOfUs    int64       `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
-	// of the intervals that are not certain
+	// that was asked for; each estimate has its own
 	Confidence float64 `protobuf:"fixed64,8,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// the bins counted most, if asked for: largest count first, then by name
 	Items []*Item `protobuf:"bytes,9,rep,name=items,proto3" json:"items,omitempty"`
-	// of a bloom: one for each bin that was asked for, in the same order
+	// of a bloom, and where nothing was found: one for each bin that was asked for, in the same order
 	Memberships []*Membership `protobuf:"bytes,10,rep,name=memberships,proto3" json:"memberships,omitempty"`
 	// of a linear, if asked for, by name: all bins as long as they are at most 250 (total has no error then), none when they are more
 	Members [][]byte `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
@@ -3062,9 +3063,11 @@ type Estimate struct {
 	Value float64                `protobuf:"fixed64,1,opt,name=value,proto3" json:"value,omitempty"`
 	// 0 when it is exact, or when only bounds are known
 	StdError float64 `protobuf:"fixed64,2,opt,name=std_error,json=stdError,proto3" json:"std_error,omitempty"`
-	// the truth lies from low to high: certainly, or with the confidence of the answer (see docs/accuracy.md)
-	Low           float64 `protobuf:"fixed64,3,opt,name=low,proto3" json:"low,omitempty"`
-	High          float64 `protobuf:"fixed64,4,opt,name=high,proto3" json:"high,omitempty"`
+	// the truth lies from low to high (see docs/accuracy.md)
+	Low  float64 `protobuf:"fixed64,3,opt,name=low,proto3" json:"low,omitempty"`
+	High float64 `protobuf:"fixed64,4,opt,name=high,proto3" json:"high,omitempty"`
+	// of the interval: 1 when it is certain
+	Confidence    float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3123,6 +3126,13 @@ func (x *Estimate) GetLow() float64 {
 func (x *Estimate) GetHigh() float64 {
 	if x != nil {
 		return x.High
+	}
+	return 0
+}
+
+func (x *Estimate) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
 	}
 	return 0
 }
@@ -4912,12 +4922,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"false_rate\x18\x02 \x01(\x01R\tfalseRate\"@\n" +
 	"\x04Item\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12&\n" +
-	"\x05count\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05count\"c\n" +
+	"\x05count\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05count\"\x83\x01\n" +
 	"\bEstimate\x12\x14\n" +
 	"\x05value\x18\x01 \x01(\x01R\x05value\x12\x1b\n" +
 	"\tstd_error\x18\x02 \x01(\x01R\bstdError\x12\x10\n" +
 	"\x03low\x18\x03 \x01(\x01R\x03low\x12\x12\n" +
-	"\x04high\x18\x04 \x01(\x01R\x04high\"\xe0\x01\n" +
+	"\x04high\x18\x04 \x01(\x01R\x04high\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\"\xe0\x01\n" +
 	"\bCoverage\x12!\n" +
 	"\fshards_total\x18\x01 \x01(\rR\vshardsTotal\x12'\n" +
 	"\x0fshards_answered\x18\x02 \x01(\rR\x0eshardsAnswered\x12#\n" +
