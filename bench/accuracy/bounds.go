@@ -36,7 +36,7 @@ func largest(kind, promise string, limit, measured float64, checks int) Bound {
 
 // Bounds checks every promise with so many seeds.
 func Bounds(seeds int) []Bound {
-	return slices.Concat(countBounds(seeds), quantileBounds(seeds), bloomBounds(seeds))
+	return slices.Concat(countBounds(seeds), quantileBounds(seeds), bloomBounds(seeds), expiringBounds(seeds))
 }
 
 // The stream of counted items follows Zipf's law.
@@ -144,5 +144,43 @@ func bloomBounds(seeds int) []Bound {
 	return []Bound{
 		rate("bloom", "keys that were added and are not found", 0, lost, seeds*keys),
 		rate("bloom", "absent keys found, 50,000 keys at 0.05%", target, found, seeds*probes),
+	}
+}
+
+// expiringBounds: filters that forget, at their capacity in a window. What came within the window is found; of what never came, and of
+// what came two windows ago, no more than was promised.
+func expiringBounds(seeds int) []Bound {
+	const keys, probes, target, window = 20_000, 200_000, 0.01, decayedHour
+	lost, stale, found := 0, 0, 0
+	for seed := range seeds {
+		f := must(sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: keys, FalseRate: target, Window: window}))
+		r := rand.New(rand.NewPCG(uint64(seed), probes))
+		added := make([]uint64, 4*keys) // a window of keys after the other
+		now := decayedNow
+		for i := range added {
+			added[i] = r.Uint64()
+			now += window / keys
+			f.Add(now, now, added[i])
+		}
+		for _, h := range added[3*keys+1:] {
+			if !f.Has(now, h).Found {
+				lost++
+			}
+		}
+		for _, h := range added[:2*keys] {
+			if f.Has(now, h).Found {
+				stale++
+			}
+		}
+		for range probes {
+			if f.Has(now, r.Uint64()).Found {
+				found++
+			}
+		}
+	}
+	return []Bound{
+		rate("bloom-expiring", "keys of the last window that are not found", 0, lost, seeds*(keys-1)),
+		rate("bloom-expiring", "absent keys found, 20,000 keys a window at 1%", target, found, seeds*probes),
+		rate("bloom-expiring", "keys of two windows ago found", target, stale, seeds*2*keys),
 	}
 }

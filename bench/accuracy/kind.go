@@ -118,8 +118,20 @@ func plainKinds() []Kind {
 		{
 			Name: "distinct-decayed", About: "SetSketch of 2048 registers, things up to 4 half-lives old", Max: decayedMax,
 			Theory: bound(HyperLogLogTheory(sketch.DistinctRegistersDefault)),
+			fresh:  func() subject { return newDistinctDecayed(1) },
+		},
+		{
+			Name: "distinct-decayed-merged", About: "two of them, merged, encoded and read back", Max: decayedMax,
+			Theory: bound(HyperLogLogTheory(sketch.DistinctRegistersDefault)),
+			fresh:  func() subject { return newDistinctDecayed(2) },
+		},
+		{
+			Name: "distinct-window", About: "twelve slices of ExaLogLog, precision 8, all of them read", Max: realMax,
+			Theory: bound(DistinctTheory(8)),
 			fresh: func() subject {
-				return &distinctDecayed{DistinctDecayed: must(sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{HalfLife: decayedHour}))}
+				return &distinctWindow{DistinctWindow: must(sketch.NewDistinctWindow(sketch.DistinctWindowParams{
+					Distinct: sketch.DistinctParams{Precision: 8}, Slice: decayedHour, Slices: windowSlices,
+				}))}
 			},
 		},
 		{

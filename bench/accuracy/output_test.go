@@ -147,6 +147,19 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
+// TestMessages: linear counting from 250 to 50,000 within 1%, and an empty counter in a few bytes.
+func TestMessages(t *testing.T) {
+	figures := Messages(20)
+	for _, f := range figures {
+		t.Logf("%s: bias %+.3f%%, rmse %.3f%%, worst %.3f%%, theory %.3f%%, %d bytes", f.What, 100*f.Bias, 100*f.RMSE, 100*f.Worst, 100*f.Theory, f.Bytes)
+	}
+	many, none := figures[0], figures[1]
+	if many.RMSE > 0.01 || many.RMSE < 0.001 || many.Bytes > 8192 || none.Bytes > 69 || none.Bytes == 0 {
+		t.Errorf("%+v, %+v", many, none)
+	}
+	near(t, "bias", many.Bias, 0, 0.002)
+}
+
 // TestRegisters: the HyperLogLog of the report, at its number of words.
 func TestRegisters(t *testing.T) {
 	const seeds = 40

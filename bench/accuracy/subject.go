@@ -278,24 +278,77 @@ func moment(r *rand.Rand) (t sketch.Tick, weight float64) {
 	return t, math.Exp2(-float64(decayedNow-t) / float64(decayedHour))
 }
 
-// distinctDecayed is a sketch.DistinctDecayed.
+// distinctDecayed is a sketch.DistinctDecayed, or several, between which things are dealt, that are merged, encoded and read back.
 type distinctDecayed struct {
-	sketch.DistinctDecayed
+	parts []sketch.DistinctDecayed
+	n     int
 	truth float64
+}
+
+func newDistinctDecayed(parts int) *distinctDecayed {
+	d := &distinctDecayed{}
+	for range parts {
+		d.parts = append(d.parts, must(sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{HalfLife: decayedHour})))
+	}
+	return d
 }
 
 func (d *distinctDecayed) add(r *rand.Rand) {
 	t, w := moment(r)
-	d.Add(decayedNow, t, r.Uint64())
+	d.parts[d.n%len(d.parts)].Add(decayedNow, t, r.Uint64())
+	d.n++
 	d.truth += w
 }
 
+func (d *distinctDecayed) merged() *sketch.DistinctDecayed {
+	whole := d.parts[0]
+	if len(d.parts) == 1 {
+		return &whole
+	}
+	whole = whole.Clone()
+	for i := range d.parts[1:] {
+		if err := whole.Merge(&d.parts[1+i]); err != nil {
+			panic(err) // made alike
+		}
+	}
+	if _, err := whole.Decode(whole.AppendBinary(nil)); err != nil {
+		panic(err) // what was encoded
+	}
+	return &whole
+}
+
 func (d *distinctDecayed) reads() (estimate, truth float64) {
-	estimate, _ = d.Estimate(decayedNow)
+	estimate, _ = d.merged().Estimate(decayedNow)
 	return estimate, d.truth
 }
 
-func (d *distinctDecayed) bytes() (memory, encoded int) { return d.Size(), len(d.AppendBinary(nil)) }
+func (d *distinctDecayed) bytes() (memory, encoded int) {
+	whole := d.merged()
+	return whole.Size(), len(whole.AppendBinary(nil))
+}
+
+// distinctWindow is a sketch.DistinctWindow of twelve slices, all of which are read. Things come at all times of the ring, in any order.
+type distinctWindow struct {
+	sketch.DistinctWindow
+	n uint64
+}
+
+const (
+	windowSlices = 12
+	windowSpan   = windowSlices * decayedHour
+)
+
+func (w *distinctWindow) add(r *rand.Rand) {
+	w.Add(windowSpan-1, sketch.Tick(r.Int64N(int64(windowSpan))), r.Uint64())
+	w.n++
+}
+
+func (w *distinctWindow) reads() (estimate, truth float64) {
+	estimate, _ = w.Estimate(windowSpan-1, windowSpan)
+	return estimate, float64(w.n)
+}
+
+func (w *distinctWindow) bytes() (memory, encoded int) { return w.Size(), len(w.AppendBinary(nil)) }
 
 // setDecayed is a sketch.SetDecayed.
 type setDecayed struct {

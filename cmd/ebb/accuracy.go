@@ -182,7 +182,7 @@ func (af *accuracyFlags) measureFigures(ctx context.Context, s *session) ([]accu
 	if err != nil {
 		return nil, err
 	}
-	figures = append(append(figures, registers...), accuracy.Overlaps(af.o.Trials)...)
+	figures = slices.Concat(figures, registers, accuracy.Overlaps(af.o.Trials), accuracy.Messages(af.o.Trials))
 	say(s, "figures: %d seeds in %v", af.figures, time.Since(start).Round(time.Millisecond))
 	return figures, nil
 }
