@@ -23,6 +23,10 @@ type Clock = ebbv1.Clock
 // Precision is the width of a stored value.
 type Precision = ebbv1.Precision
 
+// Sizes says how large a key of each kind is made; a field that is 0 is left out. Its fields are
+// described in proto/ebb/v1/ebb.proto.
+type Sizes = ebbv1.Sizes
+
 // The settings of a Namespace that are choices.
 const (
 	DecayHalfLife = ebbv1.Decay_DECAY_HALF_LIFE
@@ -55,6 +59,8 @@ type Namespace struct {
 	AllowNegative *bool  // of amounts; false by default
 	BinsMax       uint32 // bins per distribution; 100,000 by default
 	HashSeed      uint64 // of every hash in the namespace; drawn at creation if 0
+	Kind          Kind   // of the keys that writes without a kind make; KindDistribution by default
+	Sizes         *Sizes // of the keys that are made from now on; those that are there keep theirs
 }
 
 func (n Namespace) wire() *ebbv1.Namespace {
@@ -62,6 +68,7 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
+		Kind: n.Kind, Sizes: n.Sizes,
 	}
 }
 
@@ -71,6 +78,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Floor: w.GetFloor(),
 		Threshold: w.GetThreshold(), Prior: w.GetPrior(), Clock: w.GetClock(), Precision: w.GetPrecision(),
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
+		Kind: w.GetKind(), Sizes: w.GetSizes(),
 	}
 }
 

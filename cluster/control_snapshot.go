@@ -129,7 +129,8 @@ func parseControlState(payload []byte) (*ControlView, error) {
 	}
 	changes := make(map[string]uint32)
 	for i, ns := range namespaces {
-		if err := proto.CheckNamespace(ns); err != nil {
+		// an older version wrote no template
+		if err := proto.CheckNamespace(proto.FillNamespace(ns, proto.DefaultNamespaceSettings())); err != nil {
 			return nil, proto.ErrCorrupt.Errorf("control snapshot, namespace %q: %v", ns.GetName(), err)
 		}
 		if n := state.GetHalfLifeChanges()[i]; n > 0 {

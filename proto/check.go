@@ -104,7 +104,8 @@ func (in *IncrementWire) CheckEvent() *Error {
 	if in.Kind < ebbv1.Kind_KIND_UNSPECIFIED || in.Kind > KindMax {
 		return ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, KindNames())
 	}
-	if in.Kind != ebbv1.Kind_KIND_QUANTILE || len(in.Bin) > 0 {
+	// Of a write without a kind only the key knows whether its value is enough.
+	if in.Kind != ebbv1.Kind_KIND_QUANTILE && !(in.Kind == 0 && in.HasValue) || len(in.Bin) > 0 {
 		if err := checkBinLen(len(in.Bin)); err != nil {
 			return err
 		}
@@ -416,7 +417,10 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	case ns.GetBinsMax() == 0 || ns.GetBinsMax() > BinsMaxLimit:
 		return ErrBadNamespace.Errorf("bins_max %d: it must be from 1 to %d", ns.GetBinsMax(), BinsMaxLimit)
 	}
-	return checkNamespaceEnums(ns)
+	if err := checkNamespaceEnums(ns); err != nil {
+		return err
+	}
+	return checkTemplate(ns)
 }
 
 func checkNamespaceEnums(ns *ebbv1.Namespace) *Error {
@@ -446,6 +450,8 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	fill(&ns.AllowNegative, base.AllowNegative)
 	fill(&ns.BinsMax, base.BinsMax)
 	fill(&ns.HashSeed, base.HashSeed)
+	fill(&ns.Kind, base.Kind)
+	ns.Sizes = fillSizes(ns.Sizes, base.Sizes)
 	return ns
 }
 
@@ -474,6 +480,7 @@ func DefaultNamespaceSettings() *ebbv1.Namespace {
 		Floor: ebbv1.Floor_FLOOR_PRUNE, Threshold: DefaultThreshold, Prior: DefaultPriorPseudo,
 		Clock: ebbv1.Clock_CLOCK_WALL, Precision: ebbv1.Precision_PRECISION_DEFAULT,
 		BinsMax: BinsMaxDefault,
+		Kind:    ebbv1.Kind_KIND_DISTRIBUTION, Sizes: DefaultSizes(),
 	}
 }
 

@@ -51,6 +51,9 @@ var (
 	ErrTooManyBins       = &Error{Code: ebbv1.Code_CODE_TOO_MANY_BINS, Message: "too many bins"}
 	ErrNegativeAmount    = &Error{Code: ebbv1.Code_CODE_NEGATIVE_AMOUNT, Message: "negative amount"}
 	ErrWrongShard        = &Error{Code: ebbv1.Code_CODE_WRONG_SHARD, Message: "wrong shard"}
+	ErrUnmergeable       = &Error{Code: ebbv1.Code_CODE_UNMERGEABLE, Message: "summaries do not merge"}
+	ErrOverflow          = &Error{Code: ebbv1.Code_CODE_OVERFLOW, Message: "overflow"}
+	ErrResourceExhausted = &Error{Code: ebbv1.Code_CODE_RESOURCE_EXHAUSTED, Message: "resource exhausted"}
 
 	ErrSessionExpired        = &Error{Code: ebbv1.Code_CODE_SESSION_EXPIRED, Message: "session expired"}
 	ErrSequenceTooOld        = &Error{Code: ebbv1.Code_CODE_SEQUENCE_TOO_OLD, Message: "sequence too old"}

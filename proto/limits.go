@@ -44,5 +44,6 @@ const (
 	DefaultConfidence   = 0.95
 	DefaultPriorPseudo  = 1.0
 	NamespacesMax       = 10_000
-	HalfLifeChangesMax  = 256 // a namespace: of half-life, and of whatever else SameArithmetic compares
+	BodyBytesMax        = 1 << 30 // a shard: of all summaries that are no distributions
+	HalfLifeChangesMax  = 256     // a namespace: of half-life, and of whatever else SameArithmetic compares
 )

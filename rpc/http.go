@@ -214,7 +214,7 @@ func httpStatus(c ebbv1.Code) int {
 	switch c {
 	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:
 		return http.StatusNotFound
-	case ebbv1.Code_CODE_NAMESPACE_EXISTS, ebbv1.Code_CODE_WRONG_KIND, ebbv1.Code_CODE_TOO_MANY_BINS:
+	case ebbv1.Code_CODE_NAMESPACE_EXISTS, ebbv1.Code_CODE_WRONG_KIND, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_UNMERGEABLE:
 		return http.StatusConflict
 	case ebbv1.Code_CODE_BATCH_TOO_LARGE, ebbv1.Code_CODE_MESSAGE_TOO_LARGE:
 		return http.StatusRequestEntityTooLarge
@@ -225,6 +225,8 @@ func httpStatus(c ebbv1.Code) int {
 		return http.StatusTooManyRequests
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return http.StatusGatewayTimeout
+	case ebbv1.Code_CODE_RESOURCE_EXHAUSTED:
+		return http.StatusInsufficientStorage
 	case codeCanceled:
 		return 499 // nobody reads it
 	}

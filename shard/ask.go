@@ -14,8 +14,10 @@ const (
 	costMax = 1 << 23
 	// answerBytesMax leaves some room in a message for what surrounds an answer.
 	answerBytesMax = proto.MessageBytesMax - 64<<10
-	// bodyCost is what a summary of another kind takes to read or merge, in bins.
-	bodyCost = 4096
+	// bodyCost is what a summary of another kind takes to be found, in bins, and
+	// bytesPerCost how many of its bytes are read or merged like a bin.
+	bodyCost     = 16
+	bytesPerCost = 8
 	// compareCost is what it takes to compare a bin with a baseline, in bins read.
 	compareCost = 64
 )
@@ -38,11 +40,28 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 		}
 		return cost
 	case *ebbv1.Question_Summary:
-		return bodyCost * len(ask.Summary.GetKeys())
+		return f.bodyCost(q.Question.Namespace, ask.Summary.GetKeys())
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
 	return 0
+}
+
+// bodyCost is what summaries of other kinds than distributions take to read, by what they hold.
+func (f *frame) bodyCost(namespace string, keys [][]byte) int {
+	cost := bodyCost * len(keys)
+	ns := f.lookup([]byte(namespace))
+	if ns == nil {
+		return cost
+	}
+	for _, name := range keys {
+		if key, ok := f.findKey(ns, name); ok {
+			if b := f.summaries.at(key).body; b != nil {
+				cost += b.Held() / bytesPerCost
+			}
+		}
+	}
+	return cost
 }
 
 // Ask answers one question; it never writes. at is the time at which to

@@ -56,7 +56,7 @@ func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
 		return otherKind(name, sum.kind(), u.body.form().kind())
 	}
 	if err := u.add(sum.body); err != nil {
-		return proto.ErrWrongKind.Errorf("key %s does not merge with the others: %v", quote(name), err)
+		return unmerged("key "+quote(name), err)
 	}
 	return nil
 }
@@ -167,7 +167,7 @@ func mergeSummaries(q *ebbv1.SummaryQuestion, answers []*ebbv1.ShardAnswer) (*eb
 				proto.KindName(sum.body.form().kind()), proto.KindName(p.body.form().kind())).WithHint("name keys of one kind")
 		}
 		if err := sum.add(p.body); err != nil {
-			return nil, proto.ErrWrongKind.Errorf("the keys do not merge: %v", err)
+			return nil, unmerged("a key", err)
 		}
 	}
 	out, err := sum.answer(q)

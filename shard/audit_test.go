@@ -68,11 +68,14 @@ func auditKeys(t fataler, s *State) {
 	t.Helper()
 	keys := make([]uint32, len(s.namespaces))
 	eras := map[[2]uint32]uint32{}
-	scheduled := 0
+	scheduled, held := 0, 0
 	for key := range s.keys.names.all {
 		sum := s.summaries.at(key)
 		ns := s.namespaces[sum.space]
 		keys[sum.space]++
+		if sum.body != nil {
+			held += sum.body.Held()
+		}
 		eras[[2]uint32{uint32(sum.space), sum.era}]++
 		if found, ok := s.findKey(ns, s.keys.bytesOf(key)); !ok || found != key {
 			t.Fatalf("key %q is not found", s.keys.bytesOf(key))
@@ -106,6 +109,9 @@ func auditKeys(t fataler, s *State) {
 	}
 	if n != scheduled {
 		t.Fatalf("%d visits for %d keys", n, scheduled)
+	}
+	if held != s.bodyBytes {
+		t.Fatalf("bodies hold %d bytes, and the state says %d", held, s.bodyBytes)
 	}
 }
 

@@ -27,6 +27,8 @@ type body interface {
 	// merge adds what another of the same form holds.
 	merge(o body) error
 	clone() body
+	// Held is about how many bytes it takes: a function of its state, for it decides what is refused.
+	Held() int
 	appendBinary(b []byte) []byte
 	decode(b []byte) (rest []byte, err error)
 	// answer fills in an answer to a question that asks for nothing else than it
@@ -105,22 +107,10 @@ func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
 // hashOf is the hash that newBody promises its sketches: xxh3 of the bin, by the namespace's seed.
 func hashOf(bin []byte, seed uint64) uint64 { return xxh3.HashSeed(bin, seed) }
 
-// Sizes of new bodies.
-const (
-	countMinEpsilon = 0.01 // of the sum: 272 counters a row
-	countMinDelta   = 0.01 // 5 rows
-	topKItems       = 100  // of 1,000 entries: the error is at most a thousandth of the sum
-	linearCapacity  = 1_000_000
-	linearError     = 0.01 // standard, relative: 19 KB beyond 250 members
-	morrisBits      = 16
-	bloomCapacity   = 10_000 // of the first generation, 15 KB, or of a half-life, 26 KB
-	bloomFalseRate  = 0.01
-)
-
-// newBody makes an empty body; nil if the namespace cannot hold the kind: a
-// leaky bucket is a thing of distributions.
+// newBody makes an empty body to the sizes of its namespace; nil if the namespace
+// cannot hold the kind: a leaky bucket is a thing of distributions.
 func newBody(kind ebbv1.Kind, ns *namespace) body {
-	p := ns.params()
+	p, size := ns.params(), ns.definition.GetSizes()
 	hash := sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed}
 	halfLife := p.HalfLife
 	switch p.Decay {
@@ -132,36 +122,38 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 	switch kind {
 	case ebbv1.Kind_KIND_DISTINCT:
 		if halfLife > 0 {
-			d, err := sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{HalfLife: halfLife, Hash: hash})
+			d, err := sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{Registers: 1 << size.GetDistinctPrecision(), HalfLife: halfLife, Hash: hash})
 			return sound(&distinctDecayed{d}, err)
 		}
-		d, err := sketch.NewDistinct(sketch.DistinctParams{Hash: hash})
+		d, err := sketch.NewDistinct(sketch.DistinctParams{Precision: int(size.GetDistinctPrecision()), Hash: hash})
 		return sound(&distinct{d}, err)
 	case ebbv1.Kind_KIND_COUNTMIN:
-		c, err := sketch.NewCountMin(sketch.CountMinParams{Epsilon: countMinEpsilon, Delta: countMinDelta, HalfLife: halfLife, Hash: hash})
+		c, err := sketch.NewCountMin(sketch.CountMinParams{Epsilon: size.GetCountminEpsilon(), Delta: size.GetCountminDelta(), HalfLife: halfLife, Hash: hash})
 		return sound(&countMin{c}, err)
 	case ebbv1.Kind_KIND_QUANTILE:
-		params := sketch.QuantileParams{HalfLife: halfLife, Compact: p.Compact}
+		params := sketch.QuantileParams{Accuracy: size.GetQuantileError(), BucketsMax: int(size.GetQuantileBuckets()), HalfLife: halfLife, Compact: p.Compact}
 		if halfLife > 0 {
 			params.Threshold = lifeline(p) // without, it has no meaning, and would keep equal ones from merging
 		}
 		q, err := sketch.NewQuantile(params)
 		return sound(&quantile{q}, err)
 	case ebbv1.Kind_KIND_TOPK:
-		k, err := sketch.NewTopK(sketch.TopKParams{K: topKItems, HalfLife: halfLife, Hash: hash})
+		k, err := sketch.NewTopK(sketch.TopKParams{K: int(size.GetTopkItems()), HalfLife: halfLife, Hash: hash})
 		return sound(&topK{k}, err)
 	case ebbv1.Kind_KIND_LINEAR:
-		l, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: linearCapacity, StandardError: linearError, Members: true, Hash: hash})
+		l, err := sketch.NewLinearCounter(sketch.LinearParams{Capacity: size.GetLinearCapacity(), StandardError: size.GetLinearError(), Members: true, Hash: hash})
 		return sound(&linear{LinearCounter: l, halfLife: halfLife}, err)
 	case ebbv1.Kind_KIND_MORRIS:
-		m, err := sketch.NewMorris(sketch.MorrisParams{Bits: morrisBits, HalfLife: halfLife})
+		m, err := sketch.NewMorris(sketch.MorrisParams{Bits: int(size.GetMorrisBits()), A: size.GetMorrisBase(), HalfLife: halfLife})
 		return sound(&morris{m}, err)
 	case ebbv1.Kind_KIND_BLOOM:
 		if halfLife > 0 {
-			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: bloomCapacity, FalseRate: bloomFalseRate, Window: halfLife, Hash: hash})
+			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{
+				Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Window: halfLife, Hash: hash,
+			})
 			return sound(&bloomExpiring{f}, err)
 		}
-		f, err := sketch.NewBloomScalable(sketch.BloomParams{Capacity: bloomCapacity, FalseRate: bloomFalseRate, Hash: hash})
+		f, err := sketch.NewBloomScalable(sketch.BloomParams{Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Hash: hash})
 		return sound(&bloom{f}, err)
 	}
 	return nil
@@ -185,12 +177,24 @@ func (sum *summary) kind() ebbv1.Kind {
 
 // addToBody brings an event to a key that holds another kind than a
 // distribution, or is new and shall.
-func (s *State) addToBody(ns *namespace, key uint32, created bool, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
+func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	sum := s.editSummary(key)
+	created := sum.body == nil
+	b := sum.body
 	if created {
-		sum.body = newBody(in.Kind, ns)
+		b = newBody(kind, ns)
 	}
-	code := s.addEvent(ns, sum.body, clock, t, in)
+	code := s.roomFor(b, created)
+	if code == 0 {
+		before := 0
+		if !created {
+			before = b.Held()
+		}
+		if code = s.addEvent(ns, b, clock, t, in); code == 0 || !created {
+			s.bodyBytes += b.Held() - before
+			sum.body = b
+		}
+	}
 	switch {
 	case created && code != 0:
 		s.dropKey(ns, key)
@@ -200,20 +204,39 @@ func (s *State) addToBody(ns *namespace, key uint32, created bool, clock, t sket
 	return code
 }
 
+// roomFor refuses a new body that would go over the budget, and any event where those
+// that there are have outgrown it by an eighth.
+func (s *State) roomFor(b body, created bool) ebbv1.Code {
+	held, limit := s.bodyBytes, s.limits.BodyBytes
+	if created && b != nil {
+		held += b.Held()
+	} else {
+		limit += limit / 8
+	}
+	if held > limit {
+		return ebbv1.Code_CODE_RESOURCE_EXHAUSTED
+	}
+	return 0
+}
+
 func (s *State) addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case b == nil:
 		return ebbv1.Code_CODE_WRONG_KIND
 	case in.Amount < 0:
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
-	case b.form() == formQuantile && in.Kind == 0:
+	case b.form() == formQuantile && !in.HasValue && in.Kind == 0:
 		return ebbv1.Code_CODE_WRONG_KIND
 	case b.form() == formQuantile && !in.HasValue:
 		return ebbv1.Code_CODE_BAD_AMOUNT
+	case b.form() != formQuantile && len(in.Bin) == 0:
+		return ebbv1.Code_CODE_BAD_BIN
 	}
 	e := eventOf(ns, clock, t, in)
 	e.chance = s.chance(ns)
-	if err := b.add(&e); err != nil {
+	if err := b.add(&e); errors.Is(err, sketch.ErrOverflow) {
+		return ebbv1.Code_CODE_OVERFLOW
+	} else if err != nil {
 		return ebbv1.Code_CODE_BAD_AMOUNT
 	}
 	return 0
@@ -262,6 +285,15 @@ func mergeAs[B body](o body, merge func(B) error) error {
 		return errOtherForm
 	}
 	return merge(other)
+}
+
+// unmerged is why a body does not merge with others, as an answer.
+func unmerged(what string, err error) *proto.Error {
+	if errors.Is(err, sketch.ErrOverflow) {
+		return proto.ErrOverflow.Errorf("%s: the sum with the others is larger than a summary can hold", what).WithHint("ask about fewer keys at once")
+	}
+	return proto.ErrUnmergeable.Errorf("%s does not merge with the others: %v", what, err).
+		WithHint("keys merge that were made with one size and half-life, in one namespace; ask about the others by themselves")
 }
 
 func exactly(value float64) *ebbv1.Estimate {

@@ -91,7 +91,7 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case len(in.Key) == 0 || len(in.Key) > proto.KeyLenMax:
 		return ebbv1.Code_CODE_BAD_KEY
-	case len(in.Bin) == 0 && in.Kind != ebbv1.Kind_KIND_QUANTILE || len(in.Bin) > proto.BinLenMax:
+	case len(in.Bin) == 0 && in.Kind != ebbv1.Kind_KIND_QUANTILE && !(in.Kind == 0 && in.HasValue) || len(in.Bin) > proto.BinLenMax:
 		return ebbv1.Code_CODE_BAD_BIN
 	case in.Kind < 0 || in.Kind > proto.KindMax:
 		return ebbv1.Code_CODE_BAD_REQUEST
@@ -109,13 +109,23 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	key, created := s.touch(ns, clock, in.Key)
 	sum := s.summaries.at(key)
-	switch kind := sum.kind(); {
-	case created && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION:
-		return s.addToBody(ns, key, true, clock, t, in)
+	kind := in.Kind
+	switch {
+	case !created:
+		kind = sum.kind()
+	case kind == 0:
+		kind = ns.definition.GetKind()
+	}
+	switch {
 	case in.Kind != 0 && in.Kind != kind:
 		return ebbv1.Code_CODE_WRONG_KIND
-	case sum.body != nil:
-		return s.addToBody(ns, key, false, clock, t, in)
+	case kind != ebbv1.Kind_KIND_DISTRIBUTION:
+		return s.addToBody(ns, key, kind, clock, t, in)
+	case len(in.Bin) == 0:
+		if created {
+			s.dropKey(ns, key)
+		}
+		return ebbv1.Code_CODE_BAD_BIN
 	}
 	sum = s.editSummary(key)
 	if err := s.addTo(ns, sum, clock, t, in); err != nil {
@@ -192,6 +202,11 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return refusedTime(ns, in.TimeUS)
 	case ebbv1.Code_CODE_WRONG_KIND:
 		return wrongKind(ns, in)
+	case ebbv1.Code_CODE_OVERFLOW:
+		return proto.ErrOverflow.Errorf("amount %g for key %s: with what is there it is more than a summary can hold", in.Amount, quote(in.Key))
+	case ebbv1.Code_CODE_RESOURCE_EXHAUSTED:
+		return proto.ErrResourceExhausted.Errorf("key %s: the summaries of its shard, distributions apart, have reached their limit of %d MiB", quote(in.Key), proto.BodyBytesMax>>20).
+			WithHint("delete keys or let them fade, or give the namespace smaller sizes: ebb namespace set NAME --size")
 	case ebbv1.Code_CODE_BAD_REQUEST:
 		if in.Kind < 0 || in.Kind > proto.KindMax {
 			return proto.ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, proto.KindNames())

@@ -492,7 +492,7 @@ func TestBloomGrows(t *testing.T) {
 		t.Errorf("%d of %d others, total %v", wrong, members, got.Total)
 	}
 	both := &ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte("a1"), []byte("a2")}}}}
-	if e := s.Ask(&ebbv1.ShardQuestion{Question: both}, now).Error; e.GetCode() != ebbv1.Code_CODE_WRONG_KIND {
+	if e := s.Ask(&ebbv1.ShardQuestion{Question: both}, now).Error; e.GetCode() != ebbv1.Code_CODE_UNMERGEABLE {
 		t.Errorf("two that have not grown alike: %v", e)
 	}
 }
@@ -589,15 +589,15 @@ func TestPartsThatDoNotMerge(t *testing.T) {
 	}{
 		{"the same", good, good, 0},
 		{"two kinds", good, part(plain(1), ebbv1.Kind_KIND_COUNTMIN), ebbv1.Code_CODE_WRONG_KIND},
-		{"two seeds", good, part(plain(2), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_WRONG_KIND},
-		{"one forgets", good, part(ebbing(9*second), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_WRONG_KIND},
-		{"two half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_COUNTMIN), part(ebbing(9*second), ebbv1.Kind_KIND_COUNTMIN), ebbv1.Code_CODE_WRONG_KIND},
-		{"two topk half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_TOPK), part(ebbing(9*second), ebbv1.Kind_KIND_TOPK), ebbv1.Code_CODE_WRONG_KIND},
-		{"one bloom forgets", part(plain(1), ebbv1.Kind_KIND_BLOOM), part(ebbing(9*second), ebbv1.Kind_KIND_BLOOM), ebbv1.Code_CODE_WRONG_KIND},
-		{"two bloom half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_BLOOM), part(ebbing(9*second), ebbv1.Kind_KIND_BLOOM), ebbv1.Code_CODE_WRONG_KIND},
-		{"one linear forgets", part(plain(1), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_WRONG_KIND},
-		{"two linear half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_WRONG_KIND},
-		{"two morris half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_MORRIS), part(ebbing(9*second), ebbv1.Kind_KIND_MORRIS), ebbv1.Code_CODE_WRONG_KIND},
+		{"two seeds", good, part(plain(2), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_UNMERGEABLE},
+		{"one forgets", good, part(ebbing(9*second), ebbv1.Kind_KIND_DISTINCT), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_COUNTMIN), part(ebbing(9*second), ebbv1.Kind_KIND_COUNTMIN), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two topk half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_TOPK), part(ebbing(9*second), ebbv1.Kind_KIND_TOPK), ebbv1.Code_CODE_UNMERGEABLE},
+		{"one bloom forgets", part(plain(1), ebbv1.Kind_KIND_BLOOM), part(ebbing(9*second), ebbv1.Kind_KIND_BLOOM), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two bloom half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_BLOOM), part(ebbing(9*second), ebbv1.Kind_KIND_BLOOM), ebbv1.Code_CODE_UNMERGEABLE},
+		{"one linear forgets", part(plain(1), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two linear half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two morris half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_MORRIS), part(ebbing(9*second), ebbv1.Kind_KIND_MORRIS), ebbv1.Code_CODE_UNMERGEABLE},
 		{"cut short", good, good[:len(good)-1], ebbv1.Code_CODE_CORRUPT},
 		{"too long", good, append(slices.Clone(good), 0), ebbv1.Code_CODE_CORRUPT},
 		{"an unknown form", good, []byte{partSummary, 1, 99}, ebbv1.Code_CODE_CORRUPT},

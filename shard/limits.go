@@ -10,6 +10,7 @@ import (
 type Limits struct {
 	Namespaces      int
 	HalfLifeChanges int         // a namespace
+	BodyBytes       int         // of all summaries that are no distributions; one that is there may grow over it by an eighth
 	Future          sketch.Tick // how far past the stamp an event may claim to be
 
 	Sessions           int
@@ -30,6 +31,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Namespaces:      proto.NamespacesMax,
 		HalfLifeChanges: proto.HalfLifeChangesMax,
+		BodyBytes:       proto.BodyBytesMax,
 		Future:          proto.FutureMaxUS,
 
 		Sessions:           proto.SessionsMax,

@@ -32,7 +32,7 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 2 // 2: keys of other kinds than distributions
+	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates of namespaces
 )
 
 const (
@@ -123,6 +123,8 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	b.bool(def.GetAllowNegative())
 	b.uvarint(uint64(def.BinsMax))
 	b.fixed(def.HashSeed)
+	b.uvarint(uint64(def.Kind))
+	writeSizes(b, def.Sizes)
 }
 
 func writeParams(b *blockWriter, p *sketch.Params) {
@@ -358,7 +360,7 @@ func (ns *namespace) until(era uint32, now sketch.Tick) sketch.Tick {
 }
 
 func readDefinition(b *blockReader) *ebbv1.Namespace {
-	return &ebbv1.Namespace{
+	def := &ebbv1.Namespace{
 		Name:          string(b.text(proto.NamespaceLenMax)),
 		Version:       b.uvarint(),
 		Decay:         ebbv1.Decay(b.uint32()),
@@ -371,7 +373,13 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 		AllowNegative: new(b.bool()),
 		BinsMax:       b.uint32(),
 		HashSeed:      b.fixed(),
+		Kind:          ebbv1.Kind_KIND_DISTRIBUTION,
+		Sizes:         proto.DefaultSizes(),
 	}
+	if b.format >= 3 {
+		def.Kind, def.Sizes = ebbv1.Kind(b.uint32()), readSizes(b)
+	}
+	return def
 }
 
 func readParams(b *blockReader) sketch.Params {
@@ -439,9 +447,15 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		b.corrupt("key %d: a summary that its namespace cannot have", key)
 		return
 	}
-	if sum.body == nil && vanished(params, &sum.dist, min(sum.due, clockMax)-1) {
+	if sum.late(params) {
 		b.corrupt("key %d: it dies before its visit", key)
 		return
+	}
+	if sum.body != nil {
+		if s.bodyBytes += sum.body.Held(); s.bodyBytes > bodyBytesOver(s.limits.BodyBytes) {
+			b.corrupt("key %d: with it the summaries take %d bytes, more than there can be", key, s.bodyBytes)
+			return
+		}
 	}
 	s.keys.adopt(key, tag, ns.space, text, s.epoch)
 	s.keys.retain(key, s.epoch)
@@ -460,6 +474,24 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		s.bins.retain(bin, s.epoch)
 	})
 }
+
+// late reports whether the next visit of a restored key is later than it can be,
+// which is about its death. That of a body is known to some half-lives only: see
+// due-is-never-late.
+func (sum *summary) late(p *sketch.Params) bool {
+	if sum.body == nil {
+		return vanished(p, &sum.dist, min(sum.due, clockMax)-1)
+	}
+	death := sum.body.death(lifeline(p) * 0x1p-8)
+	if death == 0 { // nothing is left of it, by chance, before its visit
+		return sum.due == sketch.MaxTick
+	}
+	return sum.due > death
+}
+
+// bodyBytesOver is more than all bodies of a shard can hold under a limit: what
+// they hold, and what one event makes of them.
+func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytesMax }
 
 // sound reports whether what a restored key holds may have been written in its namespace by now.
 func (sum *summary) sound(ns *namespace, now sketch.Tick) bool {

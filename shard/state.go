@@ -68,6 +68,7 @@ type State struct {
 	keyVisits     heap
 	keyPlaces     []uint32
 	answeredBytes int
+	bodyBytes     int      // of all bodies, as each says it of itself
 	gone          []uint32 // bins that a summary lets go of, while it does
 	applying      uint64   // the index of the entry that is being applied
 	drawn         uint64   // how often it has drawn a chance

@@ -173,6 +173,9 @@ func (s *State) empty(sum *summary) {
 	s.gone = s.gone[:0]
 	sum.dist.Each(s.isGone)
 	s.releaseGone()
+	if sum.body != nil {
+		s.bodyBytes -= sum.body.Held()
+	}
 	sum.dist, sum.body = sketch.Distribution{}, nil
 	sum.pruneAt, sum.pruned = pruneMin, 0
 }

@@ -47,6 +47,7 @@ type DistinctDecayed struct {
 	latest    Tick     // no now was later
 	hashes    []uint64 // rising; while exact
 	times     []Tick   // as hashes: when last seen
+	oldest    Tick     // no time is before it; while exact
 	registers []uint8  // K + 128, never 0; nil while exact
 	low       uint8    // no register is below
 	changes   int      // of registers since low was found
@@ -87,6 +88,9 @@ func (d *DistinctDecayed) Exact() bool { return d.registers == nil }
 func (d *DistinctDecayed) Add(now, t Tick, hash uint64) {
 	d.latest = max(d.latest, now)
 	d.settle()
+	if len(d.times) > 0 && d.tooOld(d.oldest) {
+		d.forget()
+	}
 	t = min(max(t, 0), d.latest)
 	if d.tooOld(t) {
 		return
@@ -100,8 +104,15 @@ func (d *DistinctDecayed) Add(now, t Tick, hash uint64) {
 		d.times[i] = max(d.times[i], t)
 		return
 	}
-	d.hashes, d.times = slices.Insert(d.hashes, i, hash), slices.Insert(d.times, i, t)
+	d.insert(i, hash, t)
 	d.limit()
+}
+
+func (d *DistinctDecayed) insert(i int, hash uint64, t Tick) {
+	if len(d.times) == 0 || t < d.oldest {
+		d.oldest = t
+	}
+	d.hashes, d.times = slices.Insert(d.hashes, i, hash), slices.Insert(d.times, i, t)
 }
 
 // tooOld: what was last seen then counts as nothing.
@@ -134,8 +145,10 @@ func (d *DistinctDecayed) limit() {
 // forget drops what is too old, which nothing shows any more.
 func (d *DistinctDecayed) forget() {
 	kept := 0
+	d.oldest = d.latest
 	for i, t := range d.times {
 		if !d.tooOld(t) {
+			d.oldest = min(d.oldest, t)
 			d.hashes[kept], d.times[kept] = d.hashes[i], t
 			kept++
 		}
@@ -342,7 +355,7 @@ func (d *DistinctDecayed) Clone() DistinctDecayed {
 
 // Size is the memory it takes, in bytes, itself included.
 func (d *DistinctDecayed) Size() int {
-	return 152 + 8*cap(d.hashes) + 8*cap(d.times) + cap(d.registers)
+	return 160 + 8*cap(d.hashes) + 8*cap(d.times) + cap(d.registers)
 }
 
 // A DistinctDecayed in bytes. Every state has one encoding.
@@ -424,7 +437,7 @@ func (d *DistinctDecayed) decodeThings(r *reader) bool {
 		if d.tooOld(t) {
 			return false
 		}
-		d.hashes, d.times = append(d.hashes, h), append(d.times, t)
+		d.insert(i, h, t)
 	}
 	return true
 }

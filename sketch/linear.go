@@ -102,6 +102,7 @@ type LinearCounter struct {
 	hashes []uint64 // ascending, while exact
 	places []uint32 // of the members in the arena, beside hashes
 	arena  []byte   // members, each after its length in 2 bytes
+	named  int      // bytes of the arena that places point to
 	words  []uint64 // the bitmap; nil while exact
 	ones   int      // bits that are set
 }
@@ -147,6 +148,7 @@ func (l *LinearCounter) insert(hash uint64, member []byte) {
 	i, found := slices.BinarySearch(l.hashes, hash)
 	switch {
 	case found && l.params.Members && bytes.Compare(member, l.member(i)) < 0: // of one hash, the lesser stays: in any order
+		l.named -= 2 + len(l.member(i))
 		l.places[i] = l.intern(member)
 	case found:
 	case len(l.hashes) == LinearExactMax:
@@ -162,6 +164,7 @@ func (l *LinearCounter) insert(hash uint64, member []byte) {
 
 func (l *LinearCounter) intern(member []byte) uint32 {
 	at := len(l.arena)
+	l.named += 2 + len(member)
 	l.arena = append(binary.LittleEndian.AppendUint16(l.arena, uint16(len(member))), member...)
 	return uint32(at)
 }
@@ -175,7 +178,7 @@ func (l *LinearCounter) member(i int) []byte {
 // spread goes over to the bitmap.
 func (l *LinearCounter) spread() {
 	hashes := l.hashes
-	l.hashes, l.places, l.arena = nil, nil, nil
+	l.hashes, l.places, l.arena, l.named = nil, nil, nil, 0
 	l.words = make([]uint64, l.m/64)
 	for _, h := range hashes {
 		l.set(h)
@@ -272,7 +275,7 @@ func (l *LinearCounter) Clone() LinearCounter {
 
 // Size is the memory it takes, in bytes, itself included.
 func (l *LinearCounter) Size() int {
-	return 152 + 8*(cap(l.hashes)+cap(l.words)) + 4*cap(l.places) + cap(l.arena)
+	return 160 + 8*(cap(l.hashes)+cap(l.words)) + 4*cap(l.places) + cap(l.arena)
 }
 
 // A LinearCounter in bytes. Every state has one encoding.

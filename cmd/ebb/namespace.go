@@ -44,6 +44,11 @@ func newNamespace(s *session) *cobra.Command {
 		&cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Create, change and list namespaces"},
 		newNamespaceSet(s, "create", "Create a namespace", true),
 		newNamespaceSet(s, "set", "Change settings of a namespace; what is not named stays", false),
+		&cobra.Command{
+			Use: "show NAME", Short: "The settings of a namespace, with the sizes of the keys it makes", Args: argsBetween(1, 1, "NAME"),
+			Example: "  ebb namespace show visits",
+			RunE:    func(cmd *cobra.Command, args []string) error { return s.showNamespace(cmd, args[0]) },
+		},
 		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
 	)
 }
@@ -54,13 +59,16 @@ type namespaceFlags struct {
 	threshold, prior                         float64
 	allowNegative                            bool
 	binsMax                                  uint32
+	kind                                     string
+	sizes                                    words
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
 	var nf namespaceFlags
 	cmd := &cobra.Command{
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
-		Example: fmt.Sprintf("  ebb namespace %s history --clock event --half-life 1h --threshold 1e-9", use),
+		Example: fmt.Sprintf("  ebb namespace %[1]s history --clock event --half-life 1h --threshold 1e-9\n"+
+			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14", use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
@@ -79,6 +87,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.precision, "precision", "", "default (64-bit values) or compact (32-bit, error <= 1e-5)")
 	f.BoolVar(&nf.allowNegative, "allow-negative", false, "allow negative increments")
 	f.Uint32Var(&nf.binsMax, "bins-max", 0, "bins a distribution may have (default 100000)")
+	f.StringVar(&nf.kind, "kind", "", "`kind` of the keys that writes without a kind make: "+proto.KindNames()+" (default distribution)")
+	f.Var(&nf.sizes, "size", "how large new keys are made, as `NAME=NUMBER` (repeatable): "+strings.Join(proto.SizeNames(), ", "))
 	return cmd
 }
 
@@ -96,6 +106,9 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 		}
 	}
 	if err := nf.setHalfLife(&ns); err != nil {
+		return ns, err
+	}
+	if err := nf.setTemplate(&ns); err != nil {
 		return ns, err
 	}
 	if err := nf.setWords(&ns); err != nil {
@@ -139,6 +152,31 @@ func (nf *namespaceFlags) setHalfLife(ns *client.Namespace) error {
 		return e
 	}
 	ns.HalfLife = time.Duration(us) * time.Microsecond
+	return nil
+}
+
+// setTemplate reads --kind and --size.
+func (nf *namespaceFlags) setTemplate(ns *client.Namespace) error {
+	if nf.kind != "" {
+		kind, known := proto.KindNamed(nf.kind)
+		if !known {
+			return noneOf("--kind", nf.kind, strings.Split(proto.KindNames(), ", "))
+		}
+		ns.Kind = kind
+	}
+	for _, text := range nf.sizes {
+		name, number, ok := strings.Cut(text, "=")
+		v, err := strconv.ParseFloat(number, 64)
+		if !ok || err != nil {
+			return usagef("--size %q: write it as NAME=NUMBER, such as countmin.epsilon=0.001", text)
+		}
+		if ns.Sizes == nil {
+			ns.Sizes = new(client.Sizes)
+		}
+		if err := proto.SetSize(ns.Sizes, name, v); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -215,18 +253,50 @@ func mustExist(ctx context.Context, c *client.Client, name string) error {
 }
 
 func (s *session) listNamespaces(cmd *cobra.Command) error {
-	c, err := s.dial(cmd)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
-	all, err := c.Namespaces(ctx)
+	all, err := s.namespaces(cmd)
 	if err != nil {
 		return err
 	}
 	return s.printNamespaces(all)
+}
+
+func (s *session) namespaces(cmd *cobra.Command) ([]client.Namespace, error) {
+	c, err := s.dial(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	return c.Namespaces(ctx)
+}
+
+func (s *session) showNamespace(cmd *cobra.Command, name string) error {
+	all, err := s.namespaces(cmd)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(all, func(n client.Namespace) bool { return n.Name == name })
+	if i < 0 {
+		return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).WithHint("list those that do: ebb namespace list")
+	}
+	r := namespaceRow(all[i])
+	if s.output == "json" {
+		return printJSON(s.term.out, r)
+	}
+	rows := [][]string{
+		{"name", r.Name}, {"version", strconv.FormatUint(r.Version, 10)}, {"decay", r.Decay}, {"half-life", r.halfLife()}, {"floor", floorText(r)},
+		{"clock", r.Clock}, {"precision", r.Precision}, {"allow-negative", strconv.FormatBool(r.AllowNegative)},
+		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)}, {"kind", r.Kind},
+	}
+	for _, size := range proto.ListSizes(all[i].Sizes) {
+		text := exact(size.Value)
+		if size.Value == 0 {
+			text = "default"
+		}
+		rows = append(rows, []string{"size " + size.Name, text})
+	}
+	return s.printTable("SETTING\tVALUE", rows)
 }
 
 type namespaceJSON struct {
@@ -241,31 +311,46 @@ type namespaceJSON struct {
 	Precision     string  `json:"precision"`
 	AllowNegative bool    `json:"allow_negative"`
 	BinsMax       uint32  `json:"bins_max"`
+	Kind          string  `json:"kind"`
+	// by kind and name; 0 is what suits the others
+	Sizes map[string]float64 `json:"sizes"`
+}
+
+func namespaceRow(ns client.Namespace) namespaceJSON {
+	r := namespaceJSON{
+		ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
+		nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
+		proto.KindName(ns.Kind), map[string]float64{},
+	}
+	for _, size := range proto.ListSizes(ns.Sizes) {
+		r.Sizes[size.Name] = size.Value
+	}
+	return r
+}
+
+func (r *namespaceJSON) halfLife() string {
+	if r.Decay == "none" {
+		return "-"
+	}
+	return time.Duration(r.HalfLifeS * float64(time.Second)).String()
 }
 
 func (s *session) printNamespaces(all []client.Namespace) error {
 	slices.SortFunc(all, func(a, b client.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	rows := make([]namespaceJSON, 0, len(all))
 	for _, ns := range all {
-		rows = append(rows, namespaceJSON{
-			ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
-			nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
-		})
+		rows = append(rows, namespaceRow(ns))
 	}
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{"namespaces": rows})
 	}
 	var table [][]string
 	for _, r := range rows {
-		halfLife := time.Duration(r.HalfLifeS * float64(time.Second)).String()
-		if r.Decay == "none" {
-			halfLife = "-"
-		}
 		table = append(table, []string{
-			r.Name, r.Decay, halfLife, floorText(r), r.Clock, r.Precision, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10),
+			r.Name, r.Decay, r.halfLife(), floorText(r), r.Clock, r.Precision, r.Kind, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10),
 		})
 	}
-	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tBINS MAX\tVERSION", table)
+	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION", table)
 }
 
 func floorText(r namespaceJSON) string {

@@ -395,7 +395,11 @@ type Namespace struct {
 	// bins per distribution; default 100,000
 	BinsMax uint32 `protobuf:"varint,11,opt,name=bins_max,json=binsMax,proto3" json:"bins_max,omitempty"`
 	// of every hash in this namespace; drawn when 0 at creation
-	HashSeed      uint64 `protobuf:"varint,12,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
+	HashSeed uint64 `protobuf:"varint,12,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
+	// what a write that names no kind makes of a key that is new; a distribution by default
+	Kind Kind `protobuf:"varint,13,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	// of the keys that are made from now on
+	Sizes         *Sizes `protobuf:"bytes,14,opt,name=sizes,proto3" json:"sizes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -514,6 +518,176 @@ func (x *Namespace) GetHashSeed() uint64 {
 	return 0
 }
 
+func (x *Namespace) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *Namespace) GetSizes() *Sizes {
+	if x != nil {
+		return x.Sizes
+	}
+	return nil
+}
+
+// Sizes says how large a key of each kind is made. A key keeps what it was made with: a change is for keys that come later. A
+// field that is 0 in a request keeps what the namespace has, or the default.
+type Sizes struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of a countmin: counts are too high by at most this part of their sum, 0.00001 to 0.5; default 0.01
+	CountminEpsilon float64 `protobuf:"fixed64,1,opt,name=countmin_epsilon,json=countminEpsilon,proto3" json:"countmin_epsilon,omitempty"`
+	// of a countmin: the probability that one is too high by more, 1e-9 to 0.5; default 0.01. There are e/epsilon * ln(1/delta) cells, 2^20 at most.
+	CountminDelta float64 `protobuf:"fixed64,2,opt,name=countmin_delta,json=countminDelta,proto3" json:"countmin_delta,omitempty"`
+	// of a topk: how many bins are asked for, 1 to 6,553; ten times as many are kept; default 100
+	TopkItems uint32 `protobuf:"varint,3,opt,name=topk_items,json=topkItems,proto3" json:"topk_items,omitempty"`
+	// of a distinct: 2^precision registers, 6 to 16; default 11. The standard error is 0.34/sqrt(2^precision), in a namespace with half-life
+	// 1.04/sqrt(2^precision).
+	DistinctPrecision uint32 `protobuf:"varint,4,opt,name=distinct_precision,json=distinctPrecision,proto3" json:"distinct_precision,omitempty"`
+	// of a set: how many members are sampled, 16 to 4,096; default 1,024
+	SetMembers uint32 `protobuf:"varint,5,opt,name=set_members,json=setMembers,proto3" json:"set_members,omitempty"`
+	// of a linear: members expected at most, 1 to 20,000,000; default 1,000,000
+	LinearCapacity uint64 `protobuf:"varint,6,opt,name=linear_capacity,json=linearCapacity,proto3" json:"linear_capacity,omitempty"`
+	// of a linear: the relative standard error up to the capacity, 0.001 to 0.1; default 0.01
+	LinearError float64 `protobuf:"fixed64,7,opt,name=linear_error,json=linearError,proto3" json:"linear_error,omitempty"`
+	// of a morris: bits of the register, 8 or 16; default 16
+	MorrisBits uint32 `protobuf:"varint,8,opt,name=morris_bits,json=morrisBits,proto3" json:"morris_bits,omitempty"`
+	// of a morris: a, the base less 1, 0.0001 to 1; the standard error is sqrt(a/2). 0 is what suits the bits: 0.0005 for 16, 0.08 for 8.
+	MorrisBase float64 `protobuf:"fixed64,9,opt,name=morris_base,json=morrisBase,proto3" json:"morris_base,omitempty"`
+	// of a bloom: bins of the first generation, or in a namespace with half-life of one half-life, 1 to 4,000,000; default 10,000
+	BloomCapacity uint64 `protobuf:"varint,10,opt,name=bloom_capacity,json=bloomCapacity,proto3" json:"bloom_capacity,omitempty"`
+	// of a bloom: the part of absent bins that it takes for present, 0.000001 to 0.5; default 0.01
+	BloomFalseRate float64 `protobuf:"fixed64,11,opt,name=bloom_false_rate,json=bloomFalseRate,proto3" json:"bloom_false_rate,omitempty"`
+	// of a quantile: the relative error of a value, 0.0001 to 0.5; default 0.01
+	QuantileError float64 `protobuf:"fixed64,12,opt,name=quantile_error,json=quantileError,proto3" json:"quantile_error,omitempty"`
+	// of a quantile: buckets, 64 to 65,536; default 4,096. ln 2 / (2 * quantile_error) of them double a value.
+	QuantileBuckets uint32 `protobuf:"varint,13,opt,name=quantile_buckets,json=quantileBuckets,proto3" json:"quantile_buckets,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *Sizes) Reset() {
+	*x = Sizes{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sizes) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sizes) ProtoMessage() {}
+
+func (x *Sizes) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
+func (*Sizes) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Sizes) GetCountminEpsilon() float64 {
+	if x != nil {
+		return x.CountminEpsilon
+	}
+	return 0
+}
+
+func (x *Sizes) GetCountminDelta() float64 {
+	if x != nil {
+		return x.CountminDelta
+	}
+	return 0
+}
+
+func (x *Sizes) GetTopkItems() uint32 {
+	if x != nil {
+		return x.TopkItems
+	}
+	return 0
+}
+
+func (x *Sizes) GetDistinctPrecision() uint32 {
+	if x != nil {
+		return x.DistinctPrecision
+	}
+	return 0
+}
+
+func (x *Sizes) GetSetMembers() uint32 {
+	if x != nil {
+		return x.SetMembers
+	}
+	return 0
+}
+
+func (x *Sizes) GetLinearCapacity() uint64 {
+	if x != nil {
+		return x.LinearCapacity
+	}
+	return 0
+}
+
+func (x *Sizes) GetLinearError() float64 {
+	if x != nil {
+		return x.LinearError
+	}
+	return 0
+}
+
+func (x *Sizes) GetMorrisBits() uint32 {
+	if x != nil {
+		return x.MorrisBits
+	}
+	return 0
+}
+
+func (x *Sizes) GetMorrisBase() float64 {
+	if x != nil {
+		return x.MorrisBase
+	}
+	return 0
+}
+
+func (x *Sizes) GetBloomCapacity() uint64 {
+	if x != nil {
+		return x.BloomCapacity
+	}
+	return 0
+}
+
+func (x *Sizes) GetBloomFalseRate() float64 {
+	if x != nil {
+		return x.BloomFalseRate
+	}
+	return 0
+}
+
+func (x *Sizes) GetQuantileError() float64 {
+	if x != nil {
+		return x.QuantileError
+	}
+	return 0
+}
+
+func (x *Sizes) GetQuantileBuckets() uint32 {
+	if x != nil {
+		return x.QuantileBuckets
+	}
+	return 0
+}
+
 // Increment is one event: it adds an amount to a bin of a distribution, or brings a bin or a value to a key of another kind.
 type Increment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -537,7 +711,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -549,7 +723,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -562,7 +736,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Increment) GetKey() []byte {
@@ -626,7 +800,7 @@ type SessionIdentity struct {
 
 func (x *SessionIdentity) Reset() {
 	*x = SessionIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -638,7 +812,7 @@ func (x *SessionIdentity) String() string {
 func (*SessionIdentity) ProtoMessage() {}
 
 func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -651,7 +825,7 @@ func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionIdentity.ProtoReflect.Descriptor instead.
 func (*SessionIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *SessionIdentity) GetSession() uint64 {
@@ -681,7 +855,7 @@ type SourceIdentity struct {
 
 func (x *SourceIdentity) Reset() {
 	*x = SourceIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +867,7 @@ func (x *SourceIdentity) String() string {
 func (*SourceIdentity) ProtoMessage() {}
 
 func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +880,7 @@ func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceIdentity.ProtoReflect.Descriptor instead.
 func (*SourceIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SourceIdentity) GetName() string {
@@ -735,7 +909,7 @@ type IdempotencyKey struct {
 
 func (x *IdempotencyKey) Reset() {
 	*x = IdempotencyKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +921,7 @@ func (x *IdempotencyKey) String() string {
 func (*IdempotencyKey) ProtoMessage() {}
 
 func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +934,7 @@ func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
 func (*IdempotencyKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *IdempotencyKey) GetIssuedAtUs() int64 {
@@ -798,7 +972,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -810,7 +984,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -823,7 +997,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IncrementRequest) GetNamespace() string {
@@ -859,7 +1033,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -871,7 +1045,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -884,7 +1058,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -913,7 +1087,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +1099,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1112,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -989,7 +1163,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1175,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1188,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Command) GetNamespace() string {
@@ -1220,7 +1394,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1232,7 +1406,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1245,7 +1419,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -1264,7 +1438,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1276,7 +1450,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1289,7 +1463,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -1302,7 +1476,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1488,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1501,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -1349,7 +1523,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1361,7 +1535,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1374,7 +1548,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *OpenSource) GetName() string {
@@ -1401,7 +1575,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1413,7 +1587,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1426,7 +1600,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *DropSource) GetName() string {
@@ -1446,7 +1620,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1458,7 +1632,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1471,7 +1645,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -1490,7 +1664,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1502,7 +1676,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1515,7 +1689,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -1530,7 +1704,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1542,7 +1716,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1555,7 +1729,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -1592,7 +1766,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1604,7 +1778,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1617,7 +1791,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -1681,7 +1855,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1867,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1880,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -1734,7 +1908,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1746,7 +1920,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1759,7 +1933,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -1786,7 +1960,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1798,7 +1972,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1811,7 +1985,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -1838,7 +2012,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1850,7 +2024,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1863,7 +2037,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Question) GetNamespace() string {
@@ -1963,7 +2137,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2149,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2162,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -2048,7 +2222,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +2234,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +2247,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -2147,7 +2321,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2333,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2346,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -2271,7 +2445,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2457,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2470,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -2315,7 +2489,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2501,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2514,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 type AskRequest struct {
@@ -2355,7 +2529,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2367,7 +2541,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2380,7 +2554,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -2421,7 +2595,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2607,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2620,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -2474,7 +2648,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2486,7 +2660,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2499,7 +2673,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Answer) GetError() *Error {
@@ -2615,7 +2789,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2801,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2814,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -2743,7 +2917,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2755,7 +2929,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2768,7 +2942,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -2837,7 +3011,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +3023,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +3036,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -2962,7 +3136,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2974,7 +3148,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2987,7 +3161,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Membership) GetContained() bool {
@@ -3015,7 +3189,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3027,7 +3201,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3040,7 +3214,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Item) GetBin() []byte {
@@ -3074,7 +3248,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3086,7 +3260,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3099,7 +3273,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -3154,7 +3328,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3166,7 +3340,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3179,7 +3353,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -3256,7 +3430,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3268,7 +3442,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3281,7 +3455,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -3403,7 +3577,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3415,7 +3589,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3428,7 +3602,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -3475,7 +3649,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3487,7 +3661,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3500,7 +3674,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -3523,7 +3697,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3535,7 +3709,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3548,7 +3722,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -3586,7 +3760,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3598,7 +3772,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3611,7 +3785,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -3651,7 +3825,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3663,7 +3837,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3676,7 +3850,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -3703,7 +3877,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3715,7 +3889,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3728,7 +3902,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -3814,7 +3988,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3826,7 +4000,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3839,7 +4013,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -3904,7 +4078,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3916,7 +4090,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3929,7 +4103,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -3969,7 +4143,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3981,7 +4155,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3994,7 +4168,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -4048,7 +4222,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4060,7 +4234,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4073,7 +4247,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Table) GetClusterId() string {
@@ -4133,7 +4307,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4145,7 +4319,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4158,7 +4332,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 type TableResponse struct {
@@ -4172,7 +4346,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4358,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4371,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -4226,7 +4400,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4238,7 +4412,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4251,7 +4425,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -4277,7 +4451,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4289,7 +4463,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4302,7 +4476,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -4320,7 +4494,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4332,7 +4506,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4345,7 +4519,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 type ListNamespacesResponse struct {
@@ -4357,7 +4531,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4369,7 +4543,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4382,7 +4556,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -4400,7 +4574,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4412,7 +4586,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4425,7 +4599,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -4450,7 +4624,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4462,7 +4636,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4649,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -4570,7 +4744,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4582,7 +4756,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4595,7 +4769,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -4653,7 +4827,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4665,7 +4839,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4678,7 +4852,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -4706,7 +4880,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xa6\x03\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xed\x03\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -4721,8 +4895,29 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0eallow_negative\x18\n" +
 	" \x01(\bH\x00R\rallowNegative\x88\x01\x01\x12\x19\n" +
 	"\bbins_max\x18\v \x01(\rR\abinsMax\x12\x1b\n" +
-	"\thash_seed\x18\f \x01(\x04R\bhashSeedB\x11\n" +
-	"\x0f_allow_negative\"\xcf\x01\n" +
+	"\thash_seed\x18\f \x01(\x04R\bhashSeed\x12 \n" +
+	"\x04kind\x18\r \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12#\n" +
+	"\x05sizes\x18\x0e \x01(\v2\r.ebb.v1.SizesR\x05sizesB\x11\n" +
+	"\x0f_allow_negative\"\xf9\x03\n" +
+	"\x05Sizes\x12)\n" +
+	"\x10countmin_epsilon\x18\x01 \x01(\x01R\x0fcountminEpsilon\x12%\n" +
+	"\x0ecountmin_delta\x18\x02 \x01(\x01R\rcountminDelta\x12\x1d\n" +
+	"\n" +
+	"topk_items\x18\x03 \x01(\rR\ttopkItems\x12-\n" +
+	"\x12distinct_precision\x18\x04 \x01(\rR\x11distinctPrecision\x12\x1f\n" +
+	"\vset_members\x18\x05 \x01(\rR\n" +
+	"setMembers\x12'\n" +
+	"\x0flinear_capacity\x18\x06 \x01(\x04R\x0elinearCapacity\x12!\n" +
+	"\flinear_error\x18\a \x01(\x01R\vlinearError\x12\x1f\n" +
+	"\vmorris_bits\x18\b \x01(\rR\n" +
+	"morrisBits\x12\x1f\n" +
+	"\vmorris_base\x18\t \x01(\x01R\n" +
+	"morrisBase\x12%\n" +
+	"\x0ebloom_capacity\x18\n" +
+	" \x01(\x04R\rbloomCapacity\x12(\n" +
+	"\x10bloom_false_rate\x18\v \x01(\x01R\x0ebloomFalseRate\x12%\n" +
+	"\x0equantile_error\x18\f \x01(\x01R\rquantileError\x12)\n" +
+	"\x10quantile_buckets\x18\r \x01(\rR\x0fquantileBuckets\"\xcf\x01\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x10\n" +
 	"\x03bin\x18\x02 \x01(\fR\x03bin\x12\x1b\n" +
@@ -5109,7 +5304,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 58)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -5118,138 +5313,141 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Kind)(0),                      // 4: ebb.v1.Kind
 	(Consistency)(0),               // 5: ebb.v1.Consistency
 	(*Namespace)(nil),              // 6: ebb.v1.Namespace
-	(*Increment)(nil),              // 7: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 8: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 9: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 10: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 11: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 12: ebb.v1.Refusal
-	(*IncrementResponse)(nil),      // 13: ebb.v1.IncrementResponse
-	(*Command)(nil),                // 14: ebb.v1.Command
-	(*Increments)(nil),             // 15: ebb.v1.Increments
-	(*OpenSession)(nil),            // 16: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 17: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 18: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 19: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 20: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 21: ebb.v1.Tick
-	(*Entry)(nil),                  // 22: ebb.v1.Entry
-	(*CommandResult)(nil),          // 23: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 24: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 25: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 26: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 27: ebb.v1.Question
-	(*SurpriseQuestion)(nil),       // 28: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 29: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 30: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 31: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 32: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 33: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 34: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 35: ebb.v1.Answer
-	(*Surprise)(nil),               // 36: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 37: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 38: ebb.v1.Summary
-	(*Membership)(nil),             // 39: ebb.v1.Membership
-	(*Item)(nil),                   // 40: ebb.v1.Item
-	(*Estimate)(nil),               // 41: ebb.v1.Estimate
-	(*Coverage)(nil),               // 42: ebb.v1.Coverage
-	(*Distribution)(nil),           // 43: ebb.v1.Distribution
-	(*Bin)(nil),                    // 44: ebb.v1.Bin
-	(*KeyCount)(nil),               // 45: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 46: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 47: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 48: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 49: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 50: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 51: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 52: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 53: ebb.v1.Table
-	(*TableRequest)(nil),           // 54: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 55: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 56: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 57: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 58: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 59: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 60: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 61: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 62: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 63: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 64: ebb.v1.Error
+	(*Sizes)(nil),                  // 7: ebb.v1.Sizes
+	(*Increment)(nil),              // 8: ebb.v1.Increment
+	(*SessionIdentity)(nil),        // 9: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),         // 10: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),         // 11: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),       // 12: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                // 13: ebb.v1.Refusal
+	(*IncrementResponse)(nil),      // 14: ebb.v1.IncrementResponse
+	(*Command)(nil),                // 15: ebb.v1.Command
+	(*Increments)(nil),             // 16: ebb.v1.Increments
+	(*OpenSession)(nil),            // 17: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 18: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 19: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 20: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 21: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 22: ebb.v1.Tick
+	(*Entry)(nil),                  // 23: ebb.v1.Entry
+	(*CommandResult)(nil),          // 24: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 25: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 26: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 27: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 28: ebb.v1.Question
+	(*SurpriseQuestion)(nil),       // 29: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 30: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 31: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 32: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 33: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 34: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 35: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 36: ebb.v1.Answer
+	(*Surprise)(nil),               // 37: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 38: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 39: ebb.v1.Summary
+	(*Membership)(nil),             // 40: ebb.v1.Membership
+	(*Item)(nil),                   // 41: ebb.v1.Item
+	(*Estimate)(nil),               // 42: ebb.v1.Estimate
+	(*Coverage)(nil),               // 43: ebb.v1.Coverage
+	(*Distribution)(nil),           // 44: ebb.v1.Distribution
+	(*Bin)(nil),                    // 45: ebb.v1.Bin
+	(*KeyCount)(nil),               // 46: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 47: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 48: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 49: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 50: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 51: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 52: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 53: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 54: ebb.v1.Table
+	(*TableRequest)(nil),           // 55: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 56: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 57: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 58: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 59: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 60: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 61: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 62: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 63: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 64: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 65: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
 	1,  // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
 	2,  // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,  // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
-	4,  // 4: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	7,  // 5: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	10, // 6: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	64, // 7: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	12, // 8: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	8,  // 9: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	9,  // 10: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	10, // 11: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	15, // 12: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	6,  // 13: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	16, // 14: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	17, // 15: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	18, // 16: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	19, // 17: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	20, // 18: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	21, // 19: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	7,  // 20: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	64, // 21: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	12, // 22: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	24, // 23: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	23, // 24: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	30, // 25: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	32, // 26: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	29, // 27: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	28, // 28: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	31, // 29: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	27, // 30: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,  // 31: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	35, // 32: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	64, // 33: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	42, // 34: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	43, // 35: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	45, // 36: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	38, // 37: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	36, // 38: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	37, // 39: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,  // 40: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	41, // 41: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	41, // 42: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	41, // 43: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	40, // 44: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	39, // 45: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	41, // 46: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	44, // 47: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 48: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 49: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	27, // 50: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	46, // 51: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,  // 52: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	49, // 53: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	64, // 54: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	35, // 55: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	51, // 56: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	50, // 57: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	52, // 58: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	6,  // 59: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	53, // 60: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	6,  // 61: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	6,  // 62: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	6,  // 63: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	50, // 64: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	61, // 65: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	62, // 66: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	67, // [67:67] is the sub-list for method output_type
-	67, // [67:67] is the sub-list for method input_type
-	67, // [67:67] is the sub-list for extension type_name
-	67, // [67:67] is the sub-list for extension extendee
-	0,  // [0:67] is the sub-list for field type_name
+	4,  // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
+	7,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	4,  // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	8,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	11, // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	65, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	13, // 10: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	9,  // 11: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	10, // 12: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	11, // 13: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	16, // 14: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	6,  // 15: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	17, // 16: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	18, // 17: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	19, // 18: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	20, // 19: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	21, // 20: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	22, // 21: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	8,  // 22: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	65, // 23: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	13, // 24: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	25, // 25: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	24, // 26: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	31, // 27: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	33, // 28: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	30, // 29: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	29, // 30: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	32, // 31: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	28, // 32: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,  // 33: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	36, // 34: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	65, // 35: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	43, // 36: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	44, // 37: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	46, // 38: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	39, // 39: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	37, // 40: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	38, // 41: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,  // 42: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	42, // 43: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	42, // 44: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	42, // 45: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	41, // 46: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	40, // 47: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	42, // 48: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	45, // 49: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,  // 50: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,  // 51: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	28, // 52: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	47, // 53: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,  // 54: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	50, // 55: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	65, // 56: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	36, // 57: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	52, // 58: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	51, // 59: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	53, // 60: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	6,  // 61: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	54, // 62: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	6,  // 63: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	6,  // 64: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	6,  // 65: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	51, // 66: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	62, // 67: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	63, // 68: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	69, // [69:69] is the sub-list for method output_type
+	69, // [69:69] is the sub-list for method input_type
+	69, // [69:69] is the sub-list for extension type_name
+	69, // [69:69] is the sub-list for extension extendee
+	0,  // [0:69] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -5259,8 +5457,8 @@ func file_ebb_v1_ebb_proto_init() {
 	}
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[1].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[8].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[2].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[9].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -5273,24 +5471,24 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Behaviour)(nil),
 		(*Command_Tick)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[21].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[22].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
 		(*Question_Surprise)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[24].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[29].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[30].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
 		(*Answer_Surprise)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[43].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -5300,7 +5498,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   58,
+			NumMessages:   59,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

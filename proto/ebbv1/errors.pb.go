@@ -58,6 +58,9 @@ const (
 	Code_CODE_TOO_MANY_BINS       Code = 2016
 	Code_CODE_NEGATIVE_AMOUNT     Code = 2017
 	Code_CODE_WRONG_SHARD         Code = 2018
+	Code_CODE_UNMERGEABLE         Code = 2019
+	Code_CODE_OVERFLOW            Code = 2020
+	Code_CODE_RESOURCE_EXHAUSTED  Code = 2021
 	// 3xxx: exactly-once
 	Code_CODE_SESSION_EXPIRED           Code = 3001
 	Code_CODE_SEQUENCE_TOO_OLD          Code = 3002
@@ -109,6 +112,9 @@ var (
 		2016: "CODE_TOO_MANY_BINS",
 		2017: "CODE_NEGATIVE_AMOUNT",
 		2018: "CODE_WRONG_SHARD",
+		2019: "CODE_UNMERGEABLE",
+		2020: "CODE_OVERFLOW",
+		2021: "CODE_RESOURCE_EXHAUSTED",
 		3001: "CODE_SESSION_EXPIRED",
 		3002: "CODE_SEQUENCE_TOO_OLD",
 		3003: "CODE_SOURCE_FENCED",
@@ -155,6 +161,9 @@ var (
 		"CODE_TOO_MANY_BINS":             2016,
 		"CODE_NEGATIVE_AMOUNT":           2017,
 		"CODE_WRONG_SHARD":               2018,
+		"CODE_UNMERGEABLE":               2019,
+		"CODE_OVERFLOW":                  2020,
+		"CODE_RESOURCE_EXHAUSTED":        2021,
 		"CODE_SESSION_EXPIRED":           3001,
 		"CODE_SEQUENCE_TOO_OLD":          3002,
 		"CODE_SOURCE_FENCED":             3003,
@@ -300,7 +309,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x04hint\x18\x03 \x01(\tR\x04hint\x12\x14\n" +
 	"\x05shard\x18\x04 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
-	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs*\xab\b\n" +
+	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs*\xf4\b\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -330,7 +339,10 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x0fCODE_WRONG_KIND\x10\xdf\x0f\x12\x17\n" +
 	"\x12CODE_TOO_MANY_BINS\x10\xe0\x0f\x12\x19\n" +
 	"\x14CODE_NEGATIVE_AMOUNT\x10\xe1\x0f\x12\x15\n" +
-	"\x10CODE_WRONG_SHARD\x10\xe2\x0f\x12\x19\n" +
+	"\x10CODE_WRONG_SHARD\x10\xe2\x0f\x12\x15\n" +
+	"\x10CODE_UNMERGEABLE\x10\xe3\x0f\x12\x12\n" +
+	"\rCODE_OVERFLOW\x10\xe4\x0f\x12\x1c\n" +
+	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x19\n" +
 	"\x14CODE_SESSION_EXPIRED\x10\xb9\x17\x12\x1a\n" +
 	"\x15CODE_SEQUENCE_TOO_OLD\x10\xba\x17\x12\x17\n" +
 	"\x12CODE_SOURCE_FENCED\x10\xbb\x17\x12!\n" +

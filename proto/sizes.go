@@ -1,0 +1,162 @@
+package proto
+
+import (
+	"math"
+	"strings"
+
+	pb "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// CountMinCellsMax is the most cells that a namespace may give a countmin, 8 bytes each.
+const CountMinCellsMax = 1 << 20
+
+// DefaultSizes is how large keys are made where nothing else is said.
+func DefaultSizes() *ebbv1.Sizes {
+	return &ebbv1.Sizes{
+		CountminEpsilon: 0.01, CountminDelta: 0.01, // 272 counters in 5 rows
+		TopkItems:         100,                          // of 1,000 entries: the error is at most a thousandth of the sum
+		DistinctPrecision: 11,                           // up to 8 KB
+		SetMembers:        1024,                         // up to 9 KB
+		LinearCapacity:    1_000_000, LinearError: 0.01, // 19 KB beyond 250 members
+		MorrisBits:    16,
+		BloomCapacity: 10_000, BloomFalseRate: 0.01, // 15 KB, or 26 KB for those of a half-life
+		QuantileError: 0.01, QuantileBuckets: 4096,
+	}
+}
+
+// size is the range of a field of ebbv1.Sizes. Whatever is within it can be made.
+type size struct{ least, most float64 }
+
+// sizes has the ranges of all fields. What they take together is checked apart.
+var sizes = map[protoreflect.Name]size{
+	"countmin_epsilon":   {1e-5, 0.5},
+	"countmin_delta":     {1e-9, 0.5},
+	"topk_items":         {1, 6553},
+	"distinct_precision": {6, 16},
+	"set_members":        {16, 4096},
+	"linear_capacity":    {1, 20_000_000},
+	"linear_error":       {0.001, 0.1},
+	"morris_bits":        {8, 16},
+	"morris_base":        {0, 1},
+	"bloom_capacity":     {1, 4_000_000},
+	"bloom_false_rate":   {1e-6, 0.5},
+	"quantile_error":     {1e-4, 0.5},
+	"quantile_buckets":   {64, 65536},
+}
+
+// CheckSizes refuses sizes out of range; all must be given.
+func CheckSizes(s *ebbv1.Sizes) *Error {
+	var err *Error
+	eachSize(s, func(fd protoreflect.FieldDescriptor, v float64) {
+		if r := sizes[fd.Name()]; err == nil && !(v >= r.least && v <= r.most) {
+			err = ErrBadNamespace.Errorf("size %s of %g: it must be from %g to %g", SizeName(fd), v, r.least, r.most)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	switch {
+	case s.GetMorrisBits() != 8 && s.GetMorrisBits() != 16:
+		return ErrBadNamespace.Errorf("size morris.bits of %d: it must be 8 or 16", s.GetMorrisBits())
+	case s.GetMorrisBase() != 0 && s.GetMorrisBase() < 1e-4:
+		return ErrBadNamespace.Errorf("size morris.base of %g: it must be from 0.0001 to 1", s.GetMorrisBase())
+	}
+	width, depth := math.Ceil(math.E/s.GetCountminEpsilon()), math.Ceil(-math.Log(s.GetCountminDelta()))
+	if width*depth > CountMinCellsMax {
+		return ErrBadNamespace.Errorf("sizes countmin.epsilon of %g and countmin.delta of %g take %.0f cells: the limit is %d",
+			s.GetCountminEpsilon(), s.GetCountminDelta(), width*depth, CountMinCellsMax).WithHint("a larger epsilon takes fewer")
+	}
+	return nil
+}
+
+// checkTemplate checks what a namespace makes of keys that are new.
+func checkTemplate(ns *ebbv1.Namespace) *Error {
+	switch kind := ns.GetKind(); {
+	case kind < ebbv1.Kind_KIND_DISTRIBUTION || kind > KindMax:
+		return ErrBadNamespace.Errorf("kind %d is unknown: %s", kind, KindNames())
+	case kind != ebbv1.Kind_KIND_DISTRIBUTION && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR:
+		return ErrBadNamespace.Errorf("kind %s: a namespace under linear decay holds distributions only", KindName(kind))
+	}
+	return CheckSizes(ns.GetSizes())
+}
+
+// fillSizes gives every field of s that is 0 the value it has in base.
+func fillSizes(s, base *ebbv1.Sizes) *ebbv1.Sizes {
+	out := pb.Clone(base).(*ebbv1.Sizes)
+	if out == nil {
+		out = new(ebbv1.Sizes)
+	}
+	pb.Merge(out, s)
+	out.ProtoReflect().SetUnknown(nil)
+	return out
+}
+
+// SizeName is the name of a field of ebbv1.Sizes as people write it: countmin.epsilon.
+func SizeName(fd protoreflect.FieldDescriptor) string {
+	return strings.Replace(string(fd.Name()), "_", ".", 1)
+}
+
+// SizeNames lists the sizes there are, by kind.
+func SizeNames() []string {
+	var names []string
+	eachSize(nil, func(fd protoreflect.FieldDescriptor, _ float64) { names = append(names, SizeName(fd)) })
+	return names
+}
+
+// eachSize visits all fields in the order of the definition.
+func eachSize(s *ebbv1.Sizes, visit func(fd protoreflect.FieldDescriptor, v float64)) {
+	m := s.ProtoReflect()
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		visit(fd, numberOf(fd, m.Get(fd)))
+	}
+}
+
+func numberOf(fd protoreflect.FieldDescriptor, v protoreflect.Value) float64 {
+	if fd.Kind() == protoreflect.DoubleKind {
+		return v.Float()
+	}
+	return float64(v.Uint())
+}
+
+// SetSize sets a size by its name, as people write it: "countmin.epsilon" or "countmin_epsilon".
+// A number out of range is refused.
+func SetSize(s *ebbv1.Sizes, name string, v float64) *Error {
+	fd := s.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(strings.Replace(name, ".", "_", 1)))
+	if fd == nil {
+		return ErrBadNamespace.Errorf("there is no size %s: %s", name, strings.Join(SizeNames(), ", "))
+	}
+	r := sizes[fd.Name()]
+	if !(v >= r.least && v <= r.most && v > 0) {
+		return ErrBadNamespace.Errorf("size %s of %g: it must be from %g to %g", SizeName(fd), v, r.least, r.most)
+	}
+	value := protoreflect.ValueOfFloat64(v)
+	if fd.Kind() != protoreflect.DoubleKind {
+		if v != math.Trunc(v) {
+			return ErrBadNamespace.Errorf("size %s of %g: it must be a whole number", SizeName(fd), v)
+		}
+		value = protoreflect.ValueOfUint64(uint64(v))
+		if fd.Kind() == protoreflect.Uint32Kind {
+			value = protoreflect.ValueOfUint32(uint32(v))
+		}
+	}
+	s.ProtoReflect().Set(fd, value)
+	return nil
+}
+
+// SizeOf is one size and its value.
+type SizeOf struct {
+	Name  string
+	Value float64
+}
+
+// ListSizes lists sizes by name, in the order of the definition.
+func ListSizes(s *ebbv1.Sizes) []SizeOf {
+	var all []SizeOf
+	eachSize(s, func(fd protoreflect.FieldDescriptor, v float64) { all = append(all, SizeOf{SizeName(fd), v}) })
+	return all
+}

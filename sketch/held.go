@@ -1,0 +1,55 @@
+package sketch
+
+// Held is about how many bytes of memory a summary's state takes. Unlike Size it is a function of the state alone: equal
+// states hold the same, however they came about. So it may decide what replicas do.
+
+// Held is what it takes with its cells, which the first write allocates.
+func (c *CountMin) Held() int { return 112 + 8*c.width*c.depth }
+
+// Held counts tokens or registers.
+func (d *Distinct) Held() int {
+	if d.dense {
+		return 48 + 4<<d.p
+	}
+	return 48 + 4*int(d.tokens)
+}
+
+// Held counts things or registers. Whenever something is added, what has faded has been forgotten.
+func (d *DistinctDecayed) Held() int {
+	if !d.Exact() {
+		return 160 + d.p.Registers
+	}
+	return 160 + 16*len(d.times)
+}
+
+// Held counts members with their names, or the bitmap.
+func (l *LinearCounter) Held() int {
+	if !l.Exact() {
+		return 160 + l.m/8
+	}
+	return 160 + 12*len(l.hashes) + l.named
+}
+
+// Held is what it takes with its bits, which the first key allocates.
+func (f *Bloom) Held() int { return 88 + blockBits/8*f.blocks }
+
+// Held is that of all generations.
+func (s *BloomScalable) Held() int {
+	n := 56
+	for i := range s.generations {
+		n += s.generations[i].Held()
+	}
+	return n
+}
+
+// Held is what it takes with its slices, which the first key allocates.
+func (f *BloomExpiring) Held() int { return 136 + f.slices()*(f.m/8+4) }
+
+// Held is what every counter takes.
+func (m *Morris) Held() int { return m.Size() }
+
+// Held counts buckets that have something.
+func (q *Quantile) Held() int { return 128 + 12*q.d.Len() }
+
+// Held counts entries with their names.
+func (s *TopK) Held() int { return 272 + 32*s.Len() + len(s.arena) - s.waste }
