@@ -282,7 +282,7 @@ func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 		return proto.ErrBadHalfLife
 	case isTime(fd):
 		return proto.ErrBadTime
-	case fd.ContainingMessage().Name() == "Namespace":
+	case fd.ContainingMessage().Name() == "Namespace" || fd.ContainingMessage().Name() == "Sizes":
 		return proto.ErrBadNamespace
 	}
 	return proto.ErrBadRequest

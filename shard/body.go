@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
@@ -292,7 +293,7 @@ func unmerged(what string, err error) *proto.Error {
 	if errors.Is(err, sketch.ErrOverflow) {
 		return proto.ErrOverflow.Errorf("%s: the sum with the others is larger than a summary can hold", what).WithHint("ask about fewer keys at once")
 	}
-	return proto.ErrUnmergeable.Errorf("%s does not merge with the others: %v", what, err).
+	return proto.ErrUnmergeable.Errorf("%s does not merge with the others: %s", what, strings.TrimPrefix(err.Error(), sketch.ErrIncompatible.Error()+": ")).
 		WithHint("keys merge that were made with one size and half-life, in one namespace; ask about the others by themselves")
 }
 

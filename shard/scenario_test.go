@@ -16,11 +16,11 @@ import (
 
 // The files in testdata are scenarios, each a story in prose and commands:
 //
-//	new [sessions=n window=n expiry=d sources=n keys=n key-window=d changes=n result-bytes=n]
+//	new [sessions=n window=n expiry=d sources=n keys=n key-window=d changes=n body-bytes=n result-bytes=n]
 //	    an empty shard, with smaller limits if named
 //	apply at=d
 //	    one log entry, stamped at d after the scenario's beginning; a command a line:
-//	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative]
+//	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [size.NAME=x]...
 //	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
 //	ask NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [rate=x] [view]
@@ -106,6 +106,8 @@ func (sc *scenario) open(d *datadriven.TestData) {
 			l.IdempotencyWindow = sc.duration(v)
 		case "changes":
 			l.HalfLifeChanges = int(sc.number(v))
+		case "body-bytes":
+			l.BodyBytes = int(sc.number(v))
 		case "result-bytes":
 			l.SessionResultBytes = int(sc.number(v))
 		default:
@@ -190,7 +192,19 @@ func (sc *scenario) definition(name string, options []string) *ebbv1.Namespace {
 	def := &ebbv1.Namespace{Name: name, Version: 1}
 	for _, o := range options {
 		v := value(o)
-		switch key, _, _ := strings.Cut(o, "="); key {
+		key, _, _ := strings.Cut(o, "=")
+		if size, ok := strings.CutPrefix(key, "size."); ok {
+			if def.Sizes == nil {
+				def.Sizes = new(ebbv1.Sizes)
+			}
+			if err := proto.SetSize(def.Sizes, size, sc.number(v)); err != nil {
+				sc.t.Fatal(err)
+			}
+			continue
+		}
+		switch key {
+		case "kind":
+			def.Kind, _ = proto.KindNamed(v)
 		case "version":
 			def.Version = uint64(sc.number(v))
 		case "half-life":

@@ -52,6 +52,13 @@ func furnished(t testing.TB) *State {
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: now, Hi: 1, Lo: uint64(i)}}
 		apply(c)
 	}
+	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+		c := dated(increments("of/"+proto.KindName(kind), "us", "fr"))
+		for _, in := range c.GetIncrements().Increments {
+			in.Kind, in.Value = kind, new(2.5)
+		}
+		apply(c)
+	}
 	c := increments("rows", "a", strings.Repeat("x", 300), "c")
 	for i, in := range c.GetIncrements().Increments {
 		in.Offset = uint64(10 * (i + 1))
@@ -321,6 +328,13 @@ var misfits = []struct {
 	name   string
 	change func(s *State)
 }{
+	{"a summary of another kind that is visited long after its death", func(s *State) { someBody(s).due = sketch.MaxTick }},
+	{"a summary of another kind that is visited a while after its death", func(s *State) {
+		sum := someBody(s)
+		sum.due = sum.body.death(proto.DefaultThreshold) + 20*proto.DefaultHalfLifeUS
+	}},
+	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
+	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},
 	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.odd = w.odd[1:] }},
 	{"more to say, and the ring does not know", func(s *State) { w := someSession(s); w.ring[w.odd[0].sequence&uint64(len(w.ring)-1)] &^= oddBit }},
 	{"more to say twice", func(s *State) { w := someSession(s); w.odd = append(w.odd, w.odd[0]) }},
@@ -388,6 +402,16 @@ func someSummary(s *State, space uint16) *summary {
 		}
 	}
 	panic("no key")
+}
+
+// someBody is a summary that fades and is no distribution.
+func someBody(s *State) *summary {
+	for key := range s.keys.names.all {
+		if sum := s.summaries.at(key); sum.body != nil && sum.due != sketch.MaxTick {
+			return sum
+		}
+	}
+	panic("no key of another kind")
 }
 
 // addAt adds to a key of plain namespace 0 behind the state's back.

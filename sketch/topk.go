@@ -125,8 +125,9 @@ func (s *TopK) count(name []byte, inc, cut float64) {
 	if i < 0 {
 		i = int(s.heap[0])
 		s.unslot(i)
-		s.waste += 2 + len(s.name(i))
+		left := 2 + len(s.name(i))
 		s.names[i], s.hashes[i] = s.intern(name), h
+		s.waste += left // after intern, which may have packed the old name too
 		s.slot(i)
 		s.errs[i] = s.values[i]
 	}
