@@ -285,9 +285,16 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		return printJSON(s.term.out, r)
 	}
 	rows := [][]string{
-		{"name", r.Name}, {"version", strconv.FormatUint(r.Version, 10)}, {"decay", r.Decay}, {"half-life", r.halfLife()}, {"floor", floorText(r)},
-		{"clock", r.Clock}, {"precision", r.Precision}, {"allow-negative", strconv.FormatBool(r.AllowNegative)},
-		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)}, {"kind", r.Kind},
+		{"name", r.Name},
+		{"version", strconv.FormatUint(r.Version, 10)},
+		{"decay", r.Decay},
+		{"half-life", r.halfLife()},
+		{"floor", floorText(r)},
+		{"clock", r.Clock},
+		{"precision", r.Precision},
+		{"allow-negative", strconv.FormatBool(r.AllowNegative)},
+		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)},
+		{"kind", r.Kind},
 	}
 	for _, size := range proto.ListSizes(all[i].Sizes) {
 		text := exact(size.Value)
@@ -320,7 +327,8 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 	r := namespaceJSON{
 		ns.Name, ns.Version, nameOf(decays, ns.Decay), ns.HalfLife.Seconds(), nameOf(floors, ns.Floor), ns.Threshold, ns.Prior,
 		nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
-		proto.KindName(ns.Kind), map[string]float64{},
+		proto.KindName(ns.Kind),
+		map[string]float64{},
 	}
 	for _, size := range proto.ListSizes(ns.Sizes) {
 		r.Sizes[size.Name] = size.Value
