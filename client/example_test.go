@@ -323,6 +323,34 @@ func ExampleClient_Summary() {
 	// 2 [ann bob]
 }
 
+// What was there in the last minute, and in the last hour.
+func ExampleClient_Summary_window() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "visits", Clock: ebb.ClockEvent, Window: new(time.Hour)}); err != nil {
+		log.Fatal(err)
+	}
+	noon := time.Date(2026, 1, 1, 12, 0, 0, 0, time.UTC)
+	err := c.Increment(ctx, "visits",
+		ebb.Increment{Key: "page", Bin: "ann", Amount: 1, Kind: ebb.KindDistinct, Time: noon.Add(-30 * time.Minute)},
+		ebb.Increment{Key: "page", Bin: "bob", Amount: 1, Kind: ebb.KindDistinct, Time: noon},
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, window := range []time.Duration{time.Minute, time.Hour} {
+		s, err := c.Summary(ctx, "visits", ebb.SummaryQuery{Keys: []string{"page"}, Window: window})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Printf("%v: %.0f\n", window, s.Total.Value)
+	}
+	// Output:
+	// 1m0s: 1
+	// 1h0m0s: 2
+}
+
 func ExampleClient_Contains() {
 	c, stop := connected()
 	defer stop()

@@ -61,6 +61,9 @@ type Namespace struct {
 	HashSeed      uint64 // of every hash in the namespace; drawn at creation if 0
 	Kind          Kind   // of the keys that writes without a kind make; KindDistribution by default
 	Sizes         *Sizes // of the keys that are made from now on; those that are there keep theirs
+	// Window of the keys of KindDistinct made from then on, which count what was there within
+	// it or less instead of forgetting by half-life: 1 s to 100 years, 0 for none; nil keeps what the namespace has.
+	Window *time.Duration
 }
 
 func (n Namespace) wire() *ebbv1.Namespace {
@@ -68,8 +71,15 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
-		Kind: n.Kind, Sizes: n.Sizes,
+		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window),
 	}
+}
+
+func microsOf(d *time.Duration) *int64 {
+	if d == nil {
+		return nil
+	}
+	return new(d.Microseconds())
 }
 
 func namespaceOf(w *ebbv1.Namespace) Namespace {
@@ -79,6 +89,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Threshold: w.GetThreshold(), Prior: w.GetPrior(), Clock: w.GetClock(), Precision: w.GetPrecision(),
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
+		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond),
 	}
 }
 

@@ -22,6 +22,9 @@ type SummaryQuery struct {
 	Top int
 	// Members asks for the bins of a KindLinear by name.
 	Members bool
+	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long, and
+	// up to a 60th of the namespace's window longer; the whole window if 0.
+	Window time.Duration
 }
 
 // Summary is what keys of one kind know, at one time.
@@ -70,6 +73,7 @@ type Item struct {
 func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opts ...AskOption) (Summary, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
 		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)), Members: query.Members,
+		WindowUs: query.Window.Microseconds(),
 	}}}
 	a, err := c.askOne(ctx, "summary", keyOf(q), q, opts)
 	if err != nil {

@@ -417,6 +417,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	case ns.GetBinsMax() == 0 || ns.GetBinsMax() > BinsMaxLimit:
 		return ErrBadNamespace.Errorf("bins_max %d: it must be from 1 to %d", ns.GetBinsMax(), BinsMaxLimit)
 	}
+	if w := ns.GetWindowUs(); w != 0 && (w < HalfLifeMinUS || w > HalfLifeMaxUS) {
+		return ErrBadNamespace.Errorf("window of %g s: it must be from 1 s to 100 years, or 0 for none", float64(w)/1e6)
+	}
 	if err := checkNamespaceEnums(ns); err != nil {
 		return err
 	}
@@ -452,6 +455,7 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	fill(&ns.HashSeed, base.HashSeed)
 	fill(&ns.Kind, base.Kind)
 	ns.Sizes = fillSizes(ns.Sizes, base.Sizes)
+	fill(&ns.WindowUs, base.WindowUs)
 	return ns
 }
 
@@ -608,6 +612,9 @@ func checkSummaryQuestion(q *ebbv1.SummaryQuestion) *Error {
 	}
 	if q.GetTop() > TopMax {
 		return ErrBadCount.Errorf("n = %d: it must be from 1 to %d", q.GetTop(), TopMax)
+	}
+	if w := q.GetWindowUs(); w < 0 || w > HalfLifeMaxUS {
+		return ErrBadRequest.Errorf("window of %g s: it must be above 0 and at most 100 years", float64(w)/1e6)
 	}
 	if err := checkConfidence(q.GetConfidence()); err != nil {
 		return err

@@ -301,7 +301,7 @@ func isMoment(fd protoreflect.FieldDescriptor) bool {
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {
 	switch fd.Name() {
-	case "half_life_us", "max_staleness_us", "retry_after_us":
+	case "half_life_us", "max_staleness_us", "retry_after_us", "window_us":
 		return true
 	}
 	return false

@@ -15,7 +15,7 @@ import (
 // Keys of other kinds than distributions, written as JSON, tell the same as JSON, by
 // their path and over gRPC.
 func TestKindsThroughTheDoors(t *testing.T) {
-	s := newOneNode(t, namespaceOf(&ebbv1.Namespace{Name: "default"}), namespaceOf(&ebbv1.Namespace{Name: "plain", Decay: ebbv1.Decay_DECAY_NONE}))
+	s := newOneNode(t, namespaceOf(&ebbv1.Namespace{Name: "default"}), namespaceOf(&ebbv1.Namespace{Name: "plain", Decay: ebbv1.Decay_DECAY_NONE, WindowUs: new(int64(3600e6))}))
 	client, h := ebbv1grpc.NewEbbClient(serve(t, s)), NewHTTP(s)
 	for _, ns := range []string{"default", "plain"} {
 		visit(t, h, "POST", "/v1/increment", fmt.Sprintf(`{"namespace":%q,"increments":[
@@ -35,6 +35,7 @@ func TestKindsThroughTheDoors(t *testing.T) {
 			&ebbv1.SummaryQuestion{Keys: asBytes("visitors/monday", "visitors/tuesday"), Confidence: 0.9},
 			"/summary?key=visitors/monday&key=visitors/tuesday&confidence=0.9&as_of=" + as, `"kind":"distinct","total":{"value":3`,
 		},
+		{&ebbv1.SummaryQuestion{Keys: asBytes("visitors/tuesday")}, "/summary/visitors/tuesday?as_of=" + as, `"kind":"distinct","total":{"value":2,`},
 		{&ebbv1.SummaryQuestion{Keys: asBytes("hits"), Bins: asBytes("/a", "/z")}, "/summary/hits?bin=/a&bin=/z&as_of=" + as, `"total":{"value":3.5,`},
 		{&ebbv1.SummaryQuestion{Keys: asBytes("latency"), Quantiles: []float64{0, 0.99}}, "/summary/latency?quantile=0&quantile=0.99&as_of=" + as, `"quantiles":[{"value":-4,`},
 		{&ebbv1.SummaryQuestion{Keys: asBytes("nobody")}, "/summary/nobody?as_of=" + as, `"found":false`},
@@ -57,6 +58,14 @@ func TestKindsThroughTheDoors(t *testing.T) {
 			if ns == "plain" && !strings.Contains(string(page), c.has) {
 				t.Errorf("%s: %s is not in\n%s", c.path, c.has, page)
 			}
+		}
+	}
+	// a window, written as a duration: what was there an hour ago is not in the last ten minutes
+	later := fmt.Sprint(int64(fixtureNowUS) + 1800e6)
+	for window, want := range map[string]string{"10m": `"total":{"value":0,`, "45m": `"total":{"value":2,`} {
+		path := "/v1/ns/plain/summary/visitors/monday?window=" + window + "&as_of=" + later
+		if page := visit(t, h, "GET", path, ""); !strings.Contains(string(page), want) {
+			t.Errorf("%s: %s is not in\n%s", path, want, page)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (c *call) summaryQuestion() (*ebbv1.SummaryQuestion, error) {
 		}
 		q.Quantiles = append(q.Quantiles, part)
 	}
-	for _, p := range []struct{ param, field string }{{"as_of", "as_of_us"}, {"confidence", "confidence"}} {
+	for _, p := range []struct{ param, field string }{{"window", "window_us"}, {"as_of", "as_of_us"}, {"confidence", "confidence"}} {
 		if err := c.set(q.ProtoReflect(), p.param, p.field); err != nil {
 			return nil, err
 		}

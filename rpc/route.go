@@ -62,6 +62,7 @@ var mergedParams = append([]param{
 var summaryParams = append([]param{
 	{name: "bin", kind: "string", summary: "count this bin of a countmin; may be repeated", repeated: true},
 	{name: "quantile", kind: "number", summary: "this quantile of the values, 0 to 1; may be repeated", repeated: true},
+	{name: "window", kind: "string", summary: "of a distinct in a namespace with a window: the last microseconds, or a duration such as 10m"},
 	asOfParam, confidenceParam,
 }, askParams...)
 

@@ -95,6 +95,9 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 	if what := unknownTo(out.Kind, q); what != "" {
 		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(q.Keys[0]), proto.KindName(out.Kind), what)
 	}
+	if err := checkWindow(u.body, q); err != nil {
+		return nil, err
+	}
 	u.body.answer(q, u.at, out)
 	return out, nil
 }

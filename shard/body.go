@@ -53,6 +53,8 @@ const (
 	formMorris
 	formBloom
 	formBloomExpiring
+
+	formDistinctWindow form = 14
 )
 
 // forms makes an empty body of each form, to be decoded into.
@@ -66,12 +68,13 @@ var forms = map[form]func() body{
 	formMorris:          func() body { return new(morris) },
 	formBloom:           func() body { return new(bloom) },
 	formBloomExpiring:   func() body { return new(bloomExpiring) },
+	formDistinctWindow:  func() body { return new(distinctWindow) },
 }
 
 // kind is what the outside calls a form.
 func (f form) kind() ebbv1.Kind {
 	switch f {
-	case formDistinct, formDistinctDecayed:
+	case formDistinct, formDistinctDecayed, formDistinctWindow:
 		return ebbv1.Kind_KIND_DISTINCT
 	case formCountMin:
 		return ebbv1.Kind_KIND_COUNTMIN
@@ -122,6 +125,9 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 	}
 	switch kind {
 	case ebbv1.Kind_KIND_DISTINCT:
+		if window := sketch.Tick(ns.definition.GetWindowUs()); window > 0 {
+			return newDistinctWindow(window, int(size.GetDistinctPrecision()), hash)
+		}
 		if halfLife > 0 {
 			d, err := sketch.NewDistinctDecayed(sketch.DistinctDecayedParams{Registers: 1 << size.GetDistinctPrecision(), HalfLife: halfLife, Hash: hash})
 			return sound(&distinctDecayed{d}, err)

@@ -540,8 +540,11 @@ func TestKindsThatAreOver(t *testing.T) {
 // coordinator panic, or answer with what is not a number.
 func FuzzMergeSummaries(f *testing.F) {
 	const now = 1_700_000_000 * second
-	for _, decay := range []ebbv1.Decay{ebbv1.Decay_DECAY_NONE, ebbv1.Decay_DECAY_HALF_LIFE} {
-		s := definedAt(f, &ebbv1.Namespace{Name: "default", Version: 1, Decay: decay}, now)
+	for _, def := range []*ebbv1.Namespace{
+		{Decay: ebbv1.Decay_DECAY_NONE}, {Decay: ebbv1.Decay_DECAY_HALF_LIFE}, {Decay: ebbv1.Decay_DECAY_NONE, WindowUs: new(int64(60 * second))},
+	} {
+		def.Name, def.Version = "default", 1
+		s := definedAt(f, def, now)
 		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
 			in := &ebbv1.Increment{Key: []byte(proto.KindName(kind)), Bin: []byte("b"), Kind: kind, Value: new(1.5)}
 			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{in}}}}
@@ -552,7 +555,7 @@ func FuzzMergeSummaries(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: raw}}
-		for _, ask := range []*ebbv1.SummaryQuestion{{}, {Bins: [][]byte{[]byte("b")}}, {Quantiles: []float64{0.5}}, {Top: 3}, {Members: true}} {
+		for _, ask := range []*ebbv1.SummaryQuestion{{}, {Bins: [][]byte{[]byte("b")}}, {Quantiles: []float64{0.5}}, {Top: 3}, {Members: true}, {WindowUs: 1}} {
 			ask.Keys = [][]byte{[]byte("k")}
 			a, err := Merge(&ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: ask}}, []*ebbv1.ShardAnswer{part, part})
 			if total := a.GetSummary().GetTotal(); err == nil && math.IsNaN(total.GetValue()+total.GetLow()+total.GetHigh()) {

@@ -20,11 +20,11 @@ import (
 //	    an empty shard, with smaller limits if named
 //	apply at=d
 //	    one log entry, stamped at d after the scenario's beginning; a command a line:
-//	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [size.NAME=x]...
+//	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [window=d] [size.NAME=x]...
 //	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
 //	ask NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [rate=x] [view]
-//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [as-of=d] [view]
+//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [window=d] [as-of=d] [view]
 //	count NAME
 //	describe
 //	restart
@@ -223,6 +223,8 @@ func (sc *scenario) definition(name string, options []string) *ebbv1.Namespace {
 			def.BinsMax = uint32(sc.number(v))
 		case "negative":
 			def.AllowNegative = new(true)
+		case "window":
+			def.WindowUs = new(int64(sc.duration(v)))
 		default:
 			sc.t.Fatalf("option %q", o)
 		}
@@ -325,6 +327,8 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 			q.Top = uint32(sc.number(arg.Vals[0]))
 		case "members":
 			q.Members = true
+		case "window":
+			q.WindowUs = int64(sc.duration(arg.Vals[0]))
 		case "as-of":
 			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
 		case "view":

@@ -32,7 +32,7 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates of namespaces
+	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates and windows of namespaces
 )
 
 const (
@@ -125,6 +125,7 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	b.fixed(def.HashSeed)
 	b.uvarint(uint64(def.Kind))
 	writeSizes(b, def.Sizes)
+	b.uvarint(uint64(def.GetWindowUs()))
 }
 
 func writeParams(b *blockWriter, p *sketch.Params) {
@@ -377,7 +378,7 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 		Sizes:         proto.DefaultSizes(),
 	}
 	if b.format >= 3 {
-		def.Kind, def.Sizes = ebbv1.Kind(b.uint32()), readSizes(b)
+		def.Kind, def.Sizes, def.WindowUs = ebbv1.Kind(b.uint32()), readSizes(b), new(int64(b.uvarint()))
 	}
 	return def
 }

@@ -193,6 +193,9 @@ func (w *DistinctWindow) window(at, window Tick) (older, newer *Distinct) {
 	return &w.unions[first].of, nil
 }
 
+// Last is when the latest slice begins, 0 when there is none.
+func (w *DistinctWindow) Last() Tick { return Tick(w.latest) * w.p.Slice }
+
 // Death is the tick from which on every window is empty, as long as nothing is added; 0 when they are already.
 func (w *DistinctWindow) Death() Tick {
 	if len(w.unions) == 0 {

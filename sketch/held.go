@@ -14,6 +14,15 @@ func (d *Distinct) Held() int {
 	return 48 + 4*int(d.tokens)
 }
 
+// Held is that of all unions.
+func (w *DistinctWindow) Held() int {
+	n := 80
+	for i := range w.unions {
+		n += 8 + w.unions[i].of.Held()
+	}
+	return n
+}
+
 // Held counts things or registers. Whenever something is added, what has faded has been forgotten.
 func (d *DistinctDecayed) Held() int {
 	if !d.Exact() {

@@ -48,6 +48,18 @@ func TestHeld(t *testing.T) {
 		distincts = append(distincts, d)
 	}
 	checkHeld(t, "distinct", distincts)
+	window, err := NewDistinctWindow(DistinctWindowParams{Distinct: DistinctParams{Precision: 6}, Slice: 10, Slices: 5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	windows := []*DistinctWindow{new(window.Clone())}
+	for i := range 1000 {
+		window.Add(Tick(i), Tick(i-i%30), remix(uint64(i), 0))
+		if i%100 == 7 {
+			windows = append(windows, new(window.Clone()))
+		}
+	}
+	checkHeld(t, "distinct in a window", windows)
 }
 
 // What a summary holds does not depend on when it was last restored, whatever happens to it: here each event goes to one that never is, and to one that is

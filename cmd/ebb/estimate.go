@@ -18,10 +18,12 @@ func newEstimate(s *session) *cobra.Command {
 	var quantiles floats
 	var top int64
 	var members bool
+	var window string
 	cmd := &cobra.Command{
 		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99\n" +
-			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members",
+			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members\n" +
+			"  ebb estimate visitors --window 10m",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Members: members, Confidence: q.confidence}
 			if cmd.Flags().Changed("top") {
@@ -29,6 +31,13 @@ func newEstimate(s *session) *cobra.Command {
 					return e
 				}
 				sq.Top = uint32(top)
+			}
+			if window != "" {
+				us, err := duration(window)
+				if err != nil || us <= 0 {
+					return usagef("--window %q: write it as 30s, 10m or 7d", window)
+				}
+				sq.WindowUs = us
 			}
 			var err error
 			if sq.AsOfUs, err = instant(q.asOf); err != nil {
@@ -48,6 +57,7 @@ func newEstimate(s *session) *cobra.Command {
 	cmd.Flags().Var(&bins, "bin", "count this `bin` of a countmin or a topk, or look for it in a bloom (repeatable)")
 	cmd.Flags().Var(&quantiles, "quantile", "these `quantiles` of the values, each from 0 to 1, separated by commas")
 	cmd.Flags().Int64Var(&top, "top", 0, "the `n` bins that a topk has counted most")
+	cmd.Flags().StringVar(&window, "window", "", "what a distinct saw in the last `10m`, in a namespace with at least such a window")
 	cmd.Flags().BoolVar(&members, "members", false, "the members of a linear by name, as long as they are at most 250")
 	return cmd
 }

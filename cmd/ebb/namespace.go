@@ -55,12 +55,12 @@ func newNamespace(s *session) *cobra.Command {
 
 // namespaceFlags are the settings as people write them.
 type namespaceFlags struct {
-	halfLife, decay, floor, clock, precision string
-	threshold, prior                         float64
-	allowNegative                            bool
-	binsMax                                  uint32
-	kind                                     string
-	sizes                                    words
+	halfLife, decay, floor, clock, precision, window string
+	threshold, prior                                 float64
+	allowNegative                                    bool
+	binsMax                                          uint32
+	kind                                             string
+	sizes                                            words
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -68,7 +68,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	cmd := &cobra.Command{
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
 		Example: fmt.Sprintf("  ebb namespace %[1]s history --clock event --half-life 1h --threshold 1e-9\n"+
-			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14", use),
+			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14\n  ebb namespace %[1]s visits --window 1h", use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
@@ -89,6 +89,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.Uint32Var(&nf.binsMax, "bins-max", 0, "bins a distribution may have (default 100000)")
 	f.StringVar(&nf.kind, "kind", "", "`kind` of the keys that writes without a kind make: "+proto.KindNames()+" (default distribution)")
 	f.Var(&nf.sizes, "size", "how large new keys are made, as `NAME=NUMBER` (repeatable): "+strings.Join(proto.SizeNames(), ", "))
+	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
 
@@ -109,6 +110,9 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 		return ns, err
 	}
 	if err := nf.setTemplate(&ns); err != nil {
+		return ns, err
+	}
+	if err := nf.setWindow(&ns); err != nil {
 		return ns, err
 	}
 	if err := nf.setWords(&ns); err != nil {
@@ -177,6 +181,22 @@ func (nf *namespaceFlags) setTemplate(ns *client.Namespace) error {
 			return err
 		}
 	}
+	return nil
+}
+
+func (nf *namespaceFlags) setWindow(ns *client.Namespace) error {
+	switch nf.window {
+	case "":
+		return nil
+	case "none":
+		ns.Window = new(time.Duration(0))
+		return nil
+	}
+	us, err := duration(nf.window)
+	if err != nil || us <= 0 {
+		return usagef("--window %q: write it as 30s, 10m, 6h, 7d, 2y or none", nf.window)
+	}
+	ns.Window = new(time.Duration(us) * time.Microsecond)
 	return nil
 }
 
@@ -320,7 +340,8 @@ type namespaceJSON struct {
 	BinsMax       uint32  `json:"bins_max"`
 	Kind          string  `json:"kind"`
 	// by kind and name; 0 is what suits the others
-	Sizes map[string]float64 `json:"sizes"`
+	Sizes   map[string]float64 `json:"sizes"`
+	WindowS float64            `json:"window_s"`
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -329,6 +350,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		nameOf(clocks, ns.Clock), nameOf(precisions, ns.Precision), ns.AllowNegative != nil && *ns.AllowNegative, ns.BinsMax,
 		proto.KindName(ns.Kind),
 		map[string]float64{},
+		ns.Window.Seconds(),
 	}
 	for _, size := range proto.ListSizes(ns.Sizes) {
 		r.Sizes[size.Name] = size.Value
@@ -343,6 +365,13 @@ func (r *namespaceJSON) halfLife() string {
 	return time.Duration(r.HalfLifeS * float64(time.Second)).String()
 }
 
+func (r *namespaceJSON) window() string {
+	if r.WindowS == 0 {
+		return "-"
+	}
+	return time.Duration(r.WindowS * float64(time.Second)).String()
+}
+
 func (s *session) printNamespaces(all []client.Namespace) error {
 	slices.SortFunc(all, func(a, b client.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	rows := make([]namespaceJSON, 0, len(all))
@@ -355,10 +384,10 @@ func (s *session) printNamespaces(all []client.Namespace) error {
 	var table [][]string
 	for _, r := range rows {
 		table = append(table, []string{
-			r.Name, r.Decay, r.halfLife(), floorText(r), r.Clock, r.Precision, r.Kind, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10),
+			r.Name, r.Decay, r.halfLife(), floorText(r), r.Clock, r.Precision, r.Kind, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10), r.window(),
 		})
 	}
-	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION", table)
+	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION\tWINDOW", table)
 }
 
 func floorText(r namespaceJSON) string {

@@ -399,7 +399,10 @@ type Namespace struct {
 	// what a write that names no kind makes of a key that is new; a distribution by default
 	Kind Kind `protobuf:"varint,13,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
 	// of the keys that are made from now on
-	Sizes         *Sizes `protobuf:"bytes,14,opt,name=sizes,proto3" json:"sizes,omitempty"`
+	Sizes *Sizes `protobuf:"bytes,14,opt,name=sizes,proto3" json:"sizes,omitempty"`
+	// of distinct keys made from now on: they count what was there in the last so many microseconds, or less, instead of forgetting by half-life;
+	// 1 s to 100 years, 0 for none; optional, so that it can be turned off again
+	WindowUs      *int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3,oneof" json:"window_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +533,13 @@ func (x *Namespace) GetSizes() *Sizes {
 		return x.Sizes
 	}
 	return nil
+}
+
+func (x *Namespace) GetWindowUs() int64 {
+	if x != nil && x.WindowUs != nil {
+		return *x.WindowUs
+	}
+	return 0
 }
 
 // Sizes says how large a key of each kind is made. A key keeps what it was made with: a change is for keys that come later. A
@@ -2215,7 +2225,10 @@ type SummaryQuestion struct {
 	// of a topk: the n bins that were counted most, as far as it keeps so many
 	Top uint32 `protobuf:"varint,6,opt,name=top,proto3" json:"top,omitempty"`
 	// of a linear: the bins themselves
-	Members       bool `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
+	Members bool `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
+	// of a distinct in a namespace with a window: what was there in the last so many microseconds, and up to a 60th of the namespace's
+	// window longer; the whole window when 0
+	WindowUs      int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2297,6 +2310,13 @@ func (x *SummaryQuestion) GetMembers() bool {
 		return x.Members
 	}
 	return false
+}
+
+func (x *SummaryQuestion) GetWindowUs() int64 {
+	if x != nil {
+		return x.WindowUs
+	}
+	return 0
 }
 
 // DistributionQuestion asks for one distribution, or for several merged into one.
@@ -4880,7 +4900,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xed\x03\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\x9d\x04\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -4897,8 +4917,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bbins_max\x18\v \x01(\rR\abinsMax\x12\x1b\n" +
 	"\thash_seed\x18\f \x01(\x04R\bhashSeed\x12 \n" +
 	"\x04kind\x18\r \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12#\n" +
-	"\x05sizes\x18\x0e \x01(\v2\r.ebb.v1.SizesR\x05sizesB\x11\n" +
-	"\x0f_allow_negative\"\xf9\x03\n" +
+	"\x05sizes\x18\x0e \x01(\v2\r.ebb.v1.SizesR\x05sizes\x12 \n" +
+	"\twindow_us\x18\x10 \x01(\x03H\x01R\bwindowUs\x88\x01\x01B\x11\n" +
+	"\x0f_allow_negativeB\f\n" +
+	"\n" +
+	"_window_us\"\xf9\x03\n" +
 	"\x05Sizes\x12)\n" +
 	"\x10countmin_epsilon\x18\x01 \x01(\x01R\x0fcountminEpsilon\x12%\n" +
 	"\x0ecountmin_delta\x18\x02 \x01(\x01R\rcountminDelta\x12\x1d\n" +
@@ -5028,7 +5051,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
 	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x10\n" +
 	"\x03top\x18\x04 \x01(\rR\x03top\x12\x18\n" +
-	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xbd\x01\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xda\x01\n" +
 	"\x0fSummaryQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
@@ -5038,7 +5061,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"confidence\x18\x05 \x01(\x01R\n" +
 	"confidence\x12\x10\n" +
 	"\x03top\x18\x06 \x01(\rR\x03top\x12\x18\n" +
-	"\amembers\x18\a \x01(\bR\amembers\"\xdf\x01\n" +
+	"\amembers\x18\a \x01(\bR\amembers\x12\x1b\n" +
+	"\twindow_us\x18\x10 \x01(\x03R\bwindowUs\"\xdf\x01\n" +
 	"\x14DistributionQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x03all\x18\x02 \x01(\bH\x00R\x03all\x12\x12\n" +
