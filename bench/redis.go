@@ -21,24 +21,12 @@ var ErrNoRedis = errors.New("redis-server is not installed")
 // ZINCRBY of distinct (key, bin) pairs pipelined by 64 from as many connections
 // as workers. It starts and stops its own server on a Unix socket in dir.
 func Redis(ctx context.Context, dir string, workers, distributions, bins int, d time.Duration) (perSecond float64, err error) {
-	path, err := exec.LookPath("redis-server")
+	server, err := startRedis(ctx, dir, "--appendonly", "yes", "--appendfsync", "always")
 	if err != nil {
-		return 0, ErrNoRedis
-	}
-	socket := filepath.Join(dir, "redis.sock")
-	cmd := exec.CommandContext(ctx, path, "--port", "0", "--unixsocket", socket, "--dir", dir,
-		"--appendonly", "yes", "--appendfsync", "always", "--save", "", "--daemonize", "no")
-	cmd.Stdout, cmd.Stderr = nil, os.Stderr
-	if err := cmd.Start(); err != nil {
-		return 0, fmt.Errorf("start redis-server: %w", err)
-	}
-	defer func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	}()
-	if err := awaitSocket(ctx, socket); err != nil {
 		return 0, err
 	}
+	defer server.stop()
+	socket := server.socket
 	var done atomic.Int64
 	start := time.Now()
 	errs := make(chan error, workers)
@@ -53,6 +41,38 @@ func Redis(ctx context.Context, dir string, workers, distributions, bins int, d 
 		}
 	}
 	return float64(done.Load()) / time.Since(start).Seconds(), err
+}
+
+// redisServer is a process of our own.
+type redisServer struct {
+	cmd    *exec.Cmd
+	socket string
+}
+
+// startRedis starts a redis-server that writes no snapshots, on a Unix socket in dir.
+func startRedis(ctx context.Context, dir string, flags ...string) (*redisServer, error) {
+	path, err := exec.LookPath("redis-server")
+	if err != nil {
+		return nil, ErrNoRedis
+	}
+	s := &redisServer{socket: filepath.Join(dir, "redis.sock")}
+	s.cmd = exec.CommandContext(ctx, path, append([]string{
+		"--port", "0", "--unixsocket", s.socket, "--dir", dir, "--save", "", "--daemonize", "no",
+	}, flags...)...)
+	s.cmd.Stdout, s.cmd.Stderr = nil, os.Stderr
+	if err := s.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start redis-server: %w", err)
+	}
+	if err := awaitSocket(ctx, s.socket); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *redisServer) stop() {
+	_ = s.cmd.Process.Kill()
+	_ = s.cmd.Wait()
 }
 
 func awaitSocket(ctx context.Context, socket string) error {

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/bench"
+)
+
+// memoryFlags are those of ebb bench memory.
+type memoryFlags struct {
+	bench.Memory
+	shape     string
+	precision string
+}
+
+// memoryNMax keeps a slip of the finger from filling the machine.
+const memoryNMax = 1 << 28
+
+func newBenchMemory(s *session, bf *benchFlags) *cobra.Command {
+	var mf memoryFlags
+	cmd := &cobra.Command{
+		Use: "memory", Short: "Bytes a bin of millions of distributions, and answers while they are snapshotted", Args: noArgs,
+		Long: `Builds distributions in this process, in as many shards as asked for, without log and network, and
+prints what they take, everything included; then increments and asks them beside snapshots.`,
+		Example: `  ebb bench memory --n 1000000 --shape 10
+  ebb bench memory --n 10000000 --shape pareto --precision compact --rival=false`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, flag := range []string{"nodes", "profile", "dir"} {
+				if cmd.Flags().Changed(flag) {
+					return usagef("--%s: this benchmark starts no nodes", flag)
+				}
+			}
+			return benchMemory(cmd.Context(), s, bf, mf)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&mf.N, "n", 1_000_000, "how many distributions")
+	f.StringVar(&mf.shape, "shape", string(bench.ShapePareto), "bins of each: a `number`, or pareto (3 and more, mean 9)")
+	f.StringVar(&mf.precision, "precision", "double", "double, or compact: values of 32 bits")
+	f.IntVar(&mf.Shards, "shards", 8, "how many shards they lie in")
+	f.IntVar(&mf.Rate, "rate", 100_000, "increments a second of the load")
+	return cmd
+}
+
+func benchMemory(ctx context.Context, s *session, bf *benchFlags, mf memoryFlags) error {
+	m := mf.Memory
+	m.Shape, m.Load = bench.Shape(mf.shape), bf.duration
+	switch {
+	case m.N < 1 || m.N > memoryNMax:
+		return usagef("--n %d: it is from 1 to %d", m.N, memoryNMax)
+	case m.Shards < 1 || m.Shards > m.N:
+		return usagef("--shards %d: it is from 1 to --n", m.Shards)
+	case m.Rate < 1 || m.Rate > int(time.Second):
+		return usagef("--rate %d: it is above 0, and at most a thousand million", m.Rate)
+	case mf.precision != "double" && mf.precision != "compact":
+		return usagef("--precision %s: it is double or compact", mf.precision)
+	}
+	m.Compact = mf.precision == "compact"
+	say(s, "%d distributions ...", m.N)
+	r, err := m.Run(ctx)
+	if err != nil {
+		return err
+	}
+	redis := int64(0)
+	if bf.rival {
+		say(s, "the same in redis-server ...")
+		redis, err = bench.RedisMemory(ctx, m)
+		if errors.Is(err, bench.ErrNoRedis) {
+			say(s, "%v: nothing to compare with", err)
+		} else if err != nil {
+			return err
+		}
+	}
+	return printMemory(s, mf, &r, redis)
+}
+
+func printMemory(s *session, mf memoryFlags, r *bench.MemoryResult, redis int64) error {
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{
+			"shape": mf.shape, "precision": mf.precision, "shards": mf.Shards, "memory": r, "redis_resident_bytes": redis,
+		})
+	}
+	w := s.term.out
+	fmt.Fprintf(w, "%d distributions of %.1f bins, precision %s, in %d shards of one process\n", r.Distributions, r.BinsEach, mf.precision, mf.Shards)
+	for _, line := range []struct {
+		name  string
+		bytes int64
+	}{{"resident", r.Resident}, {"allocated", r.Allocated}, {"mapped", r.Mapped}, {"serialised", r.Serialised}, {"redis-server", redis}} {
+		if line.bytes != 0 || line.name != "redis-server" {
+			fmt.Fprintf(w, "%-13s %8.1f bytes a bin  %8.1f a distribution  %8.1f MB\n", line.name,
+				r.PerBin(line.bytes), float64(line.bytes)/float64(r.Distributions), float64(line.bytes)/1e6)
+		}
+	}
+	fmt.Fprintf(w, "built by      %.0f increments/s, names generated on the way; GC %.2f%% of the CPU\n", r.FillPerSecond, 100*r.FillGCShare)
+	if l := r.Load; l != nil {
+		fmt.Fprintf(w, "under load    %.0f increments/s, %.0f ns each; GC %.2f%% of the CPU\n", l.PerSecond, l.ApplyEach, 100*l.GCShare)
+		for _, q := range []struct {
+			name string
+			bench.Quantiles
+		}{{"top 10", l.Read}, {"  snapshotted", l.ReadSnapshots}} {
+			fmt.Fprintf(w, "%-13s p50 %v, p99 %v, p99.9 %v, max %v\n", q.name,
+				q.P50.Round(time.Microsecond), q.P99.Round(time.Microsecond), q.P999.Round(time.Microsecond), q.Max.Round(time.Microsecond))
+		}
+		fmt.Fprintf(w, "snapshots     %d written meanwhile, one shard each\n", l.Snapshots)
+	}
+	return nil
+}
