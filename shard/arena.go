@@ -6,15 +6,17 @@ const (
 	cellBytes = 16
 	// nameLenMax is the longest name that an arena holds.
 	nameLenMax = 512
-	cellsMax   = nameLenMax / cellBytes
+	cellsMax   = (nameLenMax + 2 + cellBytes - 1) / cellBytes
+	// pageCells is how many cells a page has.
+	pageCells = PageBytes / cellBytes
 )
 
-// arena keeps the bytes of names in pages of one size class each. A name takes
-// whole cells of 16 bytes; free places of a page are chained through their
+// arena keeps the bytes of names in pages of one size class each. A name, after
+// its length as a uvarint, takes whole cells of 16 bytes; free places of a page are chained through their
 // first two bytes, and a page without names may take any class again.
 //
-//	page of class 3:  | name, 48 bytes | name | free -+ | name | free -> 0 | never used
-//	                                                  +--------^
+//	page of class 3:  | length, name; 48 bytes | name | free -+ | name | free -> 0 | never used
+//	                                                          +--------^
 //
 // Where a name lies is nobody's business but the arena's: it is not part of
 // the replicated state.
@@ -34,16 +36,27 @@ type class struct {
 	prev, next uint32 // pages with room of the same class, plus one
 }
 
-// place says where a name lies.
-type place struct {
-	page    uint32
-	at, len uint16
+// place says where a name lies: the number of its first cell in all pages.
+type place uint32
+
+// lengthBytes is how many bytes the length of a name of n bytes takes.
+func lengthBytes(n int) int {
+	if n < 0x80 {
+		return 1
+	}
+	return 2
 }
 
-func cells(n int) uint16 { return uint16(max(1, (n+cellBytes-1)/cellBytes)) }
+// cells is how many cells a name of n bytes takes.
+func cells(n int) uint16 { return uint16((lengthBytes(n) + n + cellBytes - 1) / cellBytes) }
 
 func (a *arena) bytes(p place) []byte {
-	return a.pages.at(p.page)[p.at:][:p.len:p.len]
+	b := a.pages.at(uint32(p / pageCells))[p%pageCells*cellBytes:]
+	if n := int(b[0]); n < 0x80 {
+		return b[1:][:n:n]
+	}
+	n := int(b[0]&0x7f) | int(b[1])<<7
+	return b[2:][:n:n]
 }
 
 func (a *arena) put(b []byte, epoch uint32) place {
@@ -63,23 +76,25 @@ func (a *arena) put(b []byte, epoch uint32) place {
 	if !info.hasRoom() {
 		a.unlink(number)
 	}
-	copy(page[at:], b)
-	return place{page: number, at: at, len: uint16(len(b))}
+	binary.PutUvarint(page[at:], uint64(len(b)))
+	copy(page[int(at)+lengthBytes(len(b)):], b)
+	return place(number*pageCells + uint32(at)/cellBytes)
 }
 
 func (a *arena) drop(p place, epoch uint32) {
-	info := &a.classes[p.page]
-	page := a.pages.edit(p.page, epoch)
+	number, at := uint32(p/pageCells), p%pageCells*cellBytes
+	info := &a.classes[number]
+	page := a.pages.edit(number, epoch)
 	if !info.hasRoom() {
-		a.link(p.page)
+		a.link(number)
 	}
-	binary.LittleEndian.PutUint16(page[p.at:], info.free)
-	info.free = p.at/cellBytes + 1
+	binary.LittleEndian.PutUint16(page[at:], info.free)
+	info.free = uint16(at/cellBytes) + 1
 	info.used--
 	if info.used == 0 {
-		a.unlink(p.page)
+		a.unlink(number)
 		*info = class{}
-		a.link(p.page)
+		a.link(number)
 	}
 }
 

@@ -31,7 +31,7 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
 			for _, name := range proto.QuestionKeys(q.Question) {
 				if key, ok := f.findKey(ns, name); ok {
-					cost += 1 + f.summaries.at(key).dist.Len()
+					cost += 1 + f.summaries.records.at(key).bins()
 				}
 			}
 		}
@@ -160,14 +160,14 @@ func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *prot
 		if !ok {
 			continue
 		}
-		sum := f.summaries.at(key)
+		sum := f.summary(key)
 		if sum.body != nil {
 			if !ended(sum.body, ns.params(), t.at) {
 				return otherKind(name, sum.kind(), ebbv1.Kind_KIND_DISTRIBUTION)
 			}
 			continue
 		}
-		d := f.present(ns, sum, t.at)
+		d := f.present(ns, &sum, t.at)
 		switch {
 		case d == nil:
 		case len(keys) == 1 && !partial:
@@ -214,8 +214,7 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	count := uint64(0)
 	if ns != nil {
 		for key := range f.keys.names.all {
-			sum := f.summaries.at(key)
-			if sum.space == ns.space && f.alive(ns, sum, at) {
+			if sum := f.summary(key); sum.space == ns.space && f.alive(ns, &sum, at) {
 				count++
 			}
 		}
@@ -238,7 +237,7 @@ type lexicon interface {
 func (f *frame) binName(bin uint32) []byte { return f.bins.bytesOf(bin) }
 
 func (f *frame) binNamed(name []byte) (bin uint32, ok bool) {
-	return f.bins.find(tagOf(name, 0), 0, name)
+	return f.bins.findBin(tagOf(name, 0), name)
 }
 
 // total is a sum of distributions of one namespace, evaluated at one time:

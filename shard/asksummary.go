@@ -46,9 +46,9 @@ func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
 	if !ok {
 		return nil
 	}
-	sum := f.summaries.at(key)
+	sum := f.summary(key)
 	switch {
-	case !f.alive(ns, sum, u.at):
+	case !f.alive(ns, &sum, u.at):
 		return nil
 	case sum.body == nil:
 		return otherKind(name, ebbv1.Kind_KIND_DISTRIBUTION, ebbv1.Kind_KIND_UNSPECIFIED)

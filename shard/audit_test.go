@@ -21,9 +21,10 @@ func audit(t fataler, s *State) {
 	auditKeys(t, s)
 	auditDictionary(t, &s.bins)
 	auditDictionary(t, &s.keys)
-	auditHeap(t, &s.deaths)
-	for _, h := range s.eventDeaths {
-		auditHeap(t, h)
+	auditSummaries(t, s)
+	auditVisits(t, s.deaths)
+	for _, v := range s.eventDeaths {
+		auditVisits(t, v)
 	}
 	auditHeap(t, &s.sessionVisits)
 	auditHeap(t, &s.keyVisits)
@@ -51,11 +52,12 @@ func auditBins(t fataler, s *State) {
 	t.Helper()
 	refs := map[uint32]uint32{}
 	for key := range s.keys.names.all {
-		s.summaries.at(key).dist.Each(func(bin uint32) { refs[bin]++ })
+		sum := s.summary(key)
+		sum.dist.Each(func(bin uint32) { refs[bin]++ })
 	}
 	for bin, n := range s.bins.names.all {
-		if n.refs != refs[bin] || n.refs == 0 {
-			t.Fatalf("bin %d (%q) has %d references, of which %d can be found", bin, s.bins.bytesOf(bin), n.refs, refs[bin])
+		if n.use != refs[bin] || n.use == 0 {
+			t.Fatalf("bin %d (%q) has %d references, of which %d can be found", bin, s.bins.bytesOf(bin), n.use, refs[bin])
 		}
 		delete(refs, bin)
 	}
@@ -70,7 +72,7 @@ func auditKeys(t fataler, s *State) {
 	eras := map[[2]uint32]uint32{}
 	scheduled, held := 0, 0
 	for key := range s.keys.names.all {
-		sum := s.summaries.at(key)
+		sum := s.summary(key)
 		ns := s.namespaces[sum.space]
 		keys[sum.space]++
 		if sum.body != nil {
@@ -82,8 +84,7 @@ func auditKeys(t fataler, s *State) {
 		}
 		if sum.due != sketch.MaxTick {
 			scheduled++
-			h := s.visits(sum)
-			if !h.holds(key) || h.items[s.deathPlaces[key]-1].at != sum.due {
+			if _, ok := s.visits(&sum).find(key); !ok {
 				t.Fatalf("key %q: its visit is not where it should be", s.keys.bytesOf(key))
 			}
 		}
@@ -92,9 +93,9 @@ func auditKeys(t fataler, s *State) {
 			t.Fatalf("key %q died before it is due", s.keys.bytesOf(key))
 		}
 	}
-	n := s.deaths.len()
+	n := s.deaths.n
 	for i, ns := range s.namespaces {
-		n += s.eventDeaths[i].len()
+		n += s.eventDeaths[i].n
 		if ns.keys != keys[i] {
 			t.Fatalf("namespace %d has %d keys, not %d", i, keys[i], ns.keys)
 		}
@@ -107,11 +108,93 @@ func auditKeys(t fataler, s *State) {
 			t.Fatalf("namespace %d remembers an era without keys", i)
 		}
 	}
-	if n != scheduled {
+	if int(n) != scheduled {
 		t.Fatalf("%d visits for %d keys", n, scheduled)
 	}
 	if held != s.bodyBytes {
 		t.Fatalf("bodies hold %d bytes, and the state says %d", held, s.bodyBytes)
+	}
+}
+
+// auditSummaries looks for blocks that are lost, or belong to two keys, and for
+// records of keys that are not there.
+func auditSummaries(t fataler, s *State) {
+	t.Helper()
+	blocks := map[blockRef]bool{}
+	boxes := 0
+	for key := range s.keys.names.slots {
+		r := s.summaries.records.at(key)
+		switch where := blockRef(r.where()); {
+		case !s.keys.names.alive(key):
+			for _, w := range r {
+				if w != 0 {
+					t.Fatalf("key %d is free, its record is not: %v", key, r)
+				}
+			}
+		case r.form() == recordBody:
+			boxes++
+		case (where != 0) != (r.bins() > 0) || where != 0 && blocks[where]:
+			t.Fatalf("key %d of %d bins: block %#x is none, or that of another", key, r.bins(), where)
+		case where != 0:
+			blocks[where] = true
+		}
+	}
+	if boxes != int(s.summaries.boxes)-len(s.summaries.spare) {
+		t.Fatalf("%d bodies, %d places of which %d are free", boxes, s.summaries.boxes, len(s.summaries.spare))
+	}
+	auditSlab(t, &s.summaries.bins, blocks)
+}
+
+func auditSlab(t fataler, b *slab, blocks map[blockRef]bool) {
+	t.Helper()
+	used := make([]int, len(b.runs))
+	for ref := range blocks {
+		used[ref>>8]++
+	}
+	listed := map[uint32]int{}
+	for i := range b.lists {
+		for class, next := range b.lists[i] {
+			before := uint32(0)
+			for next != 0 {
+				u := &b.usage[next-1]
+				if u.list() != i || int(u.class) != class || u.prev != before {
+					t.Fatalf("run %d stands in list %d of class %d: %+v", next-1, i, class, u)
+				}
+				listed[next-1]++
+				before, next = next, u.next
+			}
+		}
+	}
+	for number := range b.runs {
+		u := &b.usage[number]
+		if int(u.used) != used[number] || (u.used == 0) != (b.runs[number].words == nil) {
+			t.Fatalf("run %d holds %d blocks: %+v", number, used[number], u)
+		}
+		if u.used > 0 && (listed[uint32(number)] != 0) != (u.list() != 2) {
+			t.Fatalf("run %d is lost: %+v", number, u)
+		}
+		free := 0
+		for at := u.free; at != 0; at = uint8(b.at(blockRef(number<<8 | int(at)))[0]) {
+			if free++; blocks[blockRef(number<<8|int(at))] {
+				t.Fatalf("block %d of run %d is free and used", at, number)
+			}
+		}
+		if free+int(u.used) != int(u.top) {
+			t.Fatalf("run %d: %d free of %+v", number, free, u)
+		}
+	}
+}
+
+func auditVisits(t fataler, v *visits) {
+	t.Helper()
+	for i := range v.n {
+		key := v.keys.at(i)
+		if i > 0 && v.before(key, v.keys.at((i-1)/2)) {
+			t.Fatalf("visits out of order at %d", i)
+		}
+		if v.places.at(key) != i+1 {
+			t.Fatalf("visits have lost key %d", key)
+		}
 	}
 }
 
@@ -120,15 +203,15 @@ func auditDictionary(t fataler, d *dictionary) {
 	taken := map[place]bool{}
 	places := make([]uint16, d.bytes.pages.len())
 	for id, n := range d.names.all {
-		at := n.place
-		at.len = 0
-		if taken[at] {
+		if taken[n.place] {
 			t.Fatalf("two names at %v", n.place)
 		}
-		taken[at] = true
-		places[n.place.page]++
-		if c := d.bytes.classes[n.place.page]; c.cells != cells(int(n.place.len)) {
-			t.Fatalf("name %d of %d bytes lies in a page for %d cells", id, n.place.len, c.cells)
+		taken[n.place] = true
+		page := n.place / pageCells
+		places[page]++
+		length := len(d.bytes.bytes(n.place))
+		if c := d.bytes.classes[page]; c.cells != cells(length) {
+			t.Fatalf("name %d of %d bytes lies in a page for %d cells", id, length, c.cells)
 		}
 	}
 	for page, used := range places {
@@ -183,7 +266,7 @@ func snapshot(t fataler, f interface {
 // reopen is the state after a restart from a snapshot.
 func reopen(t fataler, s *State) *State {
 	t.Helper()
-	back, err := restoreUnder(s.limits, s.id, Heap{}, bytes.NewReader(snapshot(t, s)))
+	back, err := restoreUnder(s.limits, s.id, &wiping{}, bytes.NewReader(snapshot(t, s)))
 	if err != nil {
 		t.Fatalf("restore: %v", err)
 	}

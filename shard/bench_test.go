@@ -182,7 +182,7 @@ func BenchmarkMemory(b *testing.B) {
 		runtime.ReadMemStats(&after)
 		bins := 0
 		for key := range s.keys.names.all {
-			bins += s.summaries.at(key).dist.Len()
+			bins += s.summaries.records.at(key).bins()
 		}
 		used := float64(after.HeapAlloc - before.HeapAlloc)
 		b.ReportMetric(used/float64(s.Keys()), "B/key")

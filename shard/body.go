@@ -182,10 +182,19 @@ func (sum *summary) kind() ebbv1.Kind {
 	return sum.body.form().kind()
 }
 
+// kind is what a key holds, without reading it.
+func (f *frame) kind(key uint32) ebbv1.Kind {
+	r := f.summaries.records.at(key)
+	if r.form() != recordBody {
+		return ebbv1.Kind_KIND_DISTRIBUTION
+	}
+	return f.summaries.bodies.at(r.where()).body.form().kind()
+}
+
 // addToBody brings an event to a key that holds another kind than a
 // distribution, or is new and shall.
 func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
-	sum := s.editSummary(key)
+	sum := s.own(key)
 	created := sum.body == nil
 	b := sum.body
 	if created {
@@ -204,9 +213,9 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	}
 	switch {
 	case created && code != 0:
-		s.dropKey(ns, key)
+		s.dropKey(ns, key, &sum)
 	case created:
-		return s.settle(ns, key, sum, clock)
+		return s.settle(ns, key, &sum, clock)
 	}
 	return code
 }

@@ -53,14 +53,15 @@ func (f *frame) describeNamespace(w io.Writer, ns *namespace) {
 func (f *frame) describeKeys(w io.Writer, ns *namespace) {
 	var keys []uint32
 	for key := range f.keys.names.all {
-		if f.summaries.at(key).space == ns.space {
+		if f.summary(key).space == ns.space {
 			keys = append(keys, key)
 		}
 	}
 	slices.SortFunc(keys, func(a, b uint32) int { return bytes.Compare(f.keys.bytesOf(a), f.keys.bytesOf(b)) })
 	for _, key := range keys {
 		fmt.Fprintf(w, "  %s:", printable(f.keys.bytesOf(key)))
-		f.describeSummary(w, ns, f.summaries.at(key))
+		sum := f.summary(key)
+		f.describeSummary(w, ns, &sum)
 	}
 }
 

@@ -108,11 +108,10 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 // add brings an increment to its summary.
 func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	key, created := s.touch(ns, clock, in.Key)
-	sum := s.summaries.at(key)
 	kind := in.Kind
 	switch {
 	case !created:
-		kind = sum.kind()
+		kind = s.kind(key)
 	case kind == 0:
 		kind = ns.definition.GetKind()
 	}
@@ -121,22 +120,26 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 		return ebbv1.Code_CODE_WRONG_KIND
 	case kind != ebbv1.Kind_KIND_DISTRIBUTION:
 		return s.addToBody(ns, key, kind, clock, t, in)
-	case len(in.Bin) == 0:
+	}
+	sum := s.own(key)
+	if len(in.Bin) == 0 {
 		if created {
-			s.dropKey(ns, key)
+			s.dropKey(ns, key, &sum)
 		}
 		return ebbv1.Code_CODE_BAD_BIN
 	}
-	sum = s.editSummary(key)
-	if err := s.addTo(ns, sum, clock, t, in); err != nil {
+	if err := s.addTo(ns, &sum, clock, t, in); err != nil {
 		if created {
-			s.dropKey(ns, key)
+			s.dropKey(ns, key, &sum)
+			return codeOf(err)
 		}
+		s.put(key, &sum)
 		return codeOf(err)
 	}
 	if created || ns.signed {
-		return s.settle(ns, key, sum, clock)
+		return s.settle(ns, key, &sum, clock)
 	}
+	s.put(key, &sum)
 	return 0
 }
 
@@ -144,8 +147,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 // born dead, by an event long past, does not stay.
 func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tick) ebbv1.Code {
 	if sum.over(ns.params(), clock) {
-		s.empty(sum)
-		s.dropKey(ns, key)
+		s.dropKey(ns, key, sum)
 		return 0
 	}
 	s.schedule(ns, key, sum, clock)
@@ -155,7 +157,7 @@ func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tic
 // addTo adds to one bin and keeps the references of bins right.
 func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *proto.IncrementWire) error {
 	tag := tagOf(in.Bin, 0)
-	bin, known := s.bins.find(tag, 0, in.Bin)
+	bin, known := s.bins.findBin(tag, in.Bin)
 	if !known {
 		bin = s.bins.add(tag, 0, in.Bin, s.epoch)
 	}
@@ -173,7 +175,7 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 			s.prune(ns, sum, clock)
 		}
 	case !known:
-		s.bins.drop(bin, s.epoch)
+		s.bins.drop(bin, tag, s.epoch)
 	}
 	return err
 }

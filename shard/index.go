@@ -101,7 +101,7 @@ func (x *index) resize(size, epoch uint32) {
 			x.place(v, epoch)
 		}
 	}
-	old.slots.free(epoch)
+	old.slots.free()
 }
 
 func (x *index) frozen() index {

@@ -431,7 +431,7 @@ func TestMorrisChances(t *testing.T) {
 	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
 	var sum, squares float64
 	for id := range ID(2) {
-		s := New(id+1, Heap{})
+		s := New(id+1, &wiping{})
 		s.Apply(1, encodeEntry(t, now, []*ebbv1.Command{{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}}), nil)
 		for i := range counters / 2 {
 			key := fmt.Sprint(i)

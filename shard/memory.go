@@ -1,19 +1,30 @@
 package shard
 
 // PageBytes is the size of a page: the unit of allocation and of copy-on-write
-// of names and indexes.
+// of names, indexes, and summaries.
 const PageBytes = 4096
+
+// PageWords is a page in words.
+const PageWords = PageBytes / 8
 
 // Page is one page. It holds no pointers.
 type Page [PageBytes]byte
 
-// Memory is where pages come from.
+// Memory is where pages come from. One state has one, and its views share it.
 type Memory interface {
 	// Page returns a page of zeros.
 	Page() *Page
-	// Free takes back a page that neither the state nor any view can see.
-	// A page that a view has seen is never freed: it is left to the collector.
+	// Free takes back a page that nothing will see any more but the views that
+	// may see it now.
 	Free(*Page)
+	// Run returns a number of pages that follow each other, as words of zeros.
+	Run(pages int) []uint64
+	// FreeRun takes back what Run has returned, as Free does.
+	FreeRun([]uint64)
+	// Hold keeps what is taken back from now on as it is, until release is
+	// called: a view of the present state sees it. release may be called by
+	// another goroutine, once.
+	Hold() (release func())
 }
 
 // Heap is memory from the Go heap.
@@ -24,6 +35,15 @@ func (Heap) Page() *Page { return new(Page) }
 
 // Free implements Memory; the collector does the work.
 func (Heap) Free(*Page) {}
+
+// Run implements Memory.
+func (Heap) Run(pages int) []uint64 { return make([]uint64, pages*PageWords) }
+
+// FreeRun implements Memory.
+func (Heap) FreeRun([]uint64) {}
+
+// Hold implements Memory: what a view sees is not collected.
+func (Heap) Hold() (release func()) { return func() {} }
 
 // pages is an array of pages with copy-on-write. A page is private when it was
 // made or copied in the present epoch; a freeze begins a new one, and so every
@@ -43,6 +63,7 @@ func (p *pages) edit(i, epoch uint32) *Page {
 	if p.epochs[i] != epoch {
 		private := p.mem.Page()
 		*private = *p.pages[i]
+		p.mem.Free(p.pages[i])
 		p.pages[i], p.epochs[i] = private, epoch
 	}
 	return p.pages[i]
@@ -54,12 +75,10 @@ func (p *pages) add(epoch uint32) uint32 {
 	return uint32(len(p.pages) - 1)
 }
 
-// free gives back all pages that no view can see.
-func (p *pages) free(epoch uint32) {
-	for i, page := range p.pages {
-		if p.epochs[i] == epoch {
-			p.mem.Free(page)
-		}
+// free gives back all pages.
+func (p *pages) free() {
+	for _, page := range p.pages {
+		p.mem.Free(page)
 	}
 	p.pages, p.epochs = nil, nil
 }
@@ -67,4 +86,12 @@ func (p *pages) free(epoch uint32) {
 // frozen returns what a view keeps.
 func (p *pages) frozen() pages {
 	return pages{pages: append([]*Page(nil), p.pages...)}
+}
+
+// private returns a copy of a run, and gives the run back.
+func private(mem Memory, run []uint64) []uint64 {
+	own := mem.Run(len(run) / PageWords)
+	copy(own, run)
+	mem.FreeRun(run)
+	return own
 }

@@ -9,11 +9,8 @@ import (
 // name is one interned name: a key, or a bin.
 type name struct {
 	place place
-	tag   uint32
-	// refs counts the bins that use this name; 1 for a key.
-	refs uint32
-	// space is the namespace of a key; 0 for a bin.
-	space uint16
+	// use is the namespace of a key, or how many keys use a bin.
+	use uint32
 }
 
 // dictionary interns names: bytes to a small id and back. Ids are part of the
@@ -34,36 +31,41 @@ func tagOf(b []byte, seed uint64) uint32 { return uint32(xxh3.HashSeed(b, seed) 
 
 func (d *dictionary) bytesOf(id uint32) []byte { return d.bytes.bytes(d.names.at(id).place) }
 
+// find looks up a key of a namespace.
 func (d *dictionary) find(tag uint32, space uint16, b []byte) (id uint32, ok bool) {
 	return d.index.find(tag, func(id uint32) bool {
 		n := d.names.at(id)
-		return n.tag == tag && n.space == space && bytes.Equal(d.bytes.bytes(n.place), b)
+		return n.use == uint32(space) && bytes.Equal(d.bytes.bytes(n.place), b)
 	})
 }
 
-// add interns a name that find did not find, without references.
+// findBin looks up a bin.
+func (d *dictionary) findBin(tag uint32, b []byte) (id uint32, ok bool) {
+	return d.index.find(tag, func(id uint32) bool { return bytes.Equal(d.bytesOf(id), b) })
+}
+
+// add interns a name that is not there: a key of a namespace, or with 0 a bin that no key uses yet.
 func (d *dictionary) add(tag uint32, space uint16, b []byte, epoch uint32) uint32 {
 	id := d.names.add(epoch)
-	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), tag: tag, space: space}
+	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), use: uint32(space)}
 	d.index.insert(tag, id, epoch)
 	return id
 }
 
-func (d *dictionary) drop(id, epoch uint32) {
-	n := *d.names.at(id)
-	d.index.remove(n.tag, id, epoch)
-	d.bytes.drop(n.place, epoch)
+func (d *dictionary) drop(id, tag, epoch uint32) {
+	d.index.remove(tag, id, epoch)
+	d.bytes.drop(d.names.at(id).place, epoch)
 	d.names.drop(id, epoch)
 }
 
-func (d *dictionary) retain(id, epoch uint32) { d.names.edit(id, epoch).refs++ }
+func (d *dictionary) retain(id, epoch uint32) { d.names.edit(id, epoch).use++ }
 
-// release takes a reference away; a name without references goes.
+// release takes a use of a bin away; a bin without uses goes.
 func (d *dictionary) release(id, epoch uint32) {
 	n := d.names.edit(id, epoch)
-	n.refs--
-	if n.refs == 0 {
-		d.drop(id, epoch)
+	n.use--
+	if n.use == 0 {
+		d.drop(id, tagOf(d.bytesOf(id), 0), epoch)
 	}
 }
 

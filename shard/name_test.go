@@ -32,9 +32,8 @@ func TestDictionaryChurn(t *testing.T) {
 		switch {
 		case !found && (growing || r.IntN(4) == 0):
 			ids[name] = d.add(tag, 3, []byte(name), epoch)
-			d.retain(ids[name], epoch)
 		case found && (!growing || r.IntN(4) == 0):
-			d.release(id, epoch)
+			d.drop(id, tag, epoch)
 			delete(ids, name)
 		}
 		if round%10_000 == 5_000 {
@@ -53,7 +52,7 @@ func TestDictionaryChurn(t *testing.T) {
 		if string(d.bytesOf(id)) != name {
 			t.Fatalf("%q became %q", name, d.bytesOf(id))
 		}
-		d.release(id, epoch)
+		d.drop(id, tagOf([]byte(name), 5), epoch)
 	}
 	auditDictionary(t, &d)
 	if d.names.live != 0 || d.index.size != slotsMin {
@@ -78,14 +77,14 @@ func auditFrozen(t *testing.T, d *dictionary, want map[string]uint32) {
 func TestIndexCollisions(t *testing.T) {
 	d := newDictionary(Heap{})
 	for i := range 300 {
-		d.retain(d.add(7, 0, fmt.Append(nil, i), 1), 1)
+		d.add(7, 0, fmt.Append(nil, i), 1)
 	}
 	for i := 0; i < 300; i += 3 {
 		id, ok := d.find(7, 0, fmt.Append(nil, i))
 		if !ok {
 			t.Fatalf("%d is not found", i)
 		}
-		d.release(id, 1)
+		d.drop(id, 7, 1)
 	}
 	for i := range 300 {
 		if _, ok := d.find(7, 0, fmt.Append(nil, i)); ok == (i%3 == 0) {
@@ -96,7 +95,7 @@ func TestIndexCollisions(t *testing.T) {
 
 // Pages that no view can see are given back when an index grows.
 func TestIndexFreesPages(t *testing.T) {
-	mem := &counting{}
+	mem := &wiping{}
 	x := index{slots: pages{mem: mem}}
 	for i := range uint32(10_000) {
 		x.insert(i*2654435761, i, 1)
@@ -104,8 +103,7 @@ func TestIndexFreesPages(t *testing.T) {
 	if want := int(x.size / slotsPerPage); mem.out != want {
 		t.Fatalf("%d pages are out, %d in use", mem.out, want)
 	}
-	frozen := x.frozen()
-	before := mem.out
+	frozen, release := x.frozen(), mem.Hold()
 	for i := range uint32(10_000) {
 		x.insert(i*2654435761+1, i+10_000, 2)
 	}
@@ -114,17 +112,8 @@ func TestIndexFreesPages(t *testing.T) {
 			t.Fatalf("a frozen index lost %d", i)
 		}
 	}
-	if mem.out < before {
-		t.Fatalf("pages of a view were given back")
-	}
-}
-
-type counting struct{ out int }
-
-func (c *counting) Page() *Page { c.out++; return new(Page) }
-func (c *counting) Free(p *Page) {
-	c.out--
-	for i := range p {
-		p[i] = 0xee // nobody may look at it again
+	release()
+	if want := int(x.size / slotsPerPage); mem.out != want {
+		t.Fatalf("%d pages are out, %d in use", mem.out, want)
 	}
 }

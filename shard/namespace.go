@@ -169,7 +169,7 @@ func (s *State) addNamespace(ns *namespace) {
 	ns.epoch = s.epoch
 	s.spaces[ns.definition.GetName()] = ns.space
 	s.namespaces = append(s.namespaces, ns)
-	s.eventDeaths = append(s.eventDeaths, &heap{places: &s.deathPlaces})
+	s.eventDeaths = append(s.eventDeaths, s.newVisits())
 }
 
 // redefine changes the settings. What a key's values mean changes, if it does,

@@ -163,7 +163,7 @@ func (d *script) learn(results []*ebbv1.CommandResult) {
 func TestStateAgainstModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		script, m := newScript(t), newModel(smallLimits())
-		one, two := New(1, Heap{}), New(1, Heap{})
+		one, two := New(1, &wiping{}), New(1, Heap{})
 		one.SetLimits(m.limits)
 		two.SetLimits(m.limits)
 		var view *View
@@ -215,7 +215,7 @@ func TestReplicasForgetAlike(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		script := newScript(t)
 		script.kinds = rapid.Bool().Draw(t, "kinds")
-		one, two := New(1, Heap{}), New(1, Heap{})
+		one, two := New(1, &wiping{}), New(1, Heap{})
 		limits := DefaultLimits()
 		limits.SessionResultBytes, limits.IdempotencyResultBytes, limits.SourceRefusals = 40, 60, 3
 		one.SetLimits(limits)
@@ -314,7 +314,7 @@ func near(a, b float64) bool {
 func TestExactlyOnceInSession(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const window = 8
-		s := New(1, Heap{})
+		s := New(1, &wiping{})
 		limits := DefaultLimits()
 		limits.SessionWindow = window
 		s.SetLimits(limits)
@@ -400,7 +400,7 @@ func TestOrderOfBatch(t *testing.T) {
 
 func definedAt(t fataler, def *ebbv1.Namespace, now int64) *State {
 	t.Helper()
-	s := New(1, Heap{})
+	s := New(1, &wiping{})
 	c := &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}
 	if r := s.Apply(1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Error != nil {
 		t.Fatalf("%v", r.Error)

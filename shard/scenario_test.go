@@ -35,7 +35,7 @@ import (
 // Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
-		sc := &scenario{t: t, s: New(1, Heap{})}
+		sc := &scenario{t: t, s: New(1, &wiping{})}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			sc.t = t
 			out := sc.run(d)
@@ -87,7 +87,7 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 }
 
 func (sc *scenario) open(d *datadriven.TestData) {
-	*sc = scenario{t: sc.t, s: New(1, Heap{})}
+	*sc = scenario{t: sc.t, s: New(1, &wiping{})}
 	l := DefaultLimits()
 	for _, arg := range d.CmdArgs {
 		v := arg.Vals[0]

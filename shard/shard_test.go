@@ -11,7 +11,7 @@ import (
 
 // What is written, restored and written again is the same.
 func TestRestoreRoundTrip(t *testing.T) {
-	s := New(1, Heap{})
+	s := New(1, &wiping{})
 	entry := encode(t, 1_000_000_000,
 		&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "default", Version: 1}}},
 		&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}},
@@ -26,7 +26,7 @@ func TestRestoreRoundTrip(t *testing.T) {
 	if _, err := view.WriteTo(&first); err != nil {
 		t.Fatal(err)
 	}
-	back, err := Restore(1, Heap{}, bytes.NewReader(first.Bytes()))
+	back, err := Restore(1, &wiping{}, bytes.NewReader(first.Bytes()))
 	if err != nil {
 		t.Fatal(err)
 	}

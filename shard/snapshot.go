@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -32,7 +33,7 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates and windows of namespaces
+	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates and windows of namespaces, rounder times of pruning
 )
 
 const (
@@ -140,14 +141,14 @@ func writeParams(b *blockWriter, p *sketch.Params) {
 }
 
 func (f *frame) writeKey(b *blockWriter, key uint32) {
-	sum := f.summaries.at(key)
+	sum := f.summary(key)
 	b.uvarint(uint64(sum.space))
 	b.text(f.keys.bytesOf(key))
 	b.uvarint(uint64(sum.era))
 	b.tick(sum.due)
 	b.bool(sum.onEvent)
 	b.uvarint(uint64(sum.pruneAt))
-	b.tick(sum.pruned)
+	b.uvarint(uint64(sum.pruned))
 	if sum.body != nil {
 		b.byte(byte(sum.body.form()))
 		b.scratch = sum.body.appendBinary(b.scratch[:0])
@@ -254,7 +255,7 @@ func (s *State) restore(b *blockReader) {
 // checkReferences looks for what nothing refers to any more.
 func (s *State) checkReferences(b *blockReader) {
 	for bin, n := range s.bins.names.all {
-		if n.refs == 0 {
+		if n.use == 0 {
 			b.corrupt("bin %d belongs to no key", bin)
 		}
 	}
@@ -403,7 +404,7 @@ func readParams(b *blockReader) sketch.Params {
 func (s *State) readBin(b *blockReader, bin uint32) {
 	text := b.text(proto.BinLenMax)
 	tag := tagOf(text, 0)
-	if _, known := s.bins.find(tag, 0, text); known || len(text) == 0 {
+	if _, known := s.bins.findBin(tag, text); known || len(text) == 0 {
 		b.corrupt("bin %d: empty, or a name that another has", bin)
 	}
 	if b.err == nil {
@@ -415,9 +416,9 @@ func (s *State) readKey(b *blockReader, key uint32) {
 	space := b.uvarint()
 	text := slices.Clone(b.text(proto.KeyLenMax))
 	sum := summary{
-		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), pruned: b.tick(),
-		epoch: s.epoch, space: uint16(space),
+		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), space: uint16(space),
 	}
+	sum.readPruned(b)
 	f := formDistribution
 	if b.format > 1 {
 		f = form(b.byte())
@@ -459,13 +460,12 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		}
 	}
 	s.keys.adopt(key, tag, ns.space, text, s.epoch)
-	s.keys.retain(key, s.epoch)
 	s.summaries.reach(key, s.epoch)
-	*s.summaries.edit(key, s.epoch) = sum
+	s.put(key, &sum)
 	ns.eras[sum.era-ns.eraBase].keys++
 	ns.keys++
 	if sum.due != sketch.MaxTick {
-		s.visits(&sum).set(key, sum.due)
+		s.visits(&sum).set(key)
 	}
 	sum.dist.Each(func(bin uint32) {
 		if !s.bins.names.alive(bin) {
@@ -487,12 +487,27 @@ func (sum *summary) late(p *sketch.Params) bool {
 	if death == 0 { // nothing is left of it, by chance, before its visit
 		return sum.due == sketch.MaxTick
 	}
-	return sum.due > death
+	return min(sum.due, clockMax) > death
 }
 
 // bodyBytesOver is more than all bodies of a shard can hold under a limit: what
 // they hold, and what one event makes of them.
 func bodyBytesOver(limit int) int { return limit + limit/8 + 2*sketch.BloomBytesMax }
+
+// readPruned reads when the key was last looked through for faded bins.
+// Formats before 3 knew it to the microsecond.
+func (sum *summary) readPruned(b *blockReader) {
+	if b.format < 3 {
+		b.tick()
+		sum.pruneAt = 1 << bits.Len32(min(max(sum.pruneAt, pruneMin), pruneMost)-1)
+		return
+	}
+	pruned := b.uvarint()
+	if pruned > math.MaxUint16 || sum.pruneAt < pruneMin || sum.pruneAt > pruneMost || sum.pruneAt&(sum.pruneAt-1) != 0 {
+		b.corrupt("looked for faded bins in moment %d, and again at %d bins", pruned, sum.pruneAt)
+	}
+	sum.pruned = uint16(pruned)
+}
 
 // sound reports whether what a restored key holds may have been written in its namespace by now.
 func (sum *summary) sound(ns *namespace, now sketch.Tick) bool {
@@ -675,6 +690,6 @@ func (r *roster[T]) chained() bool {
 
 // adopt gives a restored slot its name.
 func (d *dictionary) adopt(id, tag uint32, space uint16, b []byte, epoch uint32) {
-	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), tag: tag, space: space}
+	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), use: uint32(space)}
 	d.index.insert(tag, id, epoch)
 }

@@ -20,7 +20,7 @@ import (
 func furnished(t testing.TB) *State {
 	t.Helper()
 	now := int64(1_700_000_000 * second)
-	s := New(1, Heap{})
+	s := New(1, &wiping{})
 	index := uint64(0)
 	apply := func(c *ebbv1.Command) *ebbv1.CommandResult {
 		index++
@@ -95,15 +95,15 @@ func TestRestoreRejectsDamage(t *testing.T) {
 		bad := bytes.Clone(good)
 		for _, flip := range []byte{1, 0x80, 0xff} {
 			bad[i] = good[i] ^ flip
-			if _, err := Restore(1, Heap{}, bytes.NewReader(bad)); !errors.Is(err, proto.ErrCorrupt) {
+			if _, err := Restore(1, &wiping{}, bytes.NewReader(bad)); !errors.Is(err, proto.ErrCorrupt) {
 				t.Fatalf("byte %d of %d flipped by %#x: %v", i, len(good), flip, err)
 			}
 		}
-		if _, err := Restore(1, Heap{}, bytes.NewReader(good[:i])); !errors.Is(err, proto.ErrCorrupt) {
+		if _, err := Restore(1, &wiping{}, bytes.NewReader(good[:i])); !errors.Is(err, proto.ErrCorrupt) {
 			t.Fatalf("cut at %d of %d: %v", i, len(good), err)
 		}
 	}
-	if _, err := Restore(1, Heap{}, bytes.NewReader(append(good, 0))); !errors.Is(err, proto.ErrCorrupt) {
+	if _, err := Restore(1, &wiping{}, bytes.NewReader(append(good, 0))); !errors.Is(err, proto.ErrCorrupt) {
 		t.Fatalf("a byte too many: %v", err)
 	}
 	if _, err := Restore(2, Heap{}, bytes.NewReader(good)); !errors.Is(err, proto.ErrCorrupt) {
@@ -113,9 +113,9 @@ func TestRestoreRejectsDamage(t *testing.T) {
 
 // A block that claims to be larger than what follows costs no memory.
 func TestRestoreBelievesNoLength(t *testing.T) {
-	header := snapshot(t, New(1, Heap{}))[:0]
+	header := snapshot(t, New(1, &wiping{}))[:0]
 	b := &blockWriter{w: (*appender)(&header)}
-	New(1, Heap{}).writeHeader(b)
+	New(1, &wiping{}).writeHeader(b)
 	b.section(sectionNamespaces)
 	b.uvarint(1 << 60)
 	b.section(sectionBins)
@@ -124,7 +124,7 @@ func TestRestoreBelievesNoLength(t *testing.T) {
 	b.flush()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if _, err := Restore(1, Heap{}, bytes.NewReader(header)); !errors.Is(err, proto.ErrCorrupt) {
+	if _, err := Restore(1, &wiping{}, bytes.NewReader(header)); !errors.Is(err, proto.ErrCorrupt) {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)
@@ -139,19 +139,19 @@ func (a *appender) Write(p []byte) (int, error) { *a = append(*a, p...); return 
 
 // A snapshot by a newer version says so.
 func TestRestoreNewerVersion(t *testing.T) {
-	s := New(1, Heap{})
+	s := New(1, &wiping{})
 	s.behaviour = BehaviourMax + 1
-	_, err := Restore(1, Heap{}, bytes.NewReader(snapshot(t, s)))
+	_, err := Restore(1, &wiping{}, bytes.NewReader(snapshot(t, s)))
 	if !errors.Is(err, proto.ErrNewerVersion) {
 		t.Fatal(err)
 	}
-	raw := resealed(snapshot(t, New(1, Heap{})), func(section byte, payload []byte) []byte {
+	raw := resealed(snapshot(t, New(1, &wiping{})), func(section byte, payload []byte) []byte {
 		if section == sectionHeader {
 			payload[len(snapshotMagic)] = snapshotFormat + 1
 		}
 		return payload
 	})
-	if _, err := Restore(1, Heap{}, bytes.NewReader(raw)); !errors.Is(err, proto.ErrNewerVersion) {
+	if _, err := Restore(1, &wiping{}, bytes.NewReader(raw)); !errors.Is(err, proto.ErrNewerVersion) {
 		t.Fatal(err)
 	}
 }
@@ -194,7 +194,7 @@ func FuzzRestore(f *testing.F) {
 // that is refused.
 func FuzzRestoreBytes(f *testing.F) {
 	f.Add(snapshot(f, furnished(f)))
-	f.Add(snapshot(f, New(1, Heap{})))
+	f.Add(snapshot(f, New(1, &wiping{})))
 	for _, c := range misfits {
 		s := furnished(f)
 		c.change(s)
@@ -250,7 +250,7 @@ func TestRestoreOfResealedDamage(t *testing.T) {
 // the state for a while: nothing panics, and it stays a sound state.
 func restoreAny(t *testing.T, raw []byte) (accepted bool) {
 	t.Helper()
-	s, err := Restore(1, Heap{}, bytes.NewReader(raw))
+	s, err := Restore(1, &wiping{}, bytes.NewReader(raw))
 	if err != nil {
 		if !errors.Is(err, proto.ErrCorrupt) && !errors.Is(err, proto.ErrNewerVersion) {
 			t.Fatal(err)
@@ -328,10 +328,9 @@ var misfits = []struct {
 	name   string
 	change func(s *State)
 }{
-	{"a summary of another kind that is visited long after its death", func(s *State) { someBody(s).due = sketch.MaxTick }},
+	{"a summary of another kind that is visited long after its death", func(s *State) { changeBody(s, func(sum *summary) { sum.due = sketch.MaxTick }) }},
 	{"a summary of another kind that is visited a while after its death", func(s *State) {
-		sum := someBody(s)
-		sum.due = sum.body.death(proto.DefaultThreshold) + 20*proto.DefaultHalfLifeUS
+		changeBody(s, func(sum *summary) { sum.due = sum.body.death(proto.DefaultThreshold) + 20*proto.DefaultHalfLifeUS })
 	}},
 	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
 	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},
@@ -361,8 +360,9 @@ var misfits = []struct {
 	{"the last era but a few", func(s *State) {
 		s.namespaces[0].eraBase += noEra - 3
 		for key := range s.keys.names.all {
-			if sum := s.summaries.at(key); sum.space == 0 {
+			if sum := s.own(key); sum.space == 0 {
 				sum.era += noEra - 3
+				s.put(key, &sum)
 			}
 		}
 	}},
@@ -370,16 +370,17 @@ var misfits = []struct {
 		ns := s.namespaces[1]
 		ns.eras = append(ns.eras[:1:1], ns.eras...)
 		for key := range s.keys.names.all {
-			if sum := s.summaries.at(key); sum.space == 1 {
+			if sum := s.own(key); sum.space == 1 {
 				sum.era++
+				s.put(key, &sum)
 			}
 		}
 	}},
 	{"signs that nobody knows of", func(s *State) { s.namespaces[0].eras[0].params.AllowNegative = true }},
-	{"a key that dies before its visit", func(s *State) { someSummary(s, 0).due = sketch.MaxTick }},
-	{"counts under a linear namespace", func(s *State) { someSummary(s, 2).dist = someSummary(s, 0).dist.Clone() }},
-	{"levels under plain counts", func(s *State) { sum := someSummary(s, 0); sum.dist, sum.due = someSummary(s, 2).dist.Clone(), s.now }},
-	{"compact values in a namespace of doubles", func(s *State) { someSummary(s, 0).dist = someSummary(s, 1).dist.Clone() }},
+	{"a key that dies before its visit", func(s *State) { change(s, 0, func(sum *summary) { sum.due = sketch.MaxTick }) }},
+	{"counts under a linear namespace", func(s *State) { change(s, 2, func(sum *summary) { sum.dist = distributionOf(s, 0) }) }},
+	{"levels under plain counts", func(s *State) { change(s, 0, func(sum *summary) { sum.dist, sum.due = distributionOf(s, 2), s.now }) }},
+	{"compact values in a namespace of doubles", func(s *State) { change(s, 0, func(sum *summary) { sum.dist = distributionOf(s, 1) }) }},
 	{"a landmark ahead of the clock", func(s *State) { addAt(s, s.now+3*3600*second, 1) }},
 	{"an event ahead of the clock", func(s *State) { addAt(s, s.now+1, 1) }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
@@ -395,20 +396,37 @@ func someSession(s *State) *session {
 	panic("no session has more to say")
 }
 
-func someSummary(s *State, space uint16) *summary {
+// someKey is the first key of a namespace.
+func someKey(s *State, space uint16) uint32 {
 	for key := range s.keys.names.all {
-		if sum := s.summaries.at(key); sum.space == space {
-			return sum
+		if s.summary(key).space == space {
+			return key
 		}
 	}
 	panic("no key")
 }
 
-// someBody is a summary that fades and is no distribution.
-func someBody(s *State) *summary {
+// change changes what the first key of a namespace holds, behind the state's back.
+func change(s *State, space uint16, f func(sum *summary)) {
+	key := someKey(s, space)
+	sum := s.own(key)
+	f(&sum)
+	s.put(key, &sum)
+}
+
+// distributionOf is a copy of what the first key of a namespace holds.
+func distributionOf(s *State, space uint16) sketch.Distribution {
+	sum := s.summary(someKey(s, space))
+	return sum.dist.Clone()
+}
+
+// changeBody changes a summary that fades and is no distribution.
+func changeBody(s *State, f func(sum *summary)) {
 	for key := range s.keys.names.all {
-		if sum := s.summaries.at(key); sum.body != nil && sum.due != sketch.MaxTick {
-			return sum
+		if sum := s.own(key); sum.body != nil && sum.due != sketch.MaxTick {
+			f(&sum)
+			s.put(key, &sum)
+			return
 		}
 	}
 	panic("no key of another kind")
@@ -416,15 +434,16 @@ func someBody(s *State) *summary {
 
 // addAt adds to a key of plain namespace 0 behind the state's back.
 func addAt(s *State, t sketch.Tick, n float64) {
-	sum := someSummary(s, 0)
-	p := s.namespaces[0].eras[sum.era-s.namespaces[0].eraBase].params
-	p.AllowNegative = true
-	bin := uint32(0)
-	sum.dist.Each(func(b uint32) { bin = b })
-	if err := sum.dist.Add(&p, t, t, bin, n); err != nil {
-		panic(err)
-	}
-	sum.due = s.now
+	change(s, 0, func(sum *summary) {
+		p := s.namespaces[0].eras[sum.era-s.namespaces[0].eraBase].params
+		p.AllowNegative = true
+		bin := uint32(0)
+		sum.dist.Each(func(b uint32) { bin = b })
+		if err := sum.dist.Add(&p, t, t, bin, n); err != nil {
+			panic(err)
+		}
+		sum.due = s.now
+	})
 }
 
 // What Apply and Ask take for granted, Restore has checked.
@@ -433,7 +452,7 @@ func TestRestoreRefusesMisfits(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			s := furnished(t)
 			c.change(s)
-			if _, err := Restore(1, Heap{}, bytes.NewReader(snapshot(t, s))); !errors.Is(err, proto.ErrCorrupt) {
+			if _, err := Restore(1, &wiping{}, bytes.NewReader(snapshot(t, s))); !errors.Is(err, proto.ErrCorrupt) {
 				t.Fatalf("got %v", err)
 			}
 		})

@@ -41,7 +41,7 @@ type frame struct {
 
 	bins      dictionary
 	keys      dictionary
-	summaries table[summary] // by key
+	summaries summaries // by key
 
 	sessions roster[session]
 	sources  roster[source]
@@ -56,10 +56,10 @@ type State struct {
 	mem    Memory
 
 	// Derived from the frame, and not part of the replicated state:
-	spacesShared  bool // a view has frame.spaces
-	deaths        heap // keys of namespaces on wall time, by the time of their next visit
-	eventDeaths   []*heap
-	deathPlaces   []uint32
+	spacesShared  bool    // a view has frame.spaces
+	deaths        *visits // keys of namespaces on wall time
+	eventDeaths   []*visits
+	deathPlaces   sequence
 	sessionSlots  map[uint64]uint32
 	sessionVisits heap
 	sessionPlaces []uint32
@@ -78,11 +78,12 @@ type State struct {
 func New(id ID, mem Memory) *State {
 	s := &State{
 		frame: frame{
-			id:     id,
-			epoch:  1,
-			spaces: map[string]uint16{},
-			bins:   newDictionary(mem),
-			keys:   newDictionary(mem),
+			id:        id,
+			epoch:     1,
+			spaces:    map[string]uint16{},
+			bins:      newDictionary(mem),
+			keys:      newDictionary(mem),
+			summaries: newSummaries(mem),
 		},
 		limits:       DefaultLimits(),
 		mem:          mem,
@@ -90,10 +91,14 @@ func New(id ID, mem Memory) *State {
 		sourceSlots:  map[string]uint32{},
 		keySlots:     map[idempotencyKey]uint32{},
 	}
-	s.deaths.places = &s.deathPlaces
+	s.deaths = s.newVisits()
 	s.sessionVisits.places = &s.sessionPlaces
 	s.keyVisits.places = &s.keyPlaces
 	return s
+}
+
+func (s *State) newVisits() *visits {
+	return &visits{records: &s.summaries.records, places: &s.deathPlaces}
 }
 
 // SetLimits replaces the limits. Limits decide results, so all replicas have
@@ -144,7 +149,7 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 const visitsMin = 16
 
 func (s *State) expire(visits int) {
-	s.reap(&s.deaths, s.now, visits)
+	s.reap(s.deaths, s.now, visits)
 	s.expireSessions(visits)
 	s.forgetKeys(visits)
 }
@@ -220,7 +225,7 @@ func (f *frame) lookup(name []byte) *namespace {
 // say where things are, not the things: those are copied when they are next
 // written.
 func (s *State) Freeze() *View {
-	v := &View{frame: s.frame}
+	v := &View{frame: s.frame, release: s.mem.Hold()}
 	v.namespaces = slices.Clone(s.namespaces)
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen()
 	v.summaries = s.summaries.frozen()

@@ -6,11 +6,14 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// summary is what a key holds.
+// summary is what a key holds, as a value: frame.summary reads it, State.own
+// reads it to be written, and State.put writes it back. Its bins lie in pages,
+// and stand still only until something is put.
 type summary struct {
 	dist sketch.Distribution
 	body body // nil: it is a distribution
-	// due is the time of the next visit, by the clock of the key's namespace.
+	// due is the time of the next visit, by the clock of the key's namespace;
+	// MaxTick if none will come.
 	//
 	// INVARIANT due-is-never-late: due is at or before the distribution's death
 	// under the settings of its era, so one that is not due is not dead. A body may
@@ -20,18 +23,38 @@ type summary struct {
 	// found, and takes what is added.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
-	// Faded bins are looked for when there are pruneAt bins, and when there is
-	// no room for another but not too soon after pruned.
+	// Faded bins are looked for when there are more than pruneAt bins, a power of two, and when
+	// there is no room for another, but not twice in one moment; see moment.
 	pruneAt uint32
-	pruned  sketch.Tick
-	epoch   uint32 // of copy-on-write: dist is private
+	pruned  uint16
 	space   uint16
-	// onEvent: the visit stands in its namespace's own heap.
+	// onEvent: the visit stands among those of its namespace.
 	onEvent bool
 }
 
 // pruneMin is how few bins are never worth looking through.
 const pruneMin = 32
+
+// pruneMost is the largest pruneAt: no distribution has more bins.
+const pruneMost = 1 << 25
+
+// summary returns what a key holds, to be read.
+func (f *frame) summary(key uint32) summary {
+	sum := f.summaries.at(key)
+	sum.space = uint16(f.keys.names.at(key).use)
+	base := f.namespaces[sum.space].eraBase
+	sum.era = base + (sum.era-base)&eraMask
+	return sum
+}
+
+// own returns what a key holds, to be changed and put back.
+func (s *State) own(key uint32) summary {
+	s.summaries.own(key, s.epoch)
+	return s.summary(key)
+}
+
+// put stores what a key holds.
+func (s *State) put(key uint32, sum *summary) { s.summaries.put(key, sum, s.epoch) }
 
 // touch returns a key for writing: found or created, converted to the present
 // settings, and empty again if it was dead.
@@ -41,40 +64,24 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 	if !found {
 		return s.createKey(ns, tag, name), true
 	}
-	sum := s.summaries.at(key)
-	if sum.due > clock && sum.era == ns.presentEra() {
+	if r := s.summaries.records.at(key); r.due() > clock && r.era() == ns.presentEra()&eraMask {
 		return key, false
 	}
-	sum = s.editSummary(key)
-	if s.convert(ns, key, sum) && !sum.over(ns.params(), clock) {
-		return key, false
+	sum := s.own(key)
+	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock)
+	if empty {
+		s.empty(&sum)
 	}
-	s.empty(sum)
-	return key, true
+	s.put(key, &sum)
+	return key, empty
 }
 
 func (s *State) createKey(ns *namespace, tag uint32, name []byte) uint32 {
 	key := s.keys.add(tag, ns.space, name, s.epoch)
-	s.keys.retain(key, s.epoch)
 	s.summaries.reach(key, s.epoch)
-	*s.summaries.edit(key, s.epoch) = summary{
-		era: ns.presentEra(), pruneAt: pruneMin, epoch: s.epoch, space: ns.space,
-	}
+	s.put(key, &summary{era: ns.presentEra(), pruneAt: pruneMin})
 	ns.count(noEra, ns.presentEra())
 	return key
-}
-
-// editSummary returns a key's summary for writing.
-func (s *State) editSummary(key uint32) *summary {
-	sum := s.summaries.edit(key, s.epoch)
-	if sum.epoch != s.epoch {
-		sum.epoch = s.epoch
-		sum.dist = sum.dist.Clone()
-		if sum.body != nil {
-			sum.body = sum.body.clone()
-		}
-	}
-	return sum
 }
 
 // convert takes a key through the changes of settings since its last touch,
@@ -93,55 +100,54 @@ func (s *State) convert(ns *namespace, key uint32, sum *summary) (alive bool) {
 }
 
 // schedule sets the next visit a little before the key's death, but after a
-// clock at which it is known to live.
+// clock at which it is known to live, and puts it.
 func (s *State) schedule(ns *namespace, key uint32, sum *summary, after sketch.Tick) {
-	s.unschedule(key, sum)
-	sum.due, sum.onEvent = ns.due(sum, after), ns.onEventTime()
-	if sum.due != sketch.MaxTick {
-		s.visits(sum).set(key, sum.due)
+	if onEvent := ns.onEventTime(); onEvent != sum.onEvent {
+		s.visits(sum).remove(key)
+		sum.onEvent = onEvent
 	}
+	sum.due = ns.due(sum, after)
+	s.put(key, sum)
+	if sum.due == sketch.MaxTick {
+		s.visits(sum).remove(key)
+		return
+	}
+	s.visits(sum).set(key)
 }
 
-func (s *State) unschedule(key uint32, sum *summary) {
-	if h := s.visits(sum); h.holds(key) {
-		h.remove(key)
-	}
-}
-
-// visits returns the heap that a key's visit stands in.
-func (s *State) visits(sum *summary) *heap {
+// visits returns those among which a key's visit stands.
+func (s *State) visits(sum *summary) *visits {
 	if sum.onEvent {
 		return s.eventDeaths[sum.space]
 	}
-	return &s.deaths
+	return s.deaths
 }
 
 // reap visits keys that are due by a clock: the dead leave, the others are
 // pruned and scheduled anew. A visit costs one, and one more for every 64 bins.
-func (s *State) reap(h *heap, clock sketch.Tick, budget int) {
+func (s *State) reap(v *visits, clock sketch.Tick, budget int) {
 	for budget > 0 {
-		next, ok := h.top()
-		if !ok || next.at > clock {
+		key, at, ok := v.top()
+		if !ok || at > clock {
 			return
 		}
-		budget -= s.visit(next.slot)
+		budget -= s.visit(key)
 	}
 }
 
 func (s *State) visit(key uint32) (cost int) {
-	sum := s.editSummary(key)
+	sum := s.own(key)
 	ns := s.editNamespace(sum.space)
 	cost = 1 + sum.dist.Len()/64
 	clock := ns.clock(s.now)
-	if !s.convert(ns, key, sum) || sum.over(ns.params(), clock) {
-		s.empty(sum)
-		s.dropKey(ns, key)
+	if !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) {
+		s.dropKey(ns, key, &sum)
 		return cost
 	}
 	if sum.body == nil {
-		s.prune(ns, sum, clock)
+		s.prune(ns, &sum, clock)
 	}
-	s.schedule(ns, key, sum, clock)
+	s.schedule(ns, key, &sum, clock)
 	return cost
 }
 
@@ -150,22 +156,30 @@ func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
 	s.gone = s.gone[:0]
 	sum.dist.Prune(ns.params(), clock, s.isGone)
 	s.releaseGone()
-	sum.pruneAt = max(pruneMin, 2*uint32(sum.dist.Len()))
-	sum.pruned = clock
+	sum.pruneAt = pruneMin
+	for uint64(sum.pruneAt) < uint64(sum.dist.Len())*3/2 {
+		sum.pruneAt *= 2
+	}
+	sum.pruned = ns.moment(clock)
 }
 
 // worthPruning says whether to look for faded bins to make room. The look takes
 // time in proportion to the bins, and a batch of refused increments must not
-// take it each time: where it is long, it waits for a sixteenth of a half-life.
+// take it each time: where it is long, it is taken once a moment.
 func (ns *namespace) worthPruning(sum *summary, clock sketch.Tick) bool {
-	p := ns.params()
-	switch {
-	case sum.dist.Len() <= 2*pruneMin:
+	if sum.dist.Len() <= 2*pruneMin {
 		return true
-	case p.Decay == sketch.None:
-		return ns.signed && clock > sum.pruned
 	}
-	return clock-sum.pruned > p.HalfLife/16
+	return (ns.params().Decay != sketch.None || ns.signed) && sum.pruned != ns.moment(clock)
+}
+
+// moment is the number of the present sixteenth of a half-life, in 16 bits.
+// Without decay each time is a moment of its own.
+func (ns *namespace) moment(clock sketch.Tick) uint16 {
+	if p := ns.params(); p.Decay != sketch.None {
+		clock /= p.HalfLife / 16
+	}
+	return uint16(clock)
 }
 
 // empty lets go of all bins of a summary.
@@ -192,13 +206,14 @@ func (s *State) releaseGone() {
 	}
 }
 
-// dropKey forgets a key whose summary is empty.
-func (s *State) dropKey(ns *namespace, key uint32) {
-	sum := s.summaries.edit(key, s.epoch)
-	s.unschedule(key, sum)
+// dropKey forgets a key and what it holds.
+func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
+	s.empty(sum)
+	s.visits(sum).remove(key)
 	ns.count(sum.era, noEra)
-	*sum = summary{}
-	s.keys.drop(key, s.epoch)
+	s.put(key, sum) // lets go of its block
+	s.summaries.clear(key, s.epoch)
+	s.keys.drop(key, tagOf(s.keys.bytesOf(key), ns.seed), s.epoch)
 }
 
 // dead says whether nothing is left of a distribution at a time.
@@ -231,5 +246,8 @@ func (ns *namespace) due(sum *summary, after sketch.Tick) sketch.Tick {
 	if death == sketch.MaxTick {
 		return death
 	}
-	return max(death-ns.params().HalfLife>>40-16, after+1)
+	if due := max(death-ns.params().HalfLife>>40-16, after+1); due <= clockMax {
+		return due
+	}
+	return sketch.MaxTick // no clock comes that far
 }

@@ -45,10 +45,9 @@ func TestRoomIsMadeSeldom(t *testing.T) {
 	now := int64(1_700_000_000 * second)
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 16 * second, BinsMax: 1000}, now)
 	seed := uint64(11)
-	for s.summaries.leaves == nil || s.summaries.at(0).dist.Len() < 1000 {
+	for len(s.summaries.records.pages) == 0 || s.summaries.records.at(0).bins() < 1000 {
 		s.Apply(s.applied+1, entryOf(now, batchOf(100, 1, 1_000_000, &seed)), nil)
 	}
-	sum := s.summaries.at(0)
 	refused := func() int {
 		return len(s.Apply(s.applied+1, entryOf(now, batchOf(100, 1, 1_000_000, &seed)), nil)[0].Refused)
 	}
@@ -56,13 +55,13 @@ func TestRoomIsMadeSeldom(t *testing.T) {
 	if n := refused(); n < 90 {
 		t.Fatalf("%d were refused", n)
 	}
-	looked := sum.pruned
+	looked := s.summary(0).pruned
 	now += second / 2
-	if n := refused(); n < 90 || sum.pruned != looked {
-		t.Fatalf("%d were refused, looked at %d and %d", n, looked, sum.pruned)
+	if n := refused(); n < 90 || s.summary(0).pruned != looked {
+		t.Fatalf("%d were refused, looked at %d and %d", n, looked, s.summary(0).pruned)
 	}
 	now += second
-	if n := refused(); n < 90 || sum.pruned == looked {
+	if n := refused(); n < 90 || s.summary(0).pruned == looked {
 		t.Fatalf("%d were refused, not looked again", n)
 	}
 	now += 170 * second // the first thousand has faded

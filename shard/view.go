@@ -4,8 +4,12 @@ package shard
 // out from another goroutine while the state goes on, and by several at once.
 type View struct {
 	frame
+	release func() // of the memory
 }
 
 // Release lets go of what the view shares with the state. The view must not be
-// used afterwards.
-func (v *View) Release() { v.frame = frame{} }
+// used afterwards, and neither must anything that an answer of it has not copied.
+func (v *View) Release() {
+	v.frame = frame{}
+	v.release()
+}

@@ -1,0 +1,147 @@
+package shard
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// record is what is known of a key beside its name, in words without pointers.
+//
+//	0  z; the highest level under linear decay
+//	1  z2
+//	2  last event (57 bits) | on event time | form (2) | era, lower bits (4)
+//	3  next visit (57)      | era, upper bits (7)
+//	4  landmark (48)        | moment of the last look for faded bins (16)
+//	5  bins (24) | when to look for faded bins (5) | 3 unused | where they lie (32)
+//
+// What is under a form lies in a block, or among the Go values when it is
+// formBody. A free key has a record of zeros.
+type record []uint64
+
+const (
+	recordWords    = 6
+	recordsPerPage = PageWords / recordWords
+
+	tickBits   = 57
+	tickMask   = 1<<tickBits - 1
+	neverTick  = tickMask // stands for MaxTick
+	eraLowBits = 4
+	eraBits    = 11
+	eraMask    = 1<<eraBits - 1
+	markBits   = 48
+	binsBits   = 24
+)
+
+// Forms of records.
+const (
+	recordWide = iota
+	recordCompact
+	recordMicro
+	recordBody
+)
+
+func (r record) due() sketch.Tick {
+	if t := r[3] & tickMask; t != neverTick {
+		return sketch.Tick(t)
+	}
+	return sketch.MaxTick
+}
+
+// era is the number of the era, less what is a multiple of 2^eraBits.
+func (r record) era() uint32 { return uint32(r[2]>>(64-eraLowBits) | r[3]>>tickBits<<eraLowBits) }
+
+func (r record) form() int { return int(r[2] >> (tickBits + 1) & 3) }
+
+// where is the block or the place of the body.
+func (r record) where() uint32 { return uint32(r[5] >> 32) }
+
+func (r record) bins() int { return int(r[5] & (1<<binsBits - 1)) }
+
+// header is that of the distribution.
+func (r record) header() sketch.Header {
+	h := sketch.Header{
+		Z: math.Float64frombits(r[0]), Z2: math.Float64frombits(r[1]), Last: sketch.Tick(r[2] & tickMask),
+		Mark: int64(r[4] & (1<<markBits - 1)), Bins: r.bins(),
+	}
+	switch r.form() {
+	case recordCompact:
+		h.Compact = true
+	case recordMicro:
+		h.Micro, h.Mark, h.Z = true, int64(r[0]), 0
+	}
+	return h
+}
+
+// load fills in what the record says of a summary, but for bins, body and the
+// era's upper part.
+func (r record) load(sum *summary) {
+	sum.due, sum.era = r.due(), r.era()
+	sum.onEvent = r[2]>>tickBits&1 != 0
+	sum.pruned = uint16(r[4] >> markBits)
+	sum.pruneAt = 1 << (r[5] >> binsBits & 31)
+}
+
+// store is the opposite of load and header.
+func (r record) store(sum *summary, where uint32) {
+	h := sum.dist.Header()
+	f := uint64(recordWide)
+	switch {
+	case sum.body != nil:
+		f = recordBody
+	case h.Micro:
+		f = recordMicro
+	case h.Compact:
+		f = recordCompact
+	}
+	due := uint64(sum.due)
+	if sum.due > clockMax {
+		due = neverTick
+	}
+	onEvent := uint64(0)
+	if sum.onEvent {
+		onEvent = 1
+	}
+	era := uint64(sum.era)
+	r[0], r[1] = math.Float64bits(h.Z), math.Float64bits(h.Z2)
+	r[4] = uint64(sum.pruned) << markBits
+	if h.Micro {
+		r[0] = uint64(h.Mark)
+	} else {
+		r[4] |= uint64(h.Mark)
+	}
+	r[2] = uint64(h.Last) | onEvent<<tickBits | f<<(tickBits+1) | era<<(64-eraLowBits)
+	r[3] = due | era&eraMask>>eraLowBits<<tickBits
+	r[5] = uint64(h.Bins) | uint64(bits.Len32(sum.pruneAt)-1)<<binsBits | uint64(where)<<32
+}
+
+// records keeps one record a key, in pages with copy-on-write.
+type records struct {
+	mem    Memory
+	pages  [][]uint64
+	epochs []uint32 // absent in a view
+}
+
+func (p *records) at(key uint32) record {
+	i := key % recordsPerPage * recordWords
+	return p.pages[key/recordsPerPage][i : i+recordWords : i+recordWords]
+}
+
+func (p *records) edit(key, epoch uint32) record {
+	page := key / recordsPerPage
+	if p.epochs[page] != epoch {
+		p.pages[page], p.epochs[page] = private(p.mem, p.pages[page]), epoch
+	}
+	return p.at(key)
+}
+
+// reach makes room for a key.
+func (p *records) reach(key, epoch uint32) {
+	for uint32(len(p.pages)) <= key/recordsPerPage {
+		p.pages = append(p.pages, p.mem.Run(1))
+		p.epochs = append(p.epochs, epoch)
+	}
+}
+
+func (p *records) frozen() records { return records{pages: append([][]uint64(nil), p.pages...)} }

@@ -1,0 +1,244 @@
+package shard
+
+// slab keeps the bins of distributions in blocks, which lie in runs of pages.
+// A run holds blocks of one size class; a block above the largest class has a
+// run for itself.
+//
+//	run of class 15 words:  | block | block | free -+ | block | free -> 0 | never used
+//	                                                +----------^
+//
+// Blocks move to where there is more company when they are written: see sparse.
+// Where a block lies is not part of the replicated state.
+type slab struct {
+	mem  Memory
+	runs []run
+	// The rest is for writing, and absent in a view.
+	usage []usage
+	lists [2][classCount]uint32 // runs with room by class: the first one, plus one; first those that are filled well
+	empty []uint32              // numbers without a run
+}
+
+// run is some pages and the size of the blocks in them.
+type run struct {
+	words []uint64
+	size  uint32
+}
+
+// usage describes a run.
+type usage struct {
+	epoch      uint32 // in which it became private
+	prev, next uint32 // of its list, plus one
+	class      uint8
+	used       uint8 // blocks taken
+	top        uint8 // blocks that have been used at least once
+	free       uint8 // the first free block plus one; 0: none
+}
+
+// blockRef says where a block lies: the number of its run, and in the lower 8
+// bits its place there, plus one. 0 is none.
+type blockRef uint32
+
+// runsMax is how many runs a blockRef tells apart: 64 GiB of small blocks.
+const runsMax = 1 << 24
+
+// blockClass is a size of blocks.
+type blockClass struct {
+	size  uint16 // words
+	count uint8  // blocks a run
+	pages uint8  // of a run
+}
+
+// Blocks of up to 512 bytes lie in single pages, those of up to 8 KiB in runs
+// of 8: what is copied when a view shares it is not much larger than what is
+// written. Sizes are those that divide a run; a step is less than an eighth.
+const (
+	smallMax   = 64
+	smallLeast = 3
+	largeRun   = 8
+	largeMax   = 1024
+	classCount = 70
+)
+
+// classes are the size classes from the smallest on, and classOf the class of
+// each number of words. Class 0 stands for blocks with runs of their own.
+var classes, classOf = makeClasses()
+
+func makeClasses() (list [classCount]blockClass, of [largeMax + 1]uint8) {
+	n := 1
+	for count := PageWords / smallLeast; count >= PageWords/smallMax; count-- {
+		if size := uint16(PageWords / count); size > list[n-1].size {
+			list[n] = blockClass{size: size, count: uint8(count), pages: 1}
+			n++
+		}
+	}
+	for count := largeRun * PageWords / smallMax; count >= largeRun*PageWords/largeMax; count-- {
+		if size := uint16(largeRun * PageWords / count); size >= list[n-1].size+list[n-1].size/16 {
+			list[n] = blockClass{size: size, count: uint8(count), pages: largeRun}
+			n++
+		}
+	}
+	class := uint8(1)
+	for words := range of {
+		for list[class].size < uint16(words) {
+			class++
+		}
+		of[words] = class
+	}
+	return list, of
+}
+
+// at returns a block.
+func (b *slab) at(ref blockRef) []uint64 {
+	r := &b.runs[ref>>8]
+	i := (uint32(ref)&0xff - 1) * r.size
+	return r.words[i : i+r.size : i+r.size]
+}
+
+// edit returns a block for writing.
+func (b *slab) edit(ref blockRef, epoch uint32) []uint64 {
+	b.own(uint32(ref>>8), epoch)
+	return b.at(ref)
+}
+
+func (b *slab) own(number, epoch uint32) {
+	if u := &b.usage[number]; u.epoch != epoch {
+		b.runs[number].words = private(b.mem, b.runs[number].words)
+		u.epoch = epoch
+	}
+}
+
+// put returns a new block of at least so many words, whose contents mean nothing.
+func (b *slab) put(words int, epoch uint32) blockRef {
+	if words > largeMax {
+		pages := (words + PageWords - 1) / PageWords
+		number := b.add(run{words: b.mem.Run(pages), size: uint32(pages * PageWords)}, usage{epoch: epoch, used: 1, top: 1})
+		return blockRef(number<<8 | 1)
+	}
+	number := b.withRoom(classOf[words], epoch)
+	b.own(number, epoch)
+	u := &b.usage[number]
+	at := u.free
+	if at != 0 {
+		u.free = uint8(b.at(blockRef(number<<8 | uint32(at)))[0])
+	} else {
+		u.top++
+		at = u.top
+	}
+	b.count(number, 1)
+	return blockRef(number<<8 | uint32(at))
+}
+
+// withRoom returns a run with room for a block.
+func (b *slab) withRoom(class uint8, epoch uint32) uint32 {
+	for i := range b.lists {
+		if first := b.lists[i][class]; first != 0 {
+			return first - 1
+		}
+	}
+	c := &classes[class]
+	number := b.add(run{words: b.mem.Run(int(c.pages)), size: uint32(c.size)}, usage{epoch: epoch, class: class})
+	b.link(number)
+	return number
+}
+
+// add gives a run a number.
+func (b *slab) add(r run, u usage) uint32 {
+	if n := len(b.empty); n > 0 {
+		number := b.empty[n-1]
+		b.empty = b.empty[:n-1]
+		b.runs[number], b.usage[number] = r, u
+		return number
+	}
+	if len(b.runs) == runsMax {
+		panic("shard: more than 64 GiB of distributions in one shard")
+	}
+	b.runs = append(b.runs, r)
+	b.usage = append(b.usage, u)
+	return uint32(len(b.runs) - 1)
+}
+
+// drop takes a block back. A run without blocks goes.
+func (b *slab) drop(ref blockRef, epoch uint32) {
+	number := uint32(ref >> 8)
+	if u := &b.usage[number]; u.used > 1 {
+		b.edit(ref, epoch)[0] = uint64(u.free)
+		u.free = uint8(ref)
+		b.count(number, -1)
+		return
+	}
+	if b.usage[number].class != 0 {
+		b.unlink(number)
+	}
+	b.mem.FreeRun(b.runs[number].words)
+	b.runs[number], b.usage[number] = run{}, usage{}
+	b.empty = append(b.empty, number)
+}
+
+// count notes that a run has one block more or less.
+func (b *slab) count(number uint32, change int8) {
+	u := &b.usage[number]
+	before := u.list()
+	u.used += uint8(change)
+	if after := u.list(); after != before {
+		u.used -= uint8(change)
+		b.unlink(number)
+		u.used += uint8(change)
+		b.link(number)
+	}
+}
+
+// list is the list that a run stands in: 0 those filled well, 1 those at most
+// a quarter full, 2 none for those without room.
+func (u *usage) list() int {
+	switch count := int(classes[u.class].count); {
+	case int(u.used) == count || u.class == 0:
+		return 2
+	case int(u.used)*4 > count:
+		return 0
+	}
+	return 1
+}
+
+// link puts a run into its list: second, so that the first one is filled before another is begun.
+func (b *slab) link(number uint32) {
+	u := &b.usage[number]
+	if u.list() == 2 {
+		return
+	}
+	head := &b.lists[u.list()][u.class]
+	if *head == 0 {
+		*head = number + 1
+		return
+	}
+	first := &b.usage[*head-1]
+	u.prev, u.next = *head, first.next
+	if first.next != 0 {
+		b.usage[first.next-1].prev = number + 1
+	}
+	first.next = number + 1
+}
+
+func (b *slab) unlink(number uint32) {
+	u := &b.usage[number]
+	if u.list() == 2 {
+		return
+	}
+	if u.prev != 0 {
+		b.usage[u.prev-1].next = u.next
+	} else {
+		b.lists[u.list()][u.class] = u.next
+	}
+	if u.next != 0 {
+		b.usage[u.next-1].prev = u.prev
+	}
+	u.prev, u.next = 0, 0
+}
+
+// sparse says whether a block had better lie elsewhere: its run is at most a
+// quarter full, and there is another one with room.
+func (b *slab) sparse(ref blockRef) bool {
+	u := &b.usage[ref>>8]
+	return u.list() == 1 && (b.lists[0][u.class] != 0 || u.prev != 0)
+}
+
+func (b *slab) frozen() slab { return slab{runs: append([]run(nil), b.runs...)} }

@@ -1,0 +1,128 @@
+package shard
+
+import "github.com/ebbdb/ebb/sketch"
+
+// summaries keeps what keys hold: records and blocks of bins in pages without
+// pointers, and bodies, of the keys that hold another kind, as Go values.
+type summaries struct {
+	records records
+	bins    slab
+	bodies  table[boxed]
+	spare   []uint32 // places of bodies that are free; absent in a view
+	boxes   uint32   // places handed out at least once
+}
+
+// boxed is a body and the epoch in which it became private.
+type boxed struct {
+	body  body
+	epoch uint32
+}
+
+func newSummaries(mem Memory) summaries {
+	return summaries{records: records{mem: mem}, bins: slab{mem: mem}}
+}
+
+func (s *summaries) frozen() summaries {
+	return summaries{records: s.records.frozen(), bins: s.bins.frozen(), bodies: s.bodies.frozen()}
+}
+
+// at returns what a key holds, to be read. Its space and the upper part of its
+// era are for the caller to fill in.
+func (s *summaries) at(key uint32) summary {
+	r := s.records.at(key)
+	var sum summary
+	r.load(&sum)
+	if r.form() == recordBody {
+		sum.body = s.bodies.at(r.where()).body
+		return sum
+	}
+	var words []uint64
+	if where := blockRef(r.where()); where != 0 {
+		words = s.bins.at(where)
+	}
+	h := r.header()
+	sum.dist = sketch.Load(&h, words)
+	return sum
+}
+
+// own makes what a key holds private, so that at returns what may be written.
+func (s *summaries) own(key, epoch uint32) {
+	r := s.records.edit(key, epoch)
+	where := r.where()
+	switch {
+	case r.form() == recordBody:
+		if box := s.bodies.edit(where, epoch); box.epoch != epoch {
+			box.body, box.epoch = box.body.clone(), epoch
+		}
+	case where != 0:
+		s.bins.own(where>>8, epoch)
+	}
+}
+
+// put stores what a key holds. Bins that have left their block, or are lonely
+// in it, get another one.
+func (s *summaries) put(key uint32, sum *summary, epoch uint32) {
+	r := s.records.edit(key, epoch)
+	had, form := r.where(), r.form()
+	where := had
+	if form == recordBody && sum.body == nil {
+		*s.bodies.edit(had, epoch) = boxed{}
+		s.spare = append(s.spare, had)
+		had, where = 0, 0
+	}
+	if sum.body != nil {
+		if form != recordBody {
+			s.release(blockRef(had), epoch)
+			where = s.box()
+		}
+		s.bodies.reach(where, epoch)
+		*s.bodies.edit(where, epoch) = boxed{sum.body, epoch}
+	} else {
+		where = uint32(s.settle(blockRef(had), &sum.dist, epoch))
+	}
+	r.store(sum, where)
+}
+
+// settle brings bins home: it returns the block that they lie in from now on.
+func (s *summaries) settle(had blockRef, d *sketch.Distribution, epoch uint32) blockRef {
+	words := d.Words()
+	if len(words) == 0 {
+		s.release(had, epoch)
+		return 0
+	}
+	home := had != 0 && &s.bins.at(had)[0] == &words[0]
+	if home && !s.bins.sparse(had) {
+		return had
+	}
+	n := d.Header().Bins
+	if !home {
+		n += max(1, n/16) // it grows: there will be more
+	}
+	where := s.bins.put(d.WordsFor(n), epoch)
+	d.Place(s.bins.at(where))
+	s.release(had, epoch)
+	return where
+}
+
+func (s *summaries) release(had blockRef, epoch uint32) {
+	if had != 0 {
+		s.bins.drop(had, epoch)
+	}
+}
+
+// box hands out a place for a body.
+func (s *summaries) box() uint32 {
+	if n := len(s.spare); n > 0 {
+		place := s.spare[n-1]
+		s.spare = s.spare[:n-1]
+		return place
+	}
+	s.boxes++
+	return s.boxes - 1
+}
+
+// reach makes room for a key.
+func (s *summaries) reach(key, epoch uint32) { s.records.reach(key, epoch) }
+
+// clear makes a free key's record zero again. Nothing is under it any more.
+func (s *summaries) clear(key, epoch uint32) { clear(s.records.edit(key, epoch)) }

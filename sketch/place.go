@@ -1,0 +1,81 @@
+package sketch
+
+import "math"
+
+// Header is a distribution but for its bins. With Place and Load those that keep many distributions lay them into memory of
+// their own.
+type Header struct {
+	Z, Z2 float64
+	Last  Tick
+	Mark  int64
+	// Micro is set under Linear decay: Mark is then a level, and Z and Z2 are 0.
+	Micro, Compact bool
+	Bins           int
+}
+
+// Header describes the distribution.
+func (d *Distribution) Header() Header {
+	f := d.form()
+	return Header{Z: d.z, Z2: d.z2, Last: d.last, Mark: d.mark, Micro: f == micro, Compact: f == compact, Bins: d.Len()}
+}
+
+// Words is the memory that the bins lie in, nil without bins. It is the distribution's until that is loaded or placed elsewhere:
+// a write may leave it for a larger one.
+func (d *Distribution) Words() []uint64 { return d.words }
+
+// Load is the distribution of a header whose bins lie in words, as Place has left them there.
+func Load(h *Header, words []uint64) Distribution {
+	d := Distribution{z: h.Z, z2: h.Z2, last: h.Last, mark: h.Mark}
+	f := wide
+	switch {
+	case h.Micro:
+		f = micro
+	case h.Compact:
+		f = compact
+	}
+	d.setShape(h.Bins, f)
+	if h.Bins > 0 {
+		d.words, d.room = words, uint32(roomIn(f, len(words)))
+	}
+	return d
+}
+
+// WordsFor is how many words Place needs for the distribution with so many bins, of which there are at least as many as it has.
+func (d *Distribution) WordsFor(bins int) int { return wordsFor(d.form(), bins) }
+
+// Place moves the bins into words, of which there are enough, and whose contents mean nothing.
+func (d *Distribution) Place(words []uint64) {
+	if d.Len() == 0 {
+		d.words, d.room = nil, 0
+		return
+	}
+	old := *d
+	d.words, d.room = words, uint32(roomIn(d.form(), len(words)))
+	copy(d.words, old.words[:idWords(old.Len())])
+	copy(d.words[idWords(int(d.room)):], old.values())
+	d.reindex()
+}
+
+// roomIn is how many bins fit in so many words.
+func roomIn(f form, words int) int {
+	few := words * 2 / 3
+	if f == compact {
+		few = words &^ 1
+	}
+	if few <= scanMax {
+		return few
+	}
+	// With slots a bin takes 1.5 or 1 words and 5/16, or 5/8 where there are many. Begin a little below that.
+	room, many := words*16/29, words*8/17
+	if f == compact {
+		room, many = words*16/21, words*8/13
+	}
+	room = max(scanMax, room-4)
+	if room > math.MaxUint16-8 {
+		room = max(math.MaxUint16-8, many-4)
+	}
+	for wordsFor(f, room+1) <= words {
+		room++
+	}
+	return room
+}
