@@ -546,11 +546,15 @@ func FuzzMergeSummaries(f *testing.F) {
 		def.Name, def.Version = "default", 1
 		s := definedAt(f, def, now)
 		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+			if def.WindowUs != nil && kind != ebbv1.Kind_KIND_DISTINCT {
+				continue
+			}
 			in := &ebbv1.Increment{Key: []byte(proto.KindName(kind)), Bin: []byte("b"), Kind: kind, Value: new(1.5)}
 			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{in}}}}
 			s.Apply(s.Applied()+1, encodeEntry(f, now, []*ebbv1.Command{c}), nil)
 			q := &ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{in.Key}}}}
-			f.Add(s.Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, now).GetPart())
+			name := fmt.Sprintf("%s-%v-%d", in.Key, def.Decay, def.GetWindowUs())
+			seedPart(f, name, s.Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, now).GetPart())
 		}
 	}
 	f.Fuzz(func(t *testing.T, raw []byte) {

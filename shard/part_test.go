@@ -2,8 +2,11 @@ package shard
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -153,7 +156,7 @@ func FuzzMerge(f *testing.F) {
 	s := furnished(f)
 	for _, namespace := range []string{"default", "history", "leak"} {
 		q := question(namespace, &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("clicks/link"), []byte("other" + namespace)}})
-		f.Add(partsOf([]*State{s}, q, 0)[0].GetPart(), uint32(2))
+		seedPart(f, namespace, partsOf([]*State{s}, q, 0)[0].GetPart(), uint32(2))
 	}
 	q := question("", &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")}})
 	own := partsOf([]*State{s}, q, 0)[0]
@@ -192,4 +195,42 @@ func TestAnswerTooLarge(t *testing.T) {
 	if a := s.Ask(q, 0); !proto.FromWire(a.Error).Is(proto.ErrResponseTooLarge) {
 		t.Fatalf("got %v", a)
 	}
+}
+
+// seedPart adds a seed that is a part, and with -rewrite writes it to testdata.
+func seedPart(f *testing.F, name string, part []byte, more ...any) {
+	f.Helper()
+	f.Add(append([]any{part}, more...)...)
+	if rewrite := flag.Lookup("rewrite"); rewrite.Value.String() != "true" || len(part) > 1000 {
+		return
+	}
+	text := fmt.Sprintf("go test fuzz v1\n[]byte(%q)\n", part)
+	for _, v := range more {
+		text += fmt.Sprintf("%T(%v)\n", v, v)
+	}
+	file := filepath.Join("testdata", "fuzz", f.Name(), name)
+	if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte(text), 0o644)); err != nil {
+		f.Fatal(err)
+	}
+}
+
+// FuzzMergeSurprise: no two distributions that a peer could send make a coordinator panic, or find a difference that is no number.
+func FuzzMergeSurprise(f *testing.F) {
+	s := furnished(f)
+	ask := func(namespace string, top uint32) *ebbv1.Question {
+		return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Surprise{Surprise: &ebbv1.SurpriseQuestion{
+			Keys: [][]byte{[]byte("clicks/link")}, Against: [][]byte{[]byte("other" + namespace)}, Bins: [][]byte{[]byte("b")}, Top: top,
+		}}}
+	}
+	for _, namespace := range []string{"default", "history", "leak", "none"} {
+		q := &ebbv1.ShardQuestion{Question: ask(namespace, 0), Partial: true}
+		seedPart(f, namespace, s.Ask(q, s.Now()).GetPart(), uint32(2))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte, top uint32) {
+		part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: raw}}
+		a, err := Merge(ask("default", top), []*ebbv1.ShardAnswer{part, part})
+		if x := a.GetSurprise(); err == nil && !number(x.G+x.JensenShannonBits+x.PValue+x.EffectiveN) {
+			t.Fatalf("got %v", a)
+		}
+	})
 }

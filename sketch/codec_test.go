@@ -111,8 +111,8 @@ func (d Distribution) check() error {
 
 // FuzzDecode: whatever is accepted encodes to the same bytes and can be used; whatever is not leaves the receiver alone.
 func FuzzDecode(f *testing.F) {
-	for _, b := range samples(f) {
-		f.Add(b)
+	for i, b := range samples(f) {
+		seedCorpus(f, i, b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		p := wideParams()

@@ -47,6 +47,22 @@ func checkCodec[T any, P coded[T]](t *testing.T, samples []P, use func(P)) {
 	}
 }
 
+// seedCorpus adds a sample, and with -update writes it to testdata.
+func seedCorpus(f *testing.F, i int, b []byte) {
+	f.Helper()
+	f.Add(b)
+	if !*update || len(b) >= 400 {
+		return
+	}
+	file := filepath.Join("testdata", "fuzz", f.Name(), fmt.Sprintf("sample%d", i))
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		f.Fatal(err)
+	}
+	if err := os.WriteFile(file, fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", b), 0o644); err != nil {
+		f.Fatal(err)
+	}
+}
+
 func checkRefused[T any, P coded[T]](t *testing.T, d P, b []byte, must bool, use func(P)) {
 	t.Helper()
 	before := d.AppendBinary(nil)
@@ -78,17 +94,7 @@ func checkRefused[T any, P coded[T]](t *testing.T, d P, b []byte, must bool, use
 // fuzzCodec starts from samples and from the corpus in testdata, which -update writes.
 func fuzzCodec[T any, P coded[T]](f *testing.F, samples []P, use func(P)) {
 	for i, s := range samples {
-		b := s.AppendBinary(nil)
-		f.Add(b)
-		if *update && len(b) < 400 {
-			file := filepath.Join("testdata", "fuzz", f.Name(), fmt.Sprintf("sample%d", i))
-			if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-				f.Fatal(err)
-			}
-			if err := os.WriteFile(file, fmt.Appendf(nil, "go test fuzz v1\n[]byte(%q)\n", b), 0o644); err != nil {
-				f.Fatal(err)
-			}
-		}
+		seedCorpus(f, i, s.AppendBinary(nil))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) { checkRefused(t, samples[len(samples)-1], b, false, use) })
 }
