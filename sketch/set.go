@@ -339,6 +339,27 @@ func (s *Set) Sample(n int, f func(hash uint64, member string)) {
 	}
 }
 
+// Members are the members of the n least hashes kept, a uniform sample of the set; none when members are not kept. It does not write.
+func (s *Set) Members(n int) []string {
+	return slices.Clone(s.members[:max(0, min(n, len(s.members)))])
+}
+
+// Reduced is what a merge with a set of a lower k leaves, within SetKMin and its own k, without members: good to be read, compared and
+// encoded until s changes. It does not write.
+func (s *Set) Reduced(k int) Set {
+	c := *s
+	c.p.Members, c.members = false, nil
+	c.p.K = max(SetKMin, min(k, s.p.K))
+	if len(s.hashes) <= c.p.K {
+		return c
+	}
+	if s.p.Signature > 0 {
+		c.signature = s.signed()
+	}
+	c.theta, c.hashes = s.hashes[c.p.K], slices.Clip(s.hashes[:c.p.K])
+	return c
+}
+
 // Clone is a copy that shares nothing that changes.
 func (s *Set) Clone() Set {
 	c := *s

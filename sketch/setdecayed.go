@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -313,63 +314,69 @@ func (s *SetDecayed) Sample(at Tick, f func(hash uint64, member string, weight f
 	}
 }
 
-// SetDecayedOverlap is how two decayed sets lie to each other. A thing weighs in the union what it weighs more, in the intersection what it
-// weighs less.
-type SetDecayedOverlap struct {
-	Union, Intersection SetEstimate
-	// Jaccard is Intersection / Union, the weighted similarity, 0 for two empty sets.
-	Jaccard SetEstimate
+// Compare estimates how two sets lie to each other at a time; see OverlapDecayed. It does not write.
+func (s *SetDecayed) Compare(o *SetDecayed, at Tick) (SetsOverlap, error) {
+	return OverlapDecayed([]*SetDecayed{s, o}, at)
 }
 
-// Compare estimates union, intersection and weighted Jaccard similarity at a time, from the things above the larger tau of the two.
-// Different half-lives or hashes are refused with ErrIncompatible. It does not write.
-func (s *SetDecayed) Compare(o *SetDecayed, at Tick) (SetDecayedOverlap, error) {
-	if err := s.compatible(o); err != nil {
-		return SetDecayedOverlap{}, err
+// Members are the members of the n things of the largest priority, a sample that prefers the recent, largest first; none when members
+// are not kept. It does not write.
+func (s *SetDecayed) Members(n int) []string {
+	if !s.p.Members {
+		return nil
 	}
-	a, b := s.Clone(), o.Clone()
-	a.alignWith(&b)
-	tauRank := max(a.tau, b.tau)
-	tau := weightOf(tauRank)
-	u := union{a: a.hashes, b: b.hashes}
-	var all, both, allVariance, bothVariance, covariance float64
-	for u.next(0) {
-		var w, less float64
-		rank, lessRank := int64(noRank), int64(noRank)
-		if u.inA {
-			w, rank = a.weight(a.times[u.i-1]), a.ranks[u.i-1]
+	var names []string
+	for _, i := range s.byPriority() {
+		if len(names) >= n {
+			break
 		}
-		if u.inB {
-			v, r := b.weight(b.times[u.j-1]), b.ranks[u.j-1]
-			if u.inA {
-				less, lessRank = min(w, v), min(rank, r)
-			}
-			w, rank = max(w, v), max(rank, r)
-		}
-		if rank <= tauRank {
-			continue
-		}
-		whole := max(w, tau)
-		all += whole
-		allVariance += float64(tau * (whole - w))
-		if lessRank > tauRank {
-			part := max(less, tau)
-			both += part
-			bothVariance += float64(tau * (part - less))
-			covariance += float64(part * (whole - w))
+		if !s.tooOld(s.times[i]) {
+			names = append(names, s.members[i])
 		}
 	}
-	if all == 0 {
-		return SetDecayedOverlap{}, nil
+	return names
+}
+
+// byPriority are the positions of things, the largest priority first.
+func (s *SetDecayed) byPriority() []int {
+	order := make([]int, len(s.hashes))
+	for i := range order {
+		order[i] = i
 	}
-	j := both / all // the variance is that of both - j all
-	variance := bothVariance - float64(float64(2*j)*covariance) + float64(float64(j*j)*allVariance)
-	scale := a.scale(at)
-	return SetDecayedOverlap{
-		Union:        SetEstimate{Value: float64(all * scale), StdErr: float64(math.Sqrt(allVariance) * scale)},
-		Intersection: SetEstimate{Value: float64(both * scale), StdErr: float64(math.Sqrt(bothVariance) * scale)},
-		Jaccard:      SetEstimate{Value: min(j, 1), StdErr: math.Sqrt(max(variance, 0)) / all},
-	}, nil
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(s.ranks[b], s.ranks[a]), cmp.Compare(s.hashes[a], s.hashes[b]))
+	})
+	return order
+}
+
+// Reduced is a copy without members that keeps k things, within SetKMin and what it keeps now: what it would be had it been made so. It
+// does not write.
+func (s *SetDecayed) Reduced(k int) SetDecayed {
+	c := *s
+	c.p.Members, c.members = false, nil
+	c.p.K = max(SetKMin, min(k, s.p.K))
+	if len(s.hashes) <= c.p.K {
+		c.hashes, c.times, c.ranks = slices.Clone(s.hashes), slices.Clone(s.times), slices.Clone(s.ranks)
+		return c
+	}
+	order := s.byPriority()
+	c.tau = max(s.tau, s.ranks[order[c.p.K]])
+	c.hashes, c.times, c.ranks, c.least = nil, nil, nil, -1
+	kept := order[:c.p.K]
+	slices.Sort(kept)
+	for _, i := range kept {
+		c.hashes, c.times, c.ranks = append(c.hashes, s.hashes[i]), append(c.times, s.times[i]), append(c.ranks, s.ranks[i])
+	}
+	return c
+}
+
+// Last is the latest time it was told, which no event was after.
+func (s *SetDecayed) Last() Tick { return s.latest }
+
+// Death is a tick from which on the estimate is below a threshold above 0, as long as nothing is added: a few ticks after the first such.
+// It is 0 when nothing was ever seen.
+func (s *SetDecayed) Death(threshold float64) Tick {
+	return Faded(s.Estimate(s.latest).Value, s.latest, s.p.HalfLife, threshold)
 }
 
 // Clone is a copy that shares nothing that changes.

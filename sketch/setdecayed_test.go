@@ -79,7 +79,7 @@ func TestSetDecayedIsExactWhileSmall(t *testing.T) {
 		t.Errorf("sample %v", seen)
 	}
 	empty := newSetDecayed(t, 16, true)
-	if got, err := empty.Compare(&empty, epoch); got != (SetDecayedOverlap{}) || err != nil {
+	if got, err := empty.Compare(&empty, epoch); got != (SetsOverlap{}) || err != nil {
 		t.Errorf("two empty sets: %+v, %v", got, err)
 	}
 }

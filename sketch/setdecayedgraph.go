@@ -1,0 +1,136 @@
+package sketch
+
+import (
+	"cmp"
+	"slices"
+)
+
+// SimilarityGraphDecayed compares all pairs of decayed sets (see OverlapDecayed; the similarity of two does not change while
+// both only fade) and answers for each its strongest links, most similar first and then by index, without those of similarity 0. Different
+// half-lives or hashes are refused with ErrIncompatible. It does not write.
+//
+// Only pairs that share a thing are looked at: a list of who has each gives the weight of what two share, and the weight of their union
+// is that of both above the larger tau less what they share. Time and memory are proportional to the number of things and, for time, of
+// those shared by pairs: 0.1 s for 1,000 sets of 224 things, of which pairs share a tenth.
+func SimilarityGraphDecayed(sets []*SetDecayed, links int) ([][]SetLink, error) {
+	graph := make([][]SetLink, len(sets))
+	if len(sets) == 0 || links <= 0 {
+		return graph, nil
+	}
+	samples, _, err := samplesOf(sets, 0)
+	if err != nil {
+		return nil, err
+	}
+	things := thingsOf(samples)
+	nodes := make([]decayedNode, len(samples))
+	for i := range samples {
+		nodes[i] = newDecayedNode(&samples[i], min(links, len(sets)))
+	}
+	for at := range things {
+		n := &nodes[things[at].node]
+		n.things = append(n.things, at)
+	}
+	shares := make([]float64, len(sets)) // what the present one shares with each
+	var touched []int                    // those it shares anything with
+	for i := range nodes {
+		touched = nodes[i].share(things, nodes, shares, touched[:0])
+		for _, j := range touched {
+			tau, stands := max(nodes[i].tau, nodes[j].tau), max(nodes[i].stands, nodes[j].stands)
+			similar := shares[j] / (nodes[i].above(tau, stands) + nodes[j].above(tau, stands) - shares[j])
+			nodes[i].offer(similar, j, 0, 0)
+			nodes[j].offer(similar, i, 0, 0)
+			shares[j] = 0
+		}
+	}
+	for i := range nodes {
+		for _, l := range nodes[i].links {
+			pair := []sample{samples[min(i, l.to)], samples[max(i, l.to)]}
+			graph[i] = append(graph[i], SetLink{To: l.to, Jaccard: overlapOf(pair).Jaccard})
+		}
+		graph[i] = strongestLinks(graph[i], links)
+	}
+	return graph, nil
+}
+
+// thing is one that a set has.
+type thing struct {
+	hash   uint64
+	node   int
+	rank   int64
+	weight float64
+}
+
+// thingsOf lists what sets have, by hash and then by set.
+func thingsOf(samples []sample) (things []thing) {
+	for i := range samples {
+		s := &samples[i]
+		for k, h := range s.hashes {
+			things = append(things, thing{h, i, s.ranks[k], s.weights[k]})
+		}
+	}
+	slices.SortFunc(things, func(a, b thing) int {
+		return cmp.Or(cmp.Compare(a.hash, b.hash), cmp.Compare(a.node, b.node))
+	})
+	return things
+}
+
+// decayedNode is a decayed set as its graph looks at it.
+type decayedNode struct {
+	tau    int64
+	stands float64 // what a thing of rank tau weighs
+	ranks  []int64 // of its things, largest first
+	// weights of its things, largest first, and what the first so many sum up to
+	weights, sums []float64
+	things        []int // where they stand in the list of all
+	strongest
+}
+
+func newDecayedNode(s *sample, links int) decayedNode {
+	n := decayedNode{tau: s.tau, stands: weightOf(s.tau), ranks: slices.Clone(s.ranks), weights: slices.Clone(s.weights), strongest: newStrongest(links)}
+	slices.SortFunc(n.ranks, func(a, b int64) int { return cmp.Compare(b, a) })
+	slices.SortFunc(n.weights, func(a, b float64) int { return cmp.Compare(b, a) })
+	n.sums = make([]float64, 1, len(n.weights)+1)
+	for i, w := range n.weights {
+		n.sums = append(n.sums, n.sums[i]+w)
+	}
+	return n
+}
+
+// above is what the things above a tau, which is not below the node's own, stand for: those that weigh more for themselves, the others for
+// what tau weighs.
+func (n *decayedNode) above(tau int64, stands float64) float64 {
+	count, _ := slices.BinarySearchFunc(n.ranks, tau, func(rank, tau int64) int {
+		if rank > tau {
+			return -1
+		}
+		return 1
+	})
+	heavy, _ := slices.BinarySearchFunc(n.weights, stands, func(w, stands float64) int {
+		if w > stands {
+			return -1
+		}
+		return 1
+	})
+	heavy = min(heavy, count)
+	return n.sums[heavy] + float64(float64(count-heavy)*stands)
+}
+
+// share adds up what the node shares with each later one, and appends those it shares anything with to touched, by index.
+func (n *decayedNode) share(things []thing, nodes []decayedNode, shares []float64, touched []int) []int {
+	for _, at := range n.things {
+		one := &things[at]
+		for k := at + 1; k < len(things) && things[k].hash == one.hash; k++ {
+			other := &things[k]
+			o := &nodes[other.node]
+			if min(one.rank, other.rank) <= max(n.tau, o.tau) {
+				continue
+			}
+			if shares[other.node] == 0 {
+				touched = append(touched, other.node)
+			}
+			shares[other.node] += max(min(one.weight, other.weight), n.stands, o.stands)
+		}
+	}
+	slices.Sort(touched)
+	return touched
+}
