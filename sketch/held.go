@@ -62,3 +62,11 @@ func (q *Quantile) Held() int { return 128 + 12*q.d.Len() }
 
 // Held counts entries with their names.
 func (s *TopK) Held() int { return 272 + 32*s.Len() + len(s.arena) - s.waste }
+
+// Held counts hashes with their members, and the signature.
+func (s *Set) Held() int {
+	return 128 + 8*len(s.hashes) + 16*len(s.members) + s.named + len(s.signature)
+}
+
+// Held counts things with their members. Whenever something is added, what has faded has been forgotten.
+func (s *SetDecayed) Held() int { return 200 + 24*len(s.hashes) + 16*len(s.members) + s.named }

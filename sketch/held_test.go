@@ -39,6 +39,8 @@ func TestHeld(t *testing.T) {
 	checkHeld(t, "morris", morrisSamples(t))
 	checkHeld(t, "quantile", quantileSamples(t))
 	checkHeld(t, "topk", topKSamples(t))
+	checkHeld(t, "set", setSamples(t))
+	checkHeld(t, "set that fades", setDecayedSamples(t))
 	var distincts []*Distinct
 	for _, raw := range distinctSamples(t) {
 		d := new(Distinct)
@@ -78,6 +80,11 @@ func TestHeldAfterRestarts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	set := newSet(t, SetParams{K: 20, Signature: 64, Members: true})
+	ebbing, err := NewSetDecayed(SetDecayedParams{K: 64, HalfLife: 1000, Members: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	now := Tick(1 << 40)
 	for i := range 3000 {
 		now += Tick(remix(uint64(i), 1) % 4000)
@@ -85,6 +92,8 @@ func TestHeldAfterRestarts(t *testing.T) {
 		name := binary.AppendUvarint(nil, remix(h, 3)>>(h%64))
 		restartedHeld(t, i, &decayed, func(d *DistinctDecayed) { d.Add(now, now-Tick(h), remix(h, 0)) })
 		restartedHeld(t, i, &linear, func(l *LinearCounter) { _ = l.Add(remix(h, 0)%400, name) })
+		restartedHeld(t, i, &set, func(s *Set) { s.Add(remix(h, 0)%400, name) })
+		restartedHeld(t, i, &ebbing, func(s *SetDecayed) { s.Add(now, now-Tick(h)*200, remix(h, 0), name) })
 		restartedHeld(t, i, &top, func(k *TopK) { _ = k.Add(now, now, name, 1) })
 	}
 }

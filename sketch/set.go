@@ -51,6 +51,7 @@ type Set struct {
 	p         SetParams
 	hashes    []uint64 // rising, at most k, all below theta
 	members   []string // as hashes, when they are kept
+	named     int      // bytes of all members
 	theta     uint64   // the least hash that was left out; 0 when none was
 	signature []uint8  // while theta is not 0
 }
@@ -100,6 +101,7 @@ func (s *Set) Add(hash uint64, member []byte) {
 	member = member[:min(len(member), SetMemberMax)]
 	if found {
 		if s.p.Members && string(member) < s.members[i] {
+			s.named += len(member) - len(s.members[i])
 			s.members[i] = string(member)
 		}
 		return
@@ -114,6 +116,7 @@ func (s *Set) Add(hash uint64, member []byte) {
 	s.hashes = slices.Insert(s.hashes, i, hash)
 	if s.p.Members {
 		s.members = slices.Insert(s.members, i, string(member))
+		s.named += len(member)
 	}
 }
 
@@ -129,6 +132,7 @@ func (s *Set) leaveOut(hash uint64) {
 	s.theta = s.hashes[last]
 	s.hashes = s.hashes[:last]
 	if s.p.Members {
+		s.named -= len(s.members[last])
 		s.members[last] = ""
 		s.members = s.members[:last]
 	}
@@ -175,8 +179,16 @@ func (s *Set) Merge(o *Set) error {
 	if theta == 0 {
 		signature = nil
 	}
-	s.p.K, s.hashes, s.members, s.theta, s.signature = k, hashes, members, theta, signature
+	s.p.K, s.hashes, s.members, s.named, s.theta, s.signature = k, hashes, members, bytesIn(members), theta, signature
 	return nil
+}
+
+// bytesIn is how many bytes members have.
+func bytesIn(members []string) (n int) {
+	for _, m := range members {
+		n += len(m)
+	}
+	return n
 }
 
 func (s *Set) compatible(o *Set) error {
@@ -348,7 +360,7 @@ func (s *Set) Members(n int) []string {
 // encoded until s changes. It does not write.
 func (s *Set) Reduced(k int) Set {
 	c := *s
-	c.p.Members, c.members = false, nil
+	c.p.Members, c.members, c.named = false, nil, 0
 	c.p.K = max(SetKMin, min(k, s.p.K))
 	if len(s.hashes) <= c.p.K {
 		return c
@@ -369,11 +381,7 @@ func (s *Set) Clone() Set {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *Set) Size() int {
-	size := 120 + 8*cap(s.hashes) + 16*cap(s.members) + cap(s.signature)
-	for _, m := range s.members {
-		size += len(m)
-	}
-	return size
+	return 128 + 8*cap(s.hashes) + 16*cap(s.members) + cap(s.signature) + s.named
 }
 
 // A Set in bytes. Every state has one encoding.
@@ -469,5 +477,6 @@ func (s *Set) decodeHashes(r *reader, count int) bool {
 		}
 		s.members = append(s.members, string(r.take(int(n))))
 	}
+	s.named = bytesIn(s.members)
 	return r.ok
 }

@@ -43,6 +43,8 @@ type SetDecayed struct {
 	times   []Tick   // as hashes: when last seen
 	ranks   []int64  // as hashes: log2(w/u) as seen from the landmark, in 2^-44
 	members []string // as hashes, when they are kept
+	named   int      // bytes of all members
+	oldest  Tick     // no thing was last seen before
 	tau     int64    // the largest rank that was left out
 	least   int      // the position of the least rank, -1 when not known
 }
@@ -81,6 +83,9 @@ func (s *SetDecayed) Len() int { return len(s.hashes) }
 // It takes time proportional to k when the thing is new and among the k largest.
 func (s *SetDecayed) Add(now, t Tick, hash uint64, member []byte) {
 	s.advance(now)
+	if len(s.times) > 0 && s.tooOld(s.oldest) {
+		s.forget()
+	}
 	t = min(max(t, 0), s.latest)
 	if s.tooOld(t) {
 		return
@@ -131,10 +136,12 @@ func (s *SetDecayed) threshold() int64 {
 func (s *SetDecayed) forget() {
 	s.tau = s.threshold()
 	kept := 0
+	s.oldest = s.latest
 	for i, t := range s.times {
 		if s.tooOld(t) {
 			continue
 		}
+		s.oldest = min(s.oldest, t)
 		s.hashes[kept], s.times[kept], s.ranks[kept] = s.hashes[i], t, s.ranks[i]
 		if s.p.Members {
 			s.members[kept] = s.members[i]
@@ -145,6 +152,7 @@ func (s *SetDecayed) forget() {
 	if s.p.Members {
 		clear(s.members[kept:])
 		s.members = s.members[:kept]
+		s.named = bytesIn(s.members)
 	}
 }
 
@@ -159,8 +167,9 @@ func (s *SetDecayed) see(hash uint64, t Tick, member string) {
 	rank := s.rank(t, hash)
 	i, found := slices.BinarySearch(s.hashes, hash)
 	if found {
-		if s.p.Members {
-			s.members[i] = min(s.members[i], member)
+		if s.p.Members && member < s.members[i] {
+			s.named += len(member) - len(s.members[i])
+			s.members[i] = member
 		}
 		if t > s.times[i] {
 			s.times[i], s.ranks[i] = t, rank
@@ -176,19 +185,20 @@ func (s *SetDecayed) see(hash uint64, t Tick, member string) {
 		}
 		i, _ = slices.BinarySearch(s.hashes, hash)
 	}
+	if len(s.hashes) == 0 {
+		s.oldest = t
+	}
 	s.hashes, s.times, s.ranks = slices.Insert(s.hashes, i, hash), slices.Insert(s.times, i, t), slices.Insert(s.ranks, i, rank)
 	if s.p.Members {
 		s.members = slices.Insert(s.members, i, member)
+		s.named += len(member)
 	}
+	s.oldest = min(s.oldest, t)
 	s.least = -1
 }
 
 // makeRoom leaves out the least of what there is and one more, and says whether that was not the one more.
 func (s *SetDecayed) makeRoom(rank int64, hash uint64) bool {
-	if s.tooOld(slices.Min(s.times)) {
-		s.forget()
-		return true
-	}
 	if s.least < 0 {
 		s.least = s.findLeast()
 	}
@@ -219,6 +229,7 @@ func (s *SetDecayed) findLeast() int {
 func (s *SetDecayed) remove(i int) {
 	s.hashes, s.times, s.ranks = slices.Delete(s.hashes, i, i+1), slices.Delete(s.times, i, i+1), slices.Delete(s.ranks, i, i+1)
 	if s.p.Members {
+		s.named -= len(s.members[i])
 		s.members = slices.Delete(s.members, i, i+1)
 	}
 	s.least = -1
@@ -353,7 +364,7 @@ func (s *SetDecayed) byPriority() []int {
 // does not write.
 func (s *SetDecayed) Reduced(k int) SetDecayed {
 	c := *s
-	c.p.Members, c.members = false, nil
+	c.p.Members, c.members, c.named = false, nil, 0
 	c.p.K = max(SetKMin, min(k, s.p.K))
 	if len(s.hashes) <= c.p.K {
 		c.hashes, c.times, c.ranks = slices.Clone(s.hashes), slices.Clone(s.times), slices.Clone(s.ranks)
@@ -388,11 +399,7 @@ func (s *SetDecayed) Clone() SetDecayed {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *SetDecayed) Size() int {
-	size := 184 + 8*(cap(s.hashes)+cap(s.times)+cap(s.ranks)) + 16*cap(s.members)
-	for _, m := range s.members {
-		size += len(m)
-	}
-	return size
+	return 200 + 8*(cap(s.hashes)+cap(s.times)+cap(s.ranks)) + 16*cap(s.members) + s.named
 }
 
 // A SetDecayed in bytes. Every state has one encoding. What is too old to count is left out.
@@ -500,6 +507,10 @@ func (s *SetDecayed) decodeThings(r *reader) bool {
 			return false
 		}
 		s.members = append(s.members, string(r.take(int(n))))
+	}
+	s.named = bytesIn(s.members)
+	if len(s.times) > 0 {
+		s.oldest = slices.Min(s.times)
 	}
 	return r.ok
 }
