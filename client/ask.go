@@ -50,6 +50,12 @@ func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
 	if s := q.GetSummary(); s != nil {
 		a.fillIn(&s.AsOfUs, &s.Confidence)
 	}
+	if o := q.GetOverlap(); o != nil {
+		a.fillIn(&o.AsOfUs, &o.Confidence)
+	}
+	if g := q.GetGraph(); g != nil {
+		a.fillIn(&g.AsOfUs, &g.Confidence)
+	}
 	if s := q.GetSurprise(); s != nil && s.AsOfUs == 0 {
 		s.AsOfUs = microOf(a.asOf)
 	}

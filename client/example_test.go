@@ -351,6 +351,60 @@ func ExampleClient_Summary_window() {
 	// 1h0m0s: 2
 }
 
+func ExampleClient_Overlap() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	var fans []ebb.Increment
+	for key, names := range map[string][]string{"fans/go": {"ann", "bob", "cid", "dan"}, "fans/rust": {"cid", "dan", "eve"}} {
+		for _, name := range names {
+			fans = append(fans, ebb.Increment{Key: key, Bin: name, Amount: 1, Kind: ebb.KindSet})
+		}
+	}
+	if err := c.Increment(ctx, "plain", fans...); err != nil {
+		log.Fatal(err)
+	}
+	o, err := c.Overlap(ctx, "plain", []string{"fans/go", "fans/rust"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(o.Sets[0].Key, o.Sets[0].Size.Value, "and", o.Sets[1].Key, o.Sets[1].Size.Value)
+	fmt.Println(o.Union.Value, "in all,", o.Intersection.Value, "in both,", o.Difference.Value, "in the first alone, similarity", o.Jaccard.Value)
+	// Output:
+	// fans/go 4 and fans/rust 3
+	// 5 in all, 2 in both, 2 in the first alone, similarity 0.4
+}
+
+func ExampleClient_Graph() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	var fans []ebb.Increment
+	for key, names := range map[string][]string{"fans/go": {"ann", "bob", "cid"}, "fans/rust": {"bob", "cid"}, "fans/php": {"eve"}} {
+		for _, name := range names {
+			fans = append(fans, ebb.Increment{Key: key, Bin: name, Amount: 1, Kind: ebb.KindSet})
+		}
+	}
+	if err := c.Increment(ctx, "plain", fans...); err != nil {
+		log.Fatal(err)
+	}
+	g, err := c.Graph(ctx, "plain", ebb.GraphQuery{Keys: []string{"fans/go", "fans/rust", "fans/php"}, Links: 2})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, node := range g.Nodes {
+		fmt.Print(node.Key, ":")
+		for _, l := range node.Links {
+			fmt.Printf(" %s %.2f", l.Key, l.Jaccard.Value)
+		}
+		fmt.Println()
+	}
+	// Output:
+	// fans/go: fans/rust 0.67
+	// fans/rust: fans/go 0.67
+	// fans/php:
+}
+
 func ExampleClient_Contains() {
 	c, stop := connected()
 	defer stop()

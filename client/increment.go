@@ -36,6 +36,11 @@ const (
 	// register of two bytes, 64 with all that belongs to it. Each event is rounded by chance, so that sums are right on average; in a namespace with
 	// half-life sums below some hundreds are less precise, and each says how precise it is.
 	KindMorris = ebbv1.Kind_KIND_MORRIS
+	// KindSet knows how many different bins there were, a sample of them, and what it has
+	// in common with other sets (Overlap, Graph): exactly up to 1,024 bins, with a
+	// standard error of 3.1% beyond. Where the namespace forgets, each counts less the longer it
+	// was not seen.
+	KindSet = ebbv1.Kind_KIND_SET
 	// KindBloom knows whether a bin was there: a yes is wrong for at most 1% of the
 	// bins that were not, a no never is. Without decay it grows with what it holds,
 	// from 15 KB for 10,000 bins, and keys merge when they have grown alike. In a namespace with

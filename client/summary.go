@@ -20,11 +20,13 @@ type SummaryQuery struct {
 	// Top is how many of the bins to name that a KindTopK has counted most: it
 	// keeps 1,000, and counts the first 100 well.
 	Top int
-	// Members asks for the bins of a KindLinear by name.
+	// Members asks for the bins of a KindLinear by name, or for a sample of those of a KindSet.
 	Members bool
 	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long, and
 	// up to a 60th of the namespace's window longer; the whole window if 0.
 	Window time.Duration
+	// Limit is how many members of a KindSet to name at most; 100 if 0.
+	Limit int
 }
 
 // Summary is what keys of one kind know, at one time.
@@ -32,7 +34,7 @@ type Summary struct {
 	Keys  []string // those that were merged
 	Found bool     // false: no such key, or all of it has faded
 	Kind  Kind     // if found
-	// Total is how many members a KindDistinct, a KindLinear or a KindBloom has, and
+	// Total is how many members a KindDistinct, a KindLinear, a KindBloom or a KindSet has, and
 	// the sum of all amounts of the others. If High is math.MaxFloat64, it is only a lower bound.
 	Total Estimate
 	// Over says that more was added than the kind is made for: errors are larger
@@ -48,7 +50,8 @@ type Summary struct {
 	// Memberships are those of a KindBloom, in the order of the query's Bins; all are false if nothing was found.
 	Memberships []Membership
 	// Members are the bins of a KindLinear by name, if asked for: all of them up to
-	// 250 (Total has no error then), none beyond.
+	// 250 (Total has no error then), none beyond. Of a KindSet they are a sample, uniform or, where it
+	// forgets, of the latest.
 	Members  []string
 	AsOf     time.Time
 	Coverage Coverage
@@ -74,6 +77,7 @@ func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opt
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
 		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)), Members: query.Members,
 		WindowUs: query.Window.Microseconds(),
+		Limit:    clampCount(query.Limit),
 	}}}
 	a, err := c.askOne(ctx, "summary", keyOf(q), q, opts)
 	if err != nil {
@@ -115,19 +119,21 @@ func (c *Client) Contains(ctx context.Context, ns string, keys, bins []string, o
 	return s.Memberships, nil
 }
 
+func estimateOf(e *ebbv1.Estimate, asOf time.Time) Estimate {
+	out := Estimate{Value: e.GetValue(), StdErr: e.GetStdError(), Low: e.GetLow(), High: e.GetHigh(), Confidence: e.GetConfidence(), AsOf: asOf}
+	if out.Low == out.High {
+		out.Confidence = 1
+	}
+	return out
+}
+
 func summaryOf(a *ebbv1.Answer) Summary {
 	w := a.GetSummary()
 	s := Summary{Found: w.GetFound(), Kind: w.GetKind(), Over: w.GetOver(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	for _, k := range w.GetKeys() {
 		s.Keys = append(s.Keys, string(k))
 	}
-	estimate := func(e *ebbv1.Estimate) Estimate {
-		out := Estimate{Value: e.GetValue(), StdErr: e.GetStdError(), Low: e.GetLow(), High: e.GetHigh(), Confidence: e.GetConfidence(), AsOf: s.AsOf}
-		if out.Low == out.High {
-			out.Confidence = 1
-		}
-		return out
-	}
+	estimate := func(e *ebbv1.Estimate) Estimate { return estimateOf(e, s.AsOf) }
 	s.Total = estimate(w.GetTotal())
 	for _, e := range w.GetBins() {
 		s.Bins = append(s.Bins, estimate(e))

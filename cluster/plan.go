@@ -91,6 +91,10 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 		}
 		return
 	}
+	if q.GetGraph() != nil { // compared by who asks, and not by a shard, which others wait for
+		p.addKeys(table, q)
+		return
+	}
 	keys := proto.QuestionKeys(q)
 	home := table.ShardOf(q.GetNamespace(), keys[0])
 	if len(keys) > 1 && !allOn(table, q.GetNamespace(), keys[1:], home) {
@@ -151,6 +155,14 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 			}
 		}
 		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Surprise{Surprise: some}}
+	}
+	if ask := q.GetOverlap(); ask != nil {
+		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{Keys: keys, AsOfUs: ask.AsOfUs}}}
+	}
+	if ask := q.GetGraph(); ask != nil {
+		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{
+			Keys: keys, AsOfUs: ask.AsOfUs, SetBytes: cmp.Or(ask.SetBytes, shard.GraphSetBytes(len(all))),
+		}}}
 	}
 	ask := q.GetDistribution()
 	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
@@ -378,7 +390,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 		bins := len(d.GetBins()) + len(s.GetItems()) + len(s.GetMembers()) + len(x.GetBins())
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
-			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale()))
+			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph())
 	}
 	if bound <= proto.MessageBytesMax {
 		return

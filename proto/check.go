@@ -1,6 +1,7 @@
 package proto
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -120,7 +121,7 @@ func (in *IncrementWire) CheckEvent() *Error {
 }
 
 // KindMax is the last kind.
-const KindMax = ebbv1.Kind_KIND_BLOOM
+const KindMax = ebbv1.Kind_KIND_SET
 
 // KindName is the name of a kind as people write it: "distribution", "distinct".
 func KindName(k ebbv1.Kind) string {
@@ -490,10 +491,8 @@ func DefaultNamespaceSettings() *ebbv1.Namespace {
 
 // CheckQuestion checks everything about a question that does not depend on state.
 func CheckQuestion(q *ebbv1.Question) *Error {
-	if q.GetNamespace() != "" {
-		if err := CheckNamespaceName(q.GetNamespace()); err != nil {
-			return err
-		}
+	if err := checkNamespaceNamed(q); err != nil {
+		return err
 	}
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
@@ -502,6 +501,10 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkSummaryQuestion(ask.Summary)
 	case *ebbv1.Question_Surprise:
 		return checkSurpriseQuestion(ask.Surprise)
+	case *ebbv1.Question_Overlap:
+		return checkOverlapQuestion(ask.Overlap, 2)
+	case *ebbv1.Question_Graph:
+		return checkGraphQuestion(ask.Graph)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -510,7 +513,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
@@ -522,26 +525,74 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return ask.Summary.GetKeys()
 	case *ebbv1.Question_Surprise:
 		return slices.Concat(ask.Surprise.GetKeys(), ask.Surprise.GetAgainst())
+	case *ebbv1.Question_Overlap:
+		return ask.Overlap.GetKeys()
+	case *ebbv1.Question_Graph:
+		return ask.Graph.GetKeys()
 	}
 	return nil
 }
 
 // CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side of a
-// comparison that has no keys there.
+// comparison that has no keys there, and name one set of an overlap.
 func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
+	if o := q.GetQuestion().GetOverlap(); o != nil && q.GetPartial() {
+		return cmp.Or(checkNamespaceNamed(q.GetQuestion()), checkOverlapQuestion(o, 1))
+	}
 	ask := q.GetQuestion().GetSurprise()
 	if ask == nil || !q.GetPartial() || len(ask.GetKeys()) > 0 && len(ask.GetAgainst()) > 0 {
 		return CheckQuestion(q.GetQuestion())
 	}
-	if ns := q.GetQuestion().GetNamespace(); ns != "" {
-		if err := CheckNamespaceName(ns); err != nil {
-			return err
-		}
+	if err := checkNamespaceNamed(q.GetQuestion()); err != nil {
+		return err
 	}
 	if err := checkKeys(QuestionKeys(q.GetQuestion())); err != nil {
 		return err
 	}
 	return checkSurpriseSelection(ask)
+}
+
+// checkNamespaceNamed refuses what is no name of a namespace; none is the default.
+func checkNamespaceNamed(q *ebbv1.Question) *Error {
+	if q.GetNamespace() == "" {
+		return nil
+	}
+	return CheckNamespaceName(q.GetNamespace())
+}
+
+func checkOverlapQuestion(q *ebbv1.OverlapQuestion, least int) *Error {
+	if n := len(q.GetKeys()); n < least || n > OverlapKeysMax {
+		return ErrBadCount.Errorf("%d keys: a question about an overlap names %d to %d", n, least, OverlapKeysMax)
+	}
+	return cmp.Or(checkDifferentKeys(q.GetKeys()), checkConfidence(q.GetConfidence()), CheckTime(q.GetAsOfUs()))
+}
+
+func checkGraphQuestion(q *ebbv1.GraphQuestion) *Error {
+	if n := len(q.GetKeys()); n == 0 || n > GraphKeysMax {
+		return ErrBadCount.Errorf("%d keys: a question about a graph names 1 to %d", n, GraphKeysMax)
+	}
+	if n := q.GetLinks(); n > LinksMax {
+		return ErrBadCount.Errorf("%d links: a graph has 1 to %d of each set", n, LinksMax)
+	}
+	if j := q.GetMinJaccard(); !(j >= 0 && j <= 1) {
+		return ErrBadRequest.Errorf("min_jaccard %g: it must be from 0 to 1", j)
+	}
+	return cmp.Or(checkDifferentKeys(q.GetKeys()), checkConfidence(q.GetConfidence()), CheckTime(q.GetAsOfUs()))
+}
+
+// checkDifferentKeys refuses keys that are out of bounds, and one that is named twice.
+func checkDifferentKeys(keys [][]byte) *Error {
+	seen := make(map[string]bool, len(keys))
+	for _, key := range keys {
+		if err := CheckKey(key); err != nil {
+			return err
+		}
+		if seen[string(key)] {
+			return ErrBadRequest.Errorf("key %q is named twice: a set is compared with others", key)
+		}
+		seen[string(key)] = true
+	}
+	return nil
 }
 
 func checkSurpriseQuestion(q *ebbv1.SurpriseQuestion) *Error {
@@ -615,6 +666,12 @@ func checkSummaryQuestion(q *ebbv1.SummaryQuestion) *Error {
 	}
 	if w := q.GetWindowUs(); w < 0 || w > HalfLifeMaxUS {
 		return ErrBadRequest.Errorf("window of %g s: it must be above 0 and at most 100 years", float64(w)/1e6)
+	}
+	if q.GetLimit() > TopMax {
+		return ErrBadCount.Errorf("limit %d: it must be from 1 to %d", q.GetLimit(), TopMax)
+	}
+	if q.GetLimit() > 0 && !q.GetMembers() {
+		return ErrBadRequest.Errorf("limit %d: it is one of members, and none are asked for", q.GetLimit())
 	}
 	if err := checkConfidence(q.GetConfidence()); err != nil {
 		return err

@@ -17,6 +17,9 @@ const (
 	QuestionsMax   = 1_000
 	KeysPerAskMax  = 10_000
 	TopMax         = 100_000
+	OverlapKeysMax = 256
+	GraphKeysMax   = 3_000
+	LinksMax       = 100 // of each set of a graph
 	BinsMaxDefault = 100_000
 	// BinsMaxLimit is the most that a namespace may allow.
 	BinsMaxLimit = 10_000_000

@@ -101,12 +101,10 @@ func (c *call) summaryQuestion() (*ebbv1.SummaryQuestion, error) {
 		}
 		q.Quantiles = append(q.Quantiles, part)
 	}
-	for _, p := range []struct{ param, field string }{{"window", "window_us"}, {"as_of", "as_of_us"}, {"confidence", "confidence"}} {
-		if err := c.set(q.ProtoReflect(), p.param, p.field); err != nil {
-			return nil, err
-		}
+	if q.Members, err = c.flag("members"); err != nil {
+		return nil, err
 	}
-	return q, nil
+	return q, c.setAll(q.ProtoReflect(), "window", "as_of", "confidence", "limit")
 }
 
 // selection reads which bins are asked for: all unless something else is said.
@@ -143,12 +141,34 @@ func (c *call) askOptions(req *ebbv1.AskRequest) error {
 	if err := c.set(req.ProtoReflect(), "max_staleness", "max_staleness_us"); err != nil {
 		return err
 	}
-	if v := c.query.Get("allow_partial"); v != "" {
-		b, err := strconv.ParseBool(v)
-		if err != nil {
-			return proto.ErrBadRequest.Errorf("allow_partial: %s is not true or false", quote(v))
+	var err error
+	req.AllowPartial, err = c.flag("allow_partial")
+	return err
+}
+
+// flag reads a parameter that is true or false; false if there is none.
+func (c *call) flag(name string) (bool, error) {
+	v := c.query.Get(name)
+	if v == "" {
+		return false, nil
+	}
+	b, err := strconv.ParseBool(v)
+	if err != nil {
+		return false, proto.ErrBadRequest.Errorf("%s: %s is not true or false", name, quote(v))
+	}
+	return b, nil
+}
+
+// setAll sets the fields that are called like parameters; of times, with their unit.
+func (c *call) setAll(m protoreflect.Message, names ...string) error {
+	for _, name := range names {
+		field := name
+		if name == "as_of" || name == "window" {
+			field += "_us"
 		}
-		req.AllowPartial = b
+		if err := c.set(m, name, field); err != nil {
+			return err
+		}
 	}
 	return nil
 }

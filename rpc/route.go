@@ -63,6 +63,8 @@ var summaryParams = append([]param{
 	{name: "bin", kind: "string", summary: "count this bin of a countmin; may be repeated", repeated: true},
 	{name: "quantile", kind: "number", summary: "this quantile of the values, 0 to 1; may be repeated", repeated: true},
 	{name: "window", kind: "string", summary: "of a distinct in a namespace with a window: the last microseconds, or a duration such as 10m"},
+	{name: "members", kind: "boolean", summary: "name the members of a linear, or some of a set"},
+	{name: "limit", kind: "integer", summary: "of the members of a set, at most so many; 100 by default"},
 	asOfParam, confidenceParam,
 }, askParams...)
 
@@ -70,6 +72,18 @@ var summaryParams = append([]param{
 var mergedSummaryParams = append([]param{
 	{name: "key", kind: "string", summary: "the key; several of one kind are merged", repeated: true},
 }, summaryParams...)
+
+var overlapParams = append([]param{
+	{name: "key", kind: "string", summary: "a set; there are 2 to 256", repeated: true},
+	asOfParam, confidenceParam,
+}, askParams...)
+
+var graphParams = append([]param{
+	{name: "key", kind: "string", summary: "a set; there are up to 3,000, for many of which POST /v1/ask has more room", repeated: true},
+	{name: "links", kind: "integer", summary: "how many links of each set, 1 to 100; 2 by default"},
+	{name: "min_jaccard", kind: "number", summary: "leave out links of a smaller similarity, 0 to 1"},
+	asOfParam, confidenceParam,
+}, askParams...)
 
 var routes = []*route{
 	{
@@ -143,6 +157,18 @@ var routes = []*route{
 		summary: "What a key of another kind than a distribution knows. The key may hold slashes; other special characters are percent-encoded.",
 		params:  summaryParams, answer: &ebbv1.Answer{},
 		serve: serveSummary,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/overlap", id: "overlap",
+		summary: "What sets have in common: their union, intersection, difference and similarity.",
+		params:  overlapParams, answer: &ebbv1.Answer{},
+		serve: serveOverlap,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/graph", id: "graph",
+		summary: "Which sets are alike: for each its most similar ones.",
+		params:  graphParams, answer: &ebbv1.Answer{},
+		serve: serveGraph,
 	},
 }
 
@@ -300,6 +326,30 @@ func serveSummary(ctx context.Context, s *ebbServer, c *call) (protobuf.Message,
 	}
 	q := &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Summary{Summary: sq}}
 	return askOne(ctx, s, c, q)
+}
+
+func serveOverlap(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	ask := &ebbv1.OverlapQuestion{}
+	var err error
+	if ask.Keys, err = c.keys(); err != nil {
+		return nil, err
+	}
+	if err := c.setAll(ask.ProtoReflect(), "as_of", "confidence"); err != nil {
+		return nil, err
+	}
+	return askOne(ctx, s, c, &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Overlap{Overlap: ask}})
+}
+
+func serveGraph(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	ask := &ebbv1.GraphQuestion{}
+	var err error
+	if ask.Keys, err = c.keys(); err != nil {
+		return nil, err
+	}
+	if err := c.setAll(ask.ProtoReflect(), "as_of", "confidence", "links", "min_jaccard"); err != nil {
+		return nil, err
+	}
+	return askOne(ctx, s, c, &ebbv1.Question{Namespace: c.path["ns"], Ask: &ebbv1.Question_Graph{Graph: ask}})
 }
 
 func askOne(ctx context.Context, s *ebbServer, c *call, q *ebbv1.Question) (protobuf.Message, error) {

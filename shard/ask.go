@@ -25,7 +25,7 @@ const (
 // Cost returns how many bins (or keys, to count them) a question visits: about
 // a nanosecond each to read, and ten to merge.
 func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
-	switch ask := q.GetQuestion().GetAsk().(type) {
+	switch q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise:
 		cost := 0
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
@@ -39,8 +39,8 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 			cost *= compareCost
 		}
 		return cost
-	case *ebbv1.Question_Summary:
-		return f.bodyCost(q.Question.Namespace, ask.Summary.GetKeys())
+	case *ebbv1.Question_Summary, *ebbv1.Question_Overlap, *ebbv1.Question_Graph:
+		return f.bodyCost(q.Question.Namespace, proto.QuestionKeys(q.Question))
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
@@ -77,6 +77,10 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askSummary(q, ask.Summary, at)
 	case *ebbv1.Question_Surprise:
 		return f.askSurprise(q, ask.Surprise, at)
+	case *ebbv1.Question_Overlap:
+		return f.askOverlap(q, ask.Overlap, at)
+	case *ebbv1.Question_Graph:
+		return f.askGraph(q, ask.Graph, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}

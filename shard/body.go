@@ -53,6 +53,8 @@ const (
 	formMorris
 	formBloom
 	formBloomExpiring
+	formSet
+	formSetDecayed
 
 	formDistinctWindow form = 14
 )
@@ -69,6 +71,8 @@ var forms = map[form]func() body{
 	formBloom:           func() body { return new(bloom) },
 	formBloomExpiring:   func() body { return new(bloomExpiring) },
 	formDistinctWindow:  func() body { return new(distinctWindow) },
+	formSet:             func() body { return new(set) },
+	formSetDecayed:      func() body { return new(setDecayed) },
 }
 
 // kind is what the outside calls a form.
@@ -88,6 +92,8 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_MORRIS
 	case formBloom, formBloomExpiring:
 		return ebbv1.Kind_KIND_BLOOM
+	case formSet, formSetDecayed:
+		return ebbv1.Kind_KIND_SET
 	}
 	return ebbv1.Kind_KIND_DISTRIBUTION
 }
@@ -162,6 +168,14 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 		}
 		f, err := sketch.NewBloomScalable(sketch.BloomParams{Capacity: size.GetBloomCapacity(), FalseRate: size.GetBloomFalseRate(), Hash: hash})
 		return sound(&bloom{f}, err)
+	case ebbv1.Kind_KIND_SET:
+		k := int(size.GetSetMembers())
+		if halfLife > 0 {
+			s, err := sketch.NewSetDecayed(sketch.SetDecayedParams{K: k, HalfLife: halfLife, Members: true, Hash: hash})
+			return sound(&setDecayed{s}, err)
+		}
+		s, err := sketch.NewSet(sketch.SetParams{K: k, Members: true, Signature: setSignature, Hash: hash})
+		return sound(&set{s}, err)
 	}
 	return nil
 }

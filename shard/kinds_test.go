@@ -208,7 +208,7 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 		}
 	case ebbv1.Kind_KIND_BLOOM:
 		q.Bins = [][]byte{[]byte("0"), []byte("7"), []byte("never")}
-	case ebbv1.Kind_KIND_LINEAR:
+	case ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_SET:
 		q.Members = true
 	case ebbv1.Kind_KIND_QUANTILE:
 		q.Quantiles = []float64{0, 0.25, 0.5, 0.99}
@@ -222,7 +222,7 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 	total := tr.count(keys, "", at)
 	left := total
 	switch kind {
-	case ebbv1.Kind_KIND_DISTINCT:
+	case ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET:
 		left = tr.distinct(keys, at)
 	case ebbv1.Kind_KIND_LINEAR:
 		left = float64(len(tr.linear(keys, at)))
@@ -254,6 +254,16 @@ func checkTruth(t fataler, tr *truth, kind ebbv1.Kind, keys []string, at int64, 
 		checkBloom(t, tr, keys, at, q, s)
 	case ebbv1.Kind_KIND_DISTINCT:
 		close("how many", s.Total.Value, tr.distinct(keys, at), 1e-3)
+	case ebbv1.Kind_KIND_SET:
+		close("how many", s.Total.Value, tr.distinct(keys, at), 1e-3)
+		for _, m := range s.Members {
+			if tr.count(keys, string(m), at) == 0 {
+				t.Fatalf("member %s of %v was never there", m, keys)
+			}
+		}
+		if s.Found && tr.halfLife == 0 && float64(len(s.Members)) != s.Total.Value {
+			t.Fatalf("%d members of %v, and %v", len(s.Members), keys, s.Total)
+		}
 	case ebbv1.Kind_KIND_COUNTMIN, ebbv1.Kind_KIND_TOPK:
 		close("the sum", s.Total.Value, total, 1e-3)
 		sure := map[ebbv1.Kind]float64{ebbv1.Kind_KIND_TOPK: 1, ebbv1.Kind_KIND_COUNTMIN: 0.99}[kind]
@@ -605,6 +615,9 @@ func TestPartsThatDoNotMerge(t *testing.T) {
 		{"one linear forgets", part(plain(1), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_UNMERGEABLE},
 		{"two linear half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_LINEAR), part(ebbing(9*second), ebbv1.Kind_KIND_LINEAR), ebbv1.Code_CODE_UNMERGEABLE},
 		{"two morris half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_MORRIS), part(ebbing(9*second), ebbv1.Kind_KIND_MORRIS), ebbv1.Code_CODE_UNMERGEABLE},
+		{"one set forgets", part(plain(1), ebbv1.Kind_KIND_SET), part(ebbing(9*second), ebbv1.Kind_KIND_SET), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two seeds of sets", part(plain(1), ebbv1.Kind_KIND_SET), part(plain(2), ebbv1.Kind_KIND_SET), ebbv1.Code_CODE_UNMERGEABLE},
+		{"two set half-lives", part(ebbing(8*second), ebbv1.Kind_KIND_SET), part(ebbing(9*second), ebbv1.Kind_KIND_SET), ebbv1.Code_CODE_UNMERGEABLE},
 		{"cut short", good, good[:len(good)-1], ebbv1.Code_CODE_CORRUPT},
 		{"too long", good, append(slices.Clone(good), 0), ebbv1.Code_CODE_CORRUPT},
 		{"an unknown form", good, []byte{partSummary, 1, 99}, ebbv1.Code_CODE_CORRUPT},

@@ -187,6 +187,10 @@ func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, erro
 		return mergeSummaries(ask.Summary, answers)
 	case *ebbv1.Question_Surprise:
 		return mergeSurprises(ask.Surprise, answers)
+	case *ebbv1.Question_Overlap:
+		return mergeOverlaps(ask.Overlap, answers)
+	case *ebbv1.Question_Graph:
+		return mergeGraphs(ask.Graph, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
 	}

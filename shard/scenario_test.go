@@ -24,7 +24,9 @@ import (
 //	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
 //	ask NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [rate=x] [view]
-//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [window=d] [as-of=d] [view]
+//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [members] [limit=n] [window=d] [as-of=d] [view]
+//	overlap NAME KEY... [as-of=d] [view]
+//	graph NAME KEY... [links=n] [min-jaccard=x] [as-of=d] [view]
 //	count NAME
 //	describe
 //	restart
@@ -66,6 +68,10 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 		return sc.ask(d)
 	case "summary":
 		return sc.summary(d)
+	case "overlap":
+		return sc.overlap(d)
+	case "graph":
+		return sc.graph(d)
 	case "count":
 		q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}
 		return fmt.Sprintf("%d of %d kept\n", sc.s.Ask(q, 0).GetAnswer().GetCountKeys().GetKeys(), sc.s.Keys())
@@ -329,6 +335,8 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 			q.Members = true
 		case "window":
 			q.WindowUs = int64(sc.duration(arg.Vals[0]))
+		case "limit":
+			q.Limit = uint32(sc.number(arg.Vals[0]))
 		case "as-of":
 			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
 		case "view":
@@ -372,6 +380,71 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 	}
 	if s.Over {
 		fmt.Fprintln(&out, "  over")
+	}
+	return out.String()
+}
+
+func (sc *scenario) overlap(d *datadriven.TestData) string {
+	q := &ebbv1.OverlapQuestion{}
+	f := &sc.s.frame
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "as-of":
+			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
+		case "view":
+			f = &sc.view.frame
+		default:
+			q.Keys = append(q.Keys, []byte(arg.Key))
+		}
+	}
+	a := f.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Overlap{Overlap: q}}}, 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	o := a.GetAnswer().GetOverlap()
+	var out strings.Builder
+	fmt.Fprintf(&out, "as of %s\n", since(o.AsOfUs))
+	for _, s := range o.Sets {
+		fmt.Fprintf(&out, "  %s found=%t %.6g +- %.3g\n", s.Key, s.Found, s.Size.Value, s.Size.StdError)
+	}
+	for _, e := range []struct {
+		name string
+		*ebbv1.Estimate
+	}{{"union", o.Union}, {"intersection", o.Intersection}, {"difference", o.Difference}, {"jaccard", o.Jaccard}} {
+		fmt.Fprintf(&out, "  %s %.6g +- %.3g [%.6g, %.6g]\n", e.name, e.Value, e.StdError, e.Low, e.High)
+	}
+	return out.String()
+}
+
+func (sc *scenario) graph(d *datadriven.TestData) string {
+	q := &ebbv1.GraphQuestion{}
+	f := &sc.s.frame
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "links":
+			q.Links = uint32(sc.number(arg.Vals[0]))
+		case "min-jaccard":
+			q.MinJaccard = sc.number(arg.Vals[0])
+		case "as-of":
+			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
+		case "view":
+			f = &sc.view.frame
+		default:
+			q.Keys = append(q.Keys, []byte(arg.Key))
+		}
+	}
+	a := f.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Graph{Graph: q}}}, 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	g := a.GetAnswer().GetGraph()
+	var out strings.Builder
+	fmt.Fprintf(&out, "as of %s\n", since(g.AsOfUs))
+	for _, n := range g.Nodes {
+		fmt.Fprintf(&out, "  %s found=%t %.6g\n", n.Set.Key, n.Set.Found, n.Set.Size.Value)
+		for _, l := range n.Links {
+			fmt.Fprintf(&out, "    %s %.4g +- %.3g\n", g.Nodes[l.To].Set.Key, l.Jaccard.Value, l.Jaccard.StdError)
+		}
 	}
 	return out.String()
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -19,11 +20,12 @@ func newEstimate(s *session) *cobra.Command {
 	var top int64
 	var members bool
 	var window string
+	var limit int64
 	cmd := &cobra.Command{
 		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99\n" +
 			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members\n" +
-			"  ebb estimate visitors --window 10m",
+			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Members: members, Confidence: q.confidence}
 			if cmd.Flags().Changed("top") {
@@ -38,6 +40,15 @@ func newEstimate(s *session) *cobra.Command {
 					return usagef("--window %q: write it as 30s, 10m or 7d", window)
 				}
 				sq.WindowUs = us
+			}
+			if cmd.Flags().Changed("limit") {
+				if !members {
+					return usagef("--limit is one of --members")
+				}
+				if limit < 1 || limit > proto.TopMax {
+					return usagef("--limit %d: it must be from 1 to %d", limit, proto.TopMax)
+				}
+				sq.Limit = uint32(limit)
 			}
 			var err error
 			if sq.AsOfUs, err = instant(q.asOf); err != nil {
@@ -58,7 +69,8 @@ func newEstimate(s *session) *cobra.Command {
 	cmd.Flags().Var(&quantiles, "quantile", "these `quantiles` of the values, each from 0 to 1, separated by commas")
 	cmd.Flags().Int64Var(&top, "top", 0, "the `n` bins that a topk has counted most")
 	cmd.Flags().StringVar(&window, "window", "", "what a distinct saw in the last `10m`, in a namespace with at least such a window")
-	cmd.Flags().BoolVar(&members, "members", false, "the members of a linear by name, as long as they are at most 250")
+	cmd.Flags().BoolVar(&members, "members", false, "the members of a linear by name, as long as they are at most 250, or a sample of those of a set")
+	cmd.Flags().Int64Var(&limit, "limit", 100, "of the --members of a set, at most so many")
 	return cmd
 }
 
@@ -131,6 +143,9 @@ func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error 
 	}
 	if q.GetMembers() && out.Found && len(out.Members) == 0 {
 		fmt.Fprintln(s.term.err, "note: of so many members no names are kept")
+	}
+	if n := len(out.Members); n > 0 && w.GetKind() == client.KindSet && float64(n) < w.GetTotal().GetValue() {
+		fmt.Fprintf(s.term.err, "note: a sample of %d members of about %s: --limit names more\n", n, figure(w.GetTotal().GetValue(), 4))
 	}
 	if out.Over {
 		fmt.Fprintln(s.term.err, "note: more was added than this kind is made for: errors are larger than it promises")

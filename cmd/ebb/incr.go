@@ -21,7 +21,7 @@ func newIncr(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "incr KEY BIN...", Short: "Count something", Args: argsBetween(1, -1, "KEY BIN..."),
 		Example: "  ebb incr clicks/country US\n  ebb incr clicks/country US BR --by 2.5 --at 2013-05-17T21:04:00Z\n" +
-			"  ebb incr visitors/today ann bob --kind distinct\n  ebb incr latency --kind quantile --value 0.25,0.31",
+			"  ebb incr visitors/today ann bob --kind distinct\n  ebb incr fans/go ann bob --kind set\n  ebb incr latency --kind quantile --value 0.25,0.31",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			amount, err := strconv.ParseFloat(by, 64)
 			if err != nil && !math.IsInf(amount, 0) {

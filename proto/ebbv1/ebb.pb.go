@@ -262,6 +262,9 @@ const (
 	Kind_KIND_MORRIS Kind = 7
 	// whether a bin was there, with a small chance that one is taken for another
 	Kind_KIND_BLOOM Kind = 8
+	// which bins were there: their number, a sample of them, and what several sets have in common (see OverlapQuestion, GraphQuestion); in a
+	// namespace with half-life each counts less the longer it was not seen
+	Kind_KIND_SET Kind = 9
 )
 
 // Enum value maps for Kind.
@@ -276,6 +279,7 @@ var (
 		6: "KIND_LINEAR",
 		7: "KIND_MORRIS",
 		8: "KIND_BLOOM",
+		9: "KIND_SET",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
@@ -287,6 +291,7 @@ var (
 		"KIND_LINEAR":       6,
 		"KIND_MORRIS":       7,
 		"KIND_BLOOM":        8,
+		"KIND_SET":          9,
 	}
 )
 
@@ -2015,6 +2020,8 @@ type Question struct {
 	//	*Question_CountKeys
 	//	*Question_Summary
 	//	*Question_Surprise
+	//	*Question_Overlap
+	//	*Question_Graph
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2100,6 +2107,24 @@ func (x *Question) GetSurprise() *SurpriseQuestion {
 	return nil
 }
 
+func (x *Question) GetOverlap() *OverlapQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Overlap); ok {
+			return x.Overlap
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetGraph() *GraphQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Graph); ok {
+			return x.Graph
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -2120,6 +2145,14 @@ type Question_Surprise struct {
 	Surprise *SurpriseQuestion `protobuf:"bytes,5,opt,name=surprise,proto3,oneof"`
 }
 
+type Question_Overlap struct {
+	Overlap *OverlapQuestion `protobuf:"bytes,6,opt,name=overlap,proto3,oneof"`
+}
+
+type Question_Graph struct {
+	Graph *GraphQuestion `protobuf:"bytes,7,opt,name=graph,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -2127,6 +2160,165 @@ func (*Question_CountKeys) isQuestion_Ask() {}
 func (*Question_Summary) isQuestion_Ask() {}
 
 func (*Question_Surprise) isQuestion_Ask() {}
+
+func (*Question_Overlap) isQuestion_Ask() {}
+
+func (*Question_Graph) isQuestion_Ask() {}
+
+// OverlapQuestion asks what sets have in common. A key that is not there is an empty set.
+type OverlapQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of kind set, 2 to 256, none twice
+	Keys [][]byte `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs int64 `protobuf:"varint,2,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals, 0.5 to 0.9999; 0.95 when 0
+	Confidence    float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *OverlapQuestion) Reset() {
+	*x = OverlapQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *OverlapQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*OverlapQuestion) ProtoMessage() {}
+
+func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
+func (*OverlapQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *OverlapQuestion) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *OverlapQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *OverlapQuestion) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+// GraphQuestion asks which of many sets are alike: for each its most similar ones.
+type GraphQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of kind set, 1 to 3,000, none twice
+	Keys [][]byte `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// how many links of each set, 1 to 100; 2 when 0
+	Links uint32 `protobuf:"varint,2,opt,name=links,proto3" json:"links,omitempty"`
+	// leave out links of a smaller Jaccard similarity, 0 to 1
+	MinJaccard float64 `protobuf:"fixed64,3,opt,name=min_jaccard,json=minJaccard,proto3" json:"min_jaccard,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs int64 `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals, 0.5 to 0.9999; 0.95 when 0
+	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	// between nodes: how many bytes of each set a part carries, about; by the number of keys when 0
+	SetBytes      uint32 `protobuf:"varint,6,opt,name=set_bytes,json=setBytes,proto3" json:"set_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphQuestion) Reset() {
+	*x = GraphQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphQuestion) ProtoMessage() {}
+
+func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
+func (*GraphQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *GraphQuestion) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *GraphQuestion) GetLinks() uint32 {
+	if x != nil {
+		return x.Links
+	}
+	return 0
+}
+
+func (x *GraphQuestion) GetMinJaccard() float64 {
+	if x != nil {
+		return x.MinJaccard
+	}
+	return 0
+}
+
+func (x *GraphQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *GraphQuestion) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+func (x *GraphQuestion) GetSetBytes() uint32 {
+	if x != nil {
+		return x.SetBytes
+	}
+	return 0
+}
 
 // SurpriseQuestion asks how a distribution differs from a baseline, and whether that may be chance.
 type SurpriseQuestion struct {
@@ -2147,7 +2339,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2159,7 +2351,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2172,7 +2364,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -2224,18 +2416,20 @@ type SummaryQuestion struct {
 	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// of a topk: the n bins that were counted most, as far as it keeps so many
 	Top uint32 `protobuf:"varint,6,opt,name=top,proto3" json:"top,omitempty"`
-	// of a linear: the bins themselves
+	// of a linear: the bins themselves; of a set: a sample of them
 	Members bool `protobuf:"varint,7,opt,name=members,proto3" json:"members,omitempty"`
 	// of a distinct in a namespace with a window: what was there in the last so many microseconds, and up to a 60th of the namespace's
 	// window longer; the whole window when 0
-	WindowUs      int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"`
+	WindowUs int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"`
+	// of the members of a set: at most so many, 1 to 100,000; 100 when 0
+	Limit         uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2247,7 +2441,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2260,7 +2454,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -2319,6 +2513,13 @@ func (x *SummaryQuestion) GetWindowUs() int64 {
 	return 0
 }
 
+func (x *SummaryQuestion) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
 // DistributionQuestion asks for one distribution, or for several merged into one.
 type DistributionQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2341,7 +2542,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2353,7 +2554,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2366,7 +2567,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -2465,7 +2666,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2477,7 +2678,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2490,7 +2691,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -2509,7 +2710,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2521,7 +2722,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2534,7 +2735,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 type AskRequest struct {
@@ -2549,7 +2750,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2561,7 +2762,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2574,7 +2775,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -2615,7 +2816,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2627,7 +2828,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2640,7 +2841,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -2661,6 +2862,8 @@ type Answer struct {
 	//	*Answer_CountKeys
 	//	*Answer_Summary
 	//	*Answer_Surprise
+	//	*Answer_Overlap
+	//	*Answer_Graph
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2668,7 +2871,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2680,7 +2883,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2693,7 +2896,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Answer) GetError() *Error {
@@ -2753,6 +2956,24 @@ func (x *Answer) GetSurprise() *Surprise {
 	return nil
 }
 
+func (x *Answer) GetOverlap() *Overlap {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Overlap); ok {
+			return x.Overlap
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetGraph() *Graph {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Graph); ok {
+			return x.Graph
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -2773,6 +2994,14 @@ type Answer_Surprise struct {
 	Surprise *Surprise `protobuf:"bytes,6,opt,name=surprise,proto3,oneof"`
 }
 
+type Answer_Overlap struct {
+	Overlap *Overlap `protobuf:"bytes,7,opt,name=overlap,proto3,oneof"`
+}
+
+type Answer_Graph struct {
+	Graph *Graph `protobuf:"bytes,8,opt,name=graph,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
@@ -2780,6 +3009,342 @@ func (*Answer_CountKeys) isAnswer_Value() {}
 func (*Answer_Summary) isAnswer_Value() {}
 
 func (*Answer_Surprise) isAnswer_Value() {}
+
+func (*Answer_Overlap) isAnswer_Value() {}
+
+func (*Answer_Graph) isAnswer_Value() {}
+
+// Overlap is what sets have in common, evaluated at one time. In a namespace with half-life every bin weighs what it counts, in the union the
+// most of all sets, in the intersection the least, in the difference what it is more in the first than in any other.
+type Overlap struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// as they were asked for
+	Sets  []*SizedSet `protobuf:"bytes,1,rep,name=sets,proto3" json:"sets,omitempty"`
+	Union *Estimate   `protobuf:"bytes,2,opt,name=union,proto3" json:"union,omitempty"`
+	// what all have
+	Intersection *Estimate `protobuf:"bytes,3,opt,name=intersection,proto3" json:"intersection,omitempty"`
+	// what the first has and no other
+	Difference *Estimate `protobuf:"bytes,4,opt,name=difference,proto3" json:"difference,omitempty"`
+	// intersection / union, 0 to 1; 0 when all are empty
+	Jaccard *Estimate `protobuf:"bytes,5,opt,name=jaccard,proto3" json:"jaccard,omitempty"`
+	AsOfUs  int64     `protobuf:"varint,6,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals that are not certain
+	Confidence    float64 `protobuf:"fixed64,7,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Overlap) Reset() {
+	*x = Overlap{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Overlap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Overlap) ProtoMessage() {}
+
+func (x *Overlap) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
+func (*Overlap) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *Overlap) GetSets() []*SizedSet {
+	if x != nil {
+		return x.Sets
+	}
+	return nil
+}
+
+func (x *Overlap) GetUnion() *Estimate {
+	if x != nil {
+		return x.Union
+	}
+	return nil
+}
+
+func (x *Overlap) GetIntersection() *Estimate {
+	if x != nil {
+		return x.Intersection
+	}
+	return nil
+}
+
+func (x *Overlap) GetDifference() *Estimate {
+	if x != nil {
+		return x.Difference
+	}
+	return nil
+}
+
+func (x *Overlap) GetJaccard() *Estimate {
+	if x != nil {
+		return x.Jaccard
+	}
+	return nil
+}
+
+func (x *Overlap) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *Overlap) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+// SizedSet is a set and how many bins it has.
+type SizedSet struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// false: no such key (or all of it has faded)
+	Found         bool      `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	Size          *Estimate `protobuf:"bytes,3,opt,name=size,proto3" json:"size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SizedSet) Reset() {
+	*x = SizedSet{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SizedSet) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SizedSet) ProtoMessage() {}
+
+func (x *SizedSet) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
+func (*SizedSet) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SizedSet) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *SizedSet) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *SizedSet) GetSize() *Estimate {
+	if x != nil {
+		return x.Size
+	}
+	return nil
+}
+
+// Graph is which sets are alike, evaluated at one time.
+type Graph struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// as they were asked for, as far as shards have answered
+	Nodes  []*GraphNode `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	AsOfUs int64        `protobuf:"varint,2,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals that are not certain
+	Confidence    float64 `protobuf:"fixed64,3,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Graph) Reset() {
+	*x = Graph{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Graph) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Graph) ProtoMessage() {}
+
+func (x *Graph) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Graph.ProtoReflect.Descriptor instead.
+func (*Graph) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *Graph) GetNodes() []*GraphNode {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *Graph) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *Graph) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+// GraphNode is a set with its most similar ones.
+type GraphNode struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Set   *SizedSet              `protobuf:"bytes,1,opt,name=set,proto3" json:"set,omitempty"`
+	// most similar first; none of similarity 0
+	Links         []*GraphLink `protobuf:"bytes,2,rep,name=links,proto3" json:"links,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphNode) Reset() {
+	*x = GraphNode{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphNode) ProtoMessage() {}
+
+func (x *GraphNode) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
+func (*GraphNode) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *GraphNode) GetSet() *SizedSet {
+	if x != nil {
+		return x.Set
+	}
+	return nil
+}
+
+func (x *GraphNode) GetLinks() []*GraphLink {
+	if x != nil {
+		return x.Links
+	}
+	return nil
+}
+
+// GraphLink leads to a similar set.
+type GraphLink struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// position among the nodes of the answer
+	To            uint32    `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
+	Jaccard       *Estimate `protobuf:"bytes,2,opt,name=jaccard,proto3" json:"jaccard,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GraphLink) Reset() {
+	*x = GraphLink{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GraphLink) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GraphLink) ProtoMessage() {}
+
+func (x *GraphLink) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
+func (*GraphLink) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GraphLink) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *GraphLink) GetJaccard() *Estimate {
+	if x != nil {
+		return x.Jaccard
+	}
+	return nil
+}
 
 // Surprise is how a distribution differs from a baseline, both evaluated at one time.
 type Surprise struct {
@@ -2809,7 +3374,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +3386,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +3399,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -2937,7 +3502,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2949,7 +3514,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2962,7 +3527,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -3007,7 +3572,7 @@ type Summary struct {
 	// false: no such key (or all of it has faded)
 	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
 	Kind  Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
-	// of a distinct, a linear and a bloom: how many there are; of the others: the sum of all amounts
+	// of a distinct, a linear, a bloom and a set: how many there are; of the others: the sum of all amounts
 	Total *Estimate `protobuf:"bytes,4,opt,name=total,proto3" json:"total,omitempty"`
 	// one for each bin that was asked for, in the same order; none of a bloom; 0 where nothing was found
 	Bins []*Estimate `protobuf:"bytes,5,rep,name=bins,proto3" json:"bins,omitempty"`
@@ -3020,7 +3585,8 @@ type Summary struct {
 	Items []*Item `protobuf:"bytes,9,rep,name=items,proto3" json:"items,omitempty"`
 	// of a bloom, and where nothing was found: one for each bin that was asked for, in the same order
 	Memberships []*Membership `protobuf:"bytes,10,rep,name=memberships,proto3" json:"memberships,omitempty"`
-	// of a linear, if asked for, by name: all bins as long as they are at most 250 (total has no error then), none when they are more
+	// of a linear, if asked for, by name: all bins as long as they are at most 250 (total has no error then), none when they are more. Of a set, by name: a uniform sample, of
+	// one that forgets one that prefers the latest; all bins as long as they are no more than limit and total has no error
 	Members [][]byte `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
 	// more was added than the summary is made for: errors are larger than they should be. Where total.high is the largest number there is, total is
 	// only a lower bound.
@@ -3031,7 +3597,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3043,7 +3609,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3056,7 +3622,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -3156,7 +3722,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3168,7 +3734,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3181,7 +3747,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Membership) GetContained() bool {
@@ -3209,7 +3775,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3221,7 +3787,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3234,7 +3800,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Item) GetBin() []byte {
@@ -3268,7 +3834,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3846,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3859,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -3348,7 +3914,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3360,7 +3926,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3373,7 +3939,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -3450,7 +4016,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3462,7 +4028,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3475,7 +4041,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -3597,7 +4163,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +4175,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +4188,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -3669,7 +4235,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3681,7 +4247,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3694,7 +4260,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -3717,7 +4283,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3729,7 +4295,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3742,7 +4308,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -3780,7 +4346,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3792,7 +4358,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3805,7 +4371,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -3845,7 +4411,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3857,7 +4423,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3870,7 +4436,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -3897,7 +4463,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3909,7 +4475,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3922,7 +4488,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -4008,7 +4574,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4020,7 +4586,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4033,7 +4599,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -4098,7 +4664,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4110,7 +4676,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4123,7 +4689,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -4163,7 +4729,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +4741,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +4754,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -4242,7 +4808,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4254,7 +4820,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4267,7 +4833,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Table) GetClusterId() string {
@@ -4327,7 +4893,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4339,7 +4905,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4352,7 +4918,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 type TableResponse struct {
@@ -4366,7 +4932,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4944,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4957,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -4420,7 +4986,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4432,7 +4998,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4445,7 +5011,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -4471,7 +5037,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4483,7 +5049,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4496,7 +5062,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -4514,7 +5080,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4526,7 +5092,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4539,7 +5105,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 type ListNamespacesResponse struct {
@@ -4551,7 +5117,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4563,7 +5129,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4576,7 +5142,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -4594,7 +5160,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4606,7 +5172,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4619,7 +5185,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -4644,7 +5210,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4656,7 +5222,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4669,7 +5235,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -4764,7 +5330,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4776,7 +5342,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4789,7 +5355,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -4847,7 +5413,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4859,7 +5425,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4872,7 +5438,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -5037,21 +5603,39 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x9c\x02\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x80\x03\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
 	"\n" +
 	"count_keys\x18\x03 \x01(\v2\x19.ebb.v1.CountKeysQuestionH\x00R\tcountKeys\x123\n" +
 	"\asummary\x18\x04 \x01(\v2\x17.ebb.v1.SummaryQuestionH\x00R\asummary\x126\n" +
-	"\bsurprise\x18\x05 \x01(\v2\x18.ebb.v1.SurpriseQuestionH\x00R\bsurpriseB\x05\n" +
-	"\x03ask\"\x80\x01\n" +
+	"\bsurprise\x18\x05 \x01(\v2\x18.ebb.v1.SurpriseQuestionH\x00R\bsurprise\x123\n" +
+	"\aoverlap\x18\x06 \x01(\v2\x17.ebb.v1.OverlapQuestionH\x00R\aoverlap\x12-\n" +
+	"\x05graph\x18\a \x01(\v2\x15.ebb.v1.GraphQuestionH\x00R\x05graphB\x05\n" +
+	"\x03ask\"_\n" +
+	"\x0fOverlapQuestion\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x03 \x01(\x01R\n" +
+	"confidence\"\xb1\x01\n" +
+	"\rGraphQuestion\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
+	"\x05links\x18\x02 \x01(\rR\x05links\x12\x1f\n" +
+	"\vmin_jaccard\x18\x03 \x01(\x01R\n" +
+	"minJaccard\x12\x18\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\x12\x1b\n" +
+	"\tset_bytes\x18\x06 \x01(\rR\bsetBytes\"\x80\x01\n" +
 	"\x10SurpriseQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
 	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x10\n" +
 	"\x03top\x18\x04 \x01(\rR\x03top\x12\x18\n" +
-	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xda\x01\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xf0\x01\n" +
 	"\x0fSummaryQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
@@ -5062,7 +5646,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"confidence\x12\x10\n" +
 	"\x03top\x18\x06 \x01(\rR\x03top\x12\x18\n" +
 	"\amembers\x18\a \x01(\bR\amembers\x12\x1b\n" +
-	"\twindow_us\x18\x10 \x01(\x03R\bwindowUs\"\xdf\x01\n" +
+	"\twindow_us\x18\x10 \x01(\x03R\bwindowUs\x12\x14\n" +
+	"\x05limit\x18\b \x01(\rR\x05limit\"\xdf\x01\n" +
 	"\x14DistributionQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x03all\x18\x02 \x01(\bH\x00R\x03all\x12\x12\n" +
@@ -5085,7 +5670,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xb0\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x84\x03\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -5093,8 +5678,38 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"count_keys\x18\x04 \x01(\v2\x10.ebb.v1.KeyCountH\x00R\tcountKeys\x12+\n" +
 	"\asummary\x18\x05 \x01(\v2\x0f.ebb.v1.SummaryH\x00R\asummary\x12.\n" +
-	"\bsurprise\x18\x06 \x01(\v2\x10.ebb.v1.SurpriseH\x00R\bsurpriseB\a\n" +
-	"\x05value\"\xfc\x02\n" +
+	"\bsurprise\x18\x06 \x01(\v2\x10.ebb.v1.SurpriseH\x00R\bsurprise\x12+\n" +
+	"\aoverlap\x18\a \x01(\v2\x0f.ebb.v1.OverlapH\x00R\aoverlap\x12%\n" +
+	"\x05graph\x18\b \x01(\v2\r.ebb.v1.GraphH\x00R\x05graphB\a\n" +
+	"\x05value\"\xa5\x02\n" +
+	"\aOverlap\x12$\n" +
+	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
+	"\x05union\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05union\x124\n" +
+	"\fintersection\x18\x03 \x01(\v2\x10.ebb.v1.EstimateR\fintersection\x120\n" +
+	"\n" +
+	"difference\x18\x04 \x01(\v2\x10.ebb.v1.EstimateR\n" +
+	"difference\x12*\n" +
+	"\ajaccard\x18\x05 \x01(\v2\x10.ebb.v1.EstimateR\ajaccard\x12\x18\n" +
+	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\a \x01(\x01R\n" +
+	"confidence\"X\n" +
+	"\bSizedSet\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12$\n" +
+	"\x04size\x18\x03 \x01(\v2\x10.ebb.v1.EstimateR\x04size\"j\n" +
+	"\x05Graph\x12'\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x11.ebb.v1.GraphNodeR\x05nodes\x12\x18\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x03 \x01(\x01R\n" +
+	"confidence\"X\n" +
+	"\tGraphNode\x12\"\n" +
+	"\x03set\x18\x01 \x01(\v2\x10.ebb.v1.SizedSetR\x03set\x12'\n" +
+	"\x05links\x18\x02 \x03(\v2\x11.ebb.v1.GraphLinkR\x05links\"G\n" +
+	"\tGraphLink\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\rR\x02to\x12*\n" +
+	"\ajaccard\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\ajaccard\"\xfc\x02\n" +
 	"\bSurprise\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
@@ -5297,7 +5912,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*\xad\x01\n" +
+	"\x11PRECISION_COMPACT\x10\x02*\xbb\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
@@ -5308,7 +5923,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vKIND_LINEAR\x10\x06\x12\x0f\n" +
 	"\vKIND_MORRIS\x10\a\x12\x0e\n" +
 	"\n" +
-	"KIND_BLOOM\x10\b*v\n" +
+	"KIND_BLOOM\x10\b\x12\f\n" +
+	"\bKIND_SET\x10\t*v\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
@@ -5328,7 +5944,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 59)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -5359,43 +5975,50 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*ApplyRequest)(nil),           // 26: ebb.v1.ApplyRequest
 	(*ApplyResponse)(nil),          // 27: ebb.v1.ApplyResponse
 	(*Question)(nil),               // 28: ebb.v1.Question
-	(*SurpriseQuestion)(nil),       // 29: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 30: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 31: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 32: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 33: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 34: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 35: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 36: ebb.v1.Answer
-	(*Surprise)(nil),               // 37: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 38: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 39: ebb.v1.Summary
-	(*Membership)(nil),             // 40: ebb.v1.Membership
-	(*Item)(nil),                   // 41: ebb.v1.Item
-	(*Estimate)(nil),               // 42: ebb.v1.Estimate
-	(*Coverage)(nil),               // 43: ebb.v1.Coverage
-	(*Distribution)(nil),           // 44: ebb.v1.Distribution
-	(*Bin)(nil),                    // 45: ebb.v1.Bin
-	(*KeyCount)(nil),               // 46: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 47: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 48: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 49: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 50: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 51: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 52: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 53: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 54: ebb.v1.Table
-	(*TableRequest)(nil),           // 55: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 56: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 57: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 58: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 59: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 60: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 61: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 62: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 63: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 64: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 65: ebb.v1.Error
+	(*OverlapQuestion)(nil),        // 29: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 30: ebb.v1.GraphQuestion
+	(*SurpriseQuestion)(nil),       // 31: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 32: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 33: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 34: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 35: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 36: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 37: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 38: ebb.v1.Answer
+	(*Overlap)(nil),                // 39: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 40: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 41: ebb.v1.Graph
+	(*GraphNode)(nil),              // 42: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 43: ebb.v1.GraphLink
+	(*Surprise)(nil),               // 44: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 45: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 46: ebb.v1.Summary
+	(*Membership)(nil),             // 47: ebb.v1.Membership
+	(*Item)(nil),                   // 48: ebb.v1.Item
+	(*Estimate)(nil),               // 49: ebb.v1.Estimate
+	(*Coverage)(nil),               // 50: ebb.v1.Coverage
+	(*Distribution)(nil),           // 51: ebb.v1.Distribution
+	(*Bin)(nil),                    // 52: ebb.v1.Bin
+	(*KeyCount)(nil),               // 53: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 54: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 55: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 56: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 57: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 58: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 59: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 60: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 61: ebb.v1.Table
+	(*TableRequest)(nil),           // 62: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 63: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 64: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 65: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 66: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 67: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 68: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 69: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 70: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 71: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 72: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -5407,7 +6030,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,  // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	8,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	11, // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	65, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	72, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	13, // 10: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
 	9,  // 11: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	10, // 12: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
@@ -5421,57 +6044,71 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	21, // 20: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
 	22, // 21: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
 	8,  // 22: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	65, // 23: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	72, // 23: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	13, // 24: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	25, // 25: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	24, // 26: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	31, // 27: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	33, // 28: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	30, // 29: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	29, // 30: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	32, // 31: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	28, // 32: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,  // 33: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	36, // 34: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	65, // 35: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	43, // 36: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	44, // 37: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	46, // 38: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	39, // 39: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	37, // 40: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	38, // 41: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,  // 42: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	42, // 43: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	42, // 44: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	42, // 45: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	41, // 46: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	40, // 47: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	42, // 48: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	45, // 49: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 50: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 51: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	28, // 52: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	47, // 53: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,  // 54: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	50, // 55: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	65, // 56: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	36, // 57: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	52, // 58: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	51, // 59: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	53, // 60: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	6,  // 61: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	54, // 62: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	6,  // 63: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	6,  // 64: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	6,  // 65: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	51, // 66: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	62, // 67: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	63, // 68: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	69, // [69:69] is the sub-list for method output_type
-	69, // [69:69] is the sub-list for method input_type
-	69, // [69:69] is the sub-list for extension type_name
-	69, // [69:69] is the sub-list for extension extendee
-	0,  // [0:69] is the sub-list for field type_name
+	33, // 27: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	35, // 28: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	32, // 29: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	31, // 30: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	29, // 31: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	30, // 32: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	34, // 33: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	28, // 34: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,  // 35: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	38, // 36: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	72, // 37: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	50, // 38: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	51, // 39: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	53, // 40: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	46, // 41: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	44, // 42: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	39, // 43: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	41, // 44: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	40, // 45: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	49, // 46: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	49, // 47: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	49, // 48: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	49, // 49: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	49, // 50: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	42, // 51: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	40, // 52: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	43, // 53: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	49, // 54: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	45, // 55: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,  // 56: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	49, // 57: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	49, // 58: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	49, // 59: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	48, // 60: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	47, // 61: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	49, // 62: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	52, // 63: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,  // 64: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,  // 65: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	28, // 66: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	54, // 67: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,  // 68: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	57, // 69: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	72, // 70: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	38, // 71: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	59, // 72: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	58, // 73: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	60, // 74: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	6,  // 75: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	61, // 76: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	6,  // 77: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	6,  // 78: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	6,  // 79: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	58, // 80: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	69, // 81: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	70, // 82: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	83, // [83:83] is the sub-list for method output_type
+	83, // [83:83] is the sub-list for method input_type
+	83, // [83:83] is the sub-list for extension type_name
+	83, // [83:83] is the sub-list for extension extendee
+	0,  // [0:83] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -5500,19 +6137,23 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
 		(*Question_Surprise)(nil),
+		(*Question_Overlap)(nil),
+		(*Question_Graph)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[30].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
 		(*Answer_Surprise)(nil),
+		(*Answer_Overlap)(nil),
+		(*Answer_Graph)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[51].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -5522,7 +6163,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      6,
-			NumMessages:   59,
+			NumMessages:   66,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

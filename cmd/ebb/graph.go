@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func newGraph(s *session) *cobra.Command {
+	var q questionFlags
+	var links int64
+	var least float64
+	cmd := &cobra.Command{
+		Use: "graph KEY...", Short: "Which sets are alike: for each its most similar ones", Args: argsBetween(1, -1, "KEY..."),
+		Long: `Compares keys of kind set, each with each, and lists for each its strongest links with their Jaccard similarity, intersection / union.
+There may be 3,000.`,
+		Example: "  ebb graph stars/go stars/rust stars/python --links 1\n  ebb graph $(cat keys) --min-jaccard 0.1 --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if links < 1 || links > proto.LinksMax {
+				return usagef("--links %d: it must be from 1 to %d", links, proto.LinksMax)
+			}
+			gq := &ebbv1.GraphQuestion{Keys: keysOf(args), Links: uint32(links), MinJaccard: least, Confidence: q.confidence}
+			var err error
+			if gq.AsOfUs, err = instant(q.asOf); err != nil {
+				return err
+			}
+			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Graph{Graph: gq}}
+			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error {
+				s.noteAsOf(gq.GetAsOfUs(), a.GetGraph().GetAsOfUs())
+				return s.printGraph(a)
+			})
+		},
+	}
+	q.add(cmd)
+	cmd.Flags().Int64Var(&links, "links", 2, "how many `links` of each set, 1 to 100")
+	cmd.Flags().Float64Var(&least, "min-jaccard", 0, "leave out links of a smaller `similarity`, 0 to 1")
+	return cmd
+}
+
+// graphJSON is the answer to ebb graph as JSON.
+type graphJSON struct {
+	Namespace  string          `json:"namespace"`
+	Nodes      []graphNodeJSON `json:"nodes"`
+	Confidence float64         `json:"confidence"`
+	AsOfUS     int64           `json:"as_of_us"`
+	Coverage   coverageJSON    `json:"coverage"`
+}
+
+type graphNodeJSON struct {
+	sizedJSON
+	Links []graphLinkJSON `json:"links"`
+}
+
+type graphLinkJSON struct {
+	Key     string       `json:"key"`
+	Jaccard estimateJSON `json:"jaccard"`
+}
+
+func (s *session) printGraph(a *ebbv1.Answer) error {
+	w := a.GetGraph()
+	out := graphJSON{Namespace: s.namespace, Nodes: []graphNodeJSON{}, Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+	for _, n := range w.GetNodes() {
+		node := graphNodeJSON{sizedOf(n.GetSet()), []graphLinkJSON{}}
+		for _, l := range n.GetLinks() {
+			node.Links = append(node.Links, graphLinkJSON{printable(w.GetNodes()[l.GetTo()].GetSet().GetKey()), estimateOf("jaccard", l.GetJaccard())})
+		}
+		out.Nodes = append(out.Nodes, node)
+	}
+	term := s.term.out
+	switch s.output {
+	case "json":
+		return printJSON(term, out)
+	case "tsv":
+		for _, n := range out.Nodes {
+			for _, l := range n.Links {
+				fmt.Fprintf(term, "%s\t%s\t%s\t%s\n", n.Key, l.Key, exact(l.Jaccard.Value), exact(l.Jaccard.StdError))
+			}
+		}
+		return nil
+	}
+	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(tw, "NODE\tSIZE\tNEIGHBOUR\tJACCARD\tSTD ERROR")
+	for _, n := range out.Nodes {
+		switch {
+		case !n.Found:
+			fmt.Fprintf(tw, "%s\tnothing known\t\t\t\n", n.Key)
+		case len(n.Links) == 0:
+			fmt.Fprintf(tw, "%s\t%s\tnone\t\t\n", n.Key, figure(n.Size.Value, 6))
+		}
+		for _, l := range n.Links {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%.4f\t%.4f\n", n.Key, figure(n.Size.Value, 6), l.Key, l.Jaccard.Value, l.Jaccard.StdError)
+		}
+	}
+	if err := tw.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(term, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(a.GetCoverage()))
+	return err
+}

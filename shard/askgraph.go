@@ -1,0 +1,88 @@
+package shard
+
+import (
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+const (
+	// linksDefault is how many links of each set a graph has when the question does not say.
+	linksDefault = 2
+	// graphBytes is how many bytes all sets of a graph take together, about, as long as none is smaller than its signature.
+	graphBytes = 3 << 20
+	// thingBytes is what a thing of a set that forgets takes on the way: its hash and its age.
+	thingBytes = 14
+)
+
+// GraphSetBytes is how many bytes of each of n sets a part of a graph carries, so that parts of any number fit into messages.
+func GraphSetBytes(n int) uint32 {
+	return uint32(min(graphBytes/max(n, 1), 16<<10))
+}
+
+// askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question says, else its signature;
+// of one that forgets as many things as fit.
+func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	room := int(ask.SetBytes)
+	if room == 0 {
+		room = int(GraphSetBytes(len(ask.Keys)))
+	}
+	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body) body {
+		s, plain := b.(*set)
+		switch {
+		case !plain:
+			return nameless(b, room/thingBytes)
+		case s.Exact() && 8*s.Len() <= room:
+			return nameless(b, s.Len())
+		}
+		return nameless(b, sketch.SetKMin)
+	})
+}
+
+// mergeGraphs compares the sets of all parts, each with each.
+func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
+	g, err := gather(partGraph, answers)
+	if err != nil {
+		return nil, err
+	}
+	out := &ebbv1.Graph{AsOfUs: int64(g.at), Confidence: sureness(&ebbv1.SummaryQuestion{Confidence: q.Confidence})}
+	var sets []namedSet
+	for _, key := range q.Keys {
+		if s, told := g.sets[string(key)]; told {
+			sets = append(sets, s)
+			out.Nodes = append(out.Nodes, &ebbv1.GraphNode{Set: s.sized(q.Confidence)})
+		}
+	}
+	list, err := sameForm(sets)
+	if err != nil {
+		return nil, err
+	}
+	links := linksDefault
+	if q.Links > 0 {
+		links = int(q.Links)
+	}
+	var graph [][]sketch.SetLink
+	var failed error
+	if len(list.ebbing) > 0 {
+		graph, failed = sketch.SimilarityGraphDecayed(list.ebbing, links)
+	} else {
+		graph, failed = sketch.SimilarityGraph(list.plain, links)
+	}
+	if failed != nil {
+		return nil, unmerged("a key", failed)
+	}
+	for i, found := range graph {
+		for _, l := range found {
+			if l.Jaccard.Value >= q.MinJaccard {
+				out.Nodes[i].Links = append(out.Nodes[i].Links, &ebbv1.GraphLink{To: uint32(l.To), Jaccard: share(q.Confidence, l.Jaccard)})
+			}
+		}
+	}
+	if size := pb.Size(out); size > answerBytesMax {
+		return nil, proto.ErrResponseTooLarge.Errorf("the graph of %d sets takes %d bytes: the limit of an answer is %d", len(sets), size, answerBytesMax).
+			WithHint("ask for fewer links, or name fewer keys")
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_Graph{Graph: out}}, nil
+}

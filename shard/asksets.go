@@ -1,0 +1,232 @@
+package shard
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// Parts of the answers to an OverlapQuestion and a GraphQuestion are the sets that a shard holds, each by its name, without members:
+//
+//	sets      'o' or 'g'  uvarint(at) { uvarint(len) name  form  size error  uvarint(len) body }
+//
+// form 0 is a key that is not there, and no more of it; size and its standard error are doubles, 8 bytes little endian. Of a graph the bodies are
+// made as small as the question says. What is said of the whole is always said of such parts, also by a shard that has all the keys.
+const (
+	partOverlap = 'o'
+	partGraph   = 'g'
+)
+
+// namedSet is a set under comparison.
+type namedSet struct {
+	name []byte
+	size sketch.SetEstimate
+	body body // a set or a setDecayed; nil: not there
+}
+
+// askSets answers with a part, or with what follows from it alone. small makes a body fit to travel.
+func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, small func(body) body) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	at = f.evaluation(ns, sketch.Tick(asOf), at)
+	if err := f.tooCostly(q); err != nil {
+		return f.unanswered(err)
+	}
+	part := binary.AppendUvarint([]byte{kind}, uint64(at))
+	for _, name := range proto.QuestionKeys(q.Question) {
+		s, err := f.setNamed(ns, name, at)
+		if err != nil {
+			return f.unanswered(err)
+		}
+		if s.body != nil {
+			s.body = small(s.body)
+		}
+		part = s.append(part)
+	}
+	answer := f.answerPart(part, at)
+	if q.Partial || answer.Error != nil {
+		return answer
+	}
+	whole, err := Merge(q.Question, []*ebbv1.ShardAnswer{answer})
+	if err != nil {
+		return f.unanswered(proto.AsError(err))
+	}
+	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: whole}, AsOfUs: int64(at)}
+}
+
+// setNamed finds a set as it is at a time.
+func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, *proto.Error) {
+	out := namedSet{name: name}
+	if ns == nil {
+		return out, nil
+	}
+	key, ok := f.findKey(ns, name)
+	if !ok {
+		return out, nil
+	}
+	sum := f.summary(key)
+	switch {
+	case !f.alive(ns, &sum, at):
+		return out, nil
+	case sum.kind() != ebbv1.Kind_KIND_SET:
+		return out, proto.ErrWrongKind.Errorf("key %s is a %s, and only sets are compared", quote(name), proto.KindName(sum.kind())).
+			WithHint("write it with kind set")
+	}
+	out.body, out.size = sum.body, sizeOf(sum.body, at)
+	return out, nil
+}
+
+func sizeOf(b body, at sketch.Tick) sketch.SetEstimate {
+	if s, plain := b.(*set); plain {
+		return s.Estimate()
+	}
+	return b.(*setDecayed).Estimate(at)
+}
+
+// nameless is a set of at most k things without their members, to be read at once.
+func nameless(b body, k int) body {
+	if s, plain := b.(*set); plain {
+		return &set{s.Reduced(k)}
+	}
+	return &setDecayed{b.(*setDecayed).Reduced(k)}
+}
+
+func (s *namedSet) append(b []byte) []byte {
+	b = append(binary.AppendUvarint(b, uint64(len(s.name))), s.name...)
+	if s.body == nil {
+		return append(b, byte(formDistribution))
+	}
+	b = append(b, byte(s.body.form()))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.size.Value))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(s.size.StdErr))
+	raw := s.body.appendBinary(nil)
+	return append(binary.AppendUvarint(b, uint64(len(raw))), raw...)
+}
+
+// gathered are sets of all parts.
+type gathered struct {
+	at   sketch.Tick
+	sets map[string]namedSet
+}
+
+func gather(kind byte, answers []*ebbv1.ShardAnswer) (*gathered, *proto.Error) {
+	g := &gathered{sets: map[string]namedSet{}}
+	var times []sketch.Tick
+	var parts [][]namedSet
+	for i, a := range answers {
+		at, sets, ok := decodeSets(kind, a.GetPart())
+		if !ok {
+			return nil, proto.AsError(errPart(i))
+		}
+		g.at = max(g.at, at)
+		times, parts = append(times, at), append(parts, sets)
+	}
+	for i, sets := range parts {
+		for _, s := range sets {
+			s.fade(times[i], g.at)
+			g.sets[string(s.name)] = s
+		}
+	}
+	return g, nil
+}
+
+// fade brings the size to a later time.
+func (s *namedSet) fade(from, to sketch.Tick) {
+	d, decays := s.body.(*setDecayed)
+	if !decays || from == to {
+		return
+	}
+	left := 0.0
+	if before := d.Estimate(from).Value; before > 0 {
+		left = d.Estimate(to).Value / before
+	}
+	s.size = sketch.SetEstimate{Value: s.size.Value * left, StdErr: s.size.StdErr * left}
+}
+
+func decodeSets(kind byte, raw []byte) (at sketch.Tick, sets []namedSet, ok bool) {
+	r := reader{rest: raw}
+	is := r.byte()
+	at = sketch.Tick(r.uvarint())
+	if r.bad || is != kind || at < 0 || at > clockMax {
+		return 0, nil, false
+	}
+	for len(r.rest) > 0 {
+		s := namedSet{name: r.bytes()}
+		if f := form(r.byte()); f != formDistribution {
+			s.size = sketch.SetEstimate{Value: r.float(), StdErr: r.float()}
+			raw := r.bytes()
+			if r.bad || f.kind() != ebbv1.Kind_KIND_SET || !(s.size.Value >= 0 && number(s.size.Value) && s.size.StdErr >= 0 && number(s.size.StdErr)) {
+				return 0, nil, false
+			}
+			if s.body, ok = decodeBody(f, raw); !ok {
+				return 0, nil, false
+			}
+		}
+		if r.bad {
+			return 0, nil, false
+		}
+		sets = append(sets, s)
+	}
+	return at, sets, true
+}
+
+// alike is sets of one form; the other list is empty, and both are when no set is there.
+type alike struct {
+	plain  []*sketch.Set
+	ebbing []*sketch.SetDecayed
+}
+
+// sameForm lists sets, with an empty one for each that is not there.
+func sameForm(sets []namedSet) (alike, *proto.Error) {
+	var first body
+	for _, s := range sets {
+		switch {
+		case s.body == nil:
+		case first == nil:
+			first = s.body
+		case first.form() != s.body.form():
+			return alike{}, unmerged("key "+quote(s.name), errOtherForm)
+		case halfLifeOf(first) != halfLifeOf(s.body):
+			return alike{}, unmerged("key "+quote(s.name), errOtherHalfLife)
+		}
+	}
+	var out alike
+	for _, s := range sets {
+		switch b := s.body.(type) {
+		case *set:
+			out.plain = append(out.plain, &b.Set)
+		case *setDecayed:
+			out.ebbing = append(out.ebbing, &b.SetDecayed)
+		default:
+			out.addEmpty(first)
+		}
+	}
+	return out, nil
+}
+
+// halfLifeOf is 0 for what does not forget.
+func halfLifeOf(b body) sketch.Tick {
+	if s, decays := b.(*setDecayed); decays {
+		return s.Params().HalfLife
+	}
+	return 0
+}
+
+// addEmpty adds an empty set that compares with another.
+func (a *alike) addEmpty(like body) {
+	switch b := like.(type) {
+	case *set:
+		empty, _ := sketch.NewSet(b.Params())
+		a.plain = append(a.plain, &empty)
+	case *setDecayed:
+		empty, _ := sketch.NewSetDecayed(b.Params())
+		a.ebbing = append(a.ebbing, &empty)
+	}
+}
+
+// sized is a set as it is answered.
+func (s *namedSet) sized(confidence float64) *ebbv1.SizedSet {
+	return &ebbv1.SizedSet{Key: s.name, Found: s.body != nil, Size: estimated(confidence, s.size)}
+}
