@@ -48,6 +48,10 @@ acceptance:
 	EBB_KILL_RUNS=20 EBB_FAILOVER_RUNS=20 EBB_LONG=1 $(GO) test ./cmd/ebb -run 'Import|Door|Resume|Restart' -timeout 120m -v
 	EBB_SEEDS=1000 $(GO) test ./chaos/sim -run 'LeaderCutOff|VerifyLeader' -timeout 120m -v
 
+# the benchmarks of the pure packages, kept in docs/benchmarks beside those before
+bench:
+	bash tools/bench.sh
+
 # bias and error of every kind beside theory, 2,000 trials at 40 sizes from 1 to 10^10, and the figures of the origins: half an hour
 accuracy:
 	$(GO) run ./cmd/ebb accuracy --trials 2000 --per-decade 4 --max 1e10 --figures 20 --out accuracy

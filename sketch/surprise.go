@@ -1,6 +1,7 @@
 package sketch
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -23,9 +24,21 @@ const (
 // (n p + 1/2) / (n + (k+1)/2) with n = EffectiveN and k bins, so that a bin that was never seen is surprising by no more than n allows.
 // Without events nothing is.
 func (r Reading) Surprise(bin uint32) float64 {
-	p, _, _ := r.Interval(r.Count(bin), DefaultConfidence)
-	n, bins := r.EffectiveN, float64(r.Bins)
-	return max(0, Log2(n+float64(surprisePrior*(bins+1)))-Log2(float64(n*p)+surprisePrior))
+	return r.surprise(r.Count(bin), r.surpriseMost())
+}
+
+// surpriseMost is -log2 of a part of an event, of which the surprise of a bin takes off the logarithm of what it has.
+func (r *Reading) surpriseMost() float64 {
+	return Log2(r.EffectiveN + float64(surprisePrior*(float64(r.Bins)+1)))
+}
+
+// surprise is that of an event in a bin of this count.
+func (r *Reading) surprise(count, most float64) float64 {
+	p := 0.0
+	if r.Z > 0 {
+		p = min(max(count/r.Z, 0), 1)
+	}
+	return max(0, most-Log2(float64(r.EffectiveN*p)+surprisePrior))
 }
 
 // Comparison is how a distribution differs from a baseline.
@@ -97,14 +110,8 @@ func Compare(r, baseline Reading) Comparison {
 		c.P = mathext.GammaIncRegComp(float64(c.Freedom)/2, c.G/2)
 	}
 	c.Bins = rows
-	slices.SortStableFunc(c.Bins, func(a, b BinSurprise) int {
-		switch {
-		case a.Share > b.Share:
-			return -1
-		case a.Share < b.Share:
-			return 1
-		}
-		return 0
+	slices.SortFunc(c.Bins, func(a, b BinSurprise) int {
+		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.ID, b.ID))
 	})
 	return c
 }
@@ -117,48 +124,53 @@ func ln(x float64) float64 {
 	return Log2(x) * math.Ln2
 }
 
-// compared lists the bins of both, in the order of their ids.
+// compared lists the bins of both that count for something in either, in the order of their ids.
 func compared(r, baseline Reading) []BinSurprise {
-	index := map[uint32]int{}
-	var rows []BinSurprise
-	row := func(id uint32) *BinSurprise {
-		i, ok := index[id]
-		if !ok {
-			i = len(rows)
-			index[id] = i
-			rows = append(rows, BinSurprise{ID: id})
+	ours, z := byID(r)
+	theirs, baseZ := byID(baseline)
+	most, baseMost := r.surpriseMost(), baseline.surpriseMost()
+	rows := make([]BinSurprise, 0, len(ours)+len(theirs))
+	for len(ours) > 0 || len(theirs) > 0 {
+		var b BinSurprise
+		var count, baseCount float64
+		switch {
+		case len(theirs) == 0 || len(ours) > 0 && ours[0].ID <= theirs[0].ID:
+			b.ID = ours[0].ID
+		default:
+			b.ID = theirs[0].ID
 		}
-		return &rows[i]
-	}
-	counts, z := positive(r)
-	for _, b := range counts {
-		row(b.ID).P = b.Count / z
-	}
-	counts, z = positive(baseline)
-	for _, b := range counts {
-		row(b.ID).Baseline = b.Count / z
-	}
-	for i := range rows {
-		b := &rows[i]
+		if len(ours) > 0 && ours[0].ID == b.ID {
+			count, ours = ours[0].Count, ours[1:]
+		}
+		if len(theirs) > 0 && theirs[0].ID == b.ID {
+			baseCount, theirs = theirs[0].Count, theirs[1:]
+		}
+		if count <= 0 && baseCount <= 0 {
+			continue
+		}
+		b.P, b.Baseline = max(0, count)/z, max(0, baseCount)/baseZ
 		mean := (b.P + b.Baseline) / 2
 		b.Share = (float64(b.P*ln(b.P/mean)) + float64(b.Baseline*ln(b.Baseline/mean))) / (2 * math.Ln2)
-		b.Lift = baseline.Surprise(b.ID) - r.Surprise(b.ID)
+		b.Lift = baseline.surprise(baseCount, baseMost) - r.surprise(count, most)
+		rows = append(rows, b)
 	}
-	slices.SortFunc(rows, func(a, b BinSurprise) int { return int(int64(a.ID) - int64(b.ID)) })
 	return rows
 }
 
-// positive is the bins that count for something, and what their probabilities are parts of: Z, or where counts may be negative, and cancel
-// in Z, their own sum.
-func positive(r Reading) (bins []Bin, z float64) {
-	for _, b := range r.All(nil) {
-		if b.Count > 0 {
-			bins = append(bins, b)
-			z += b.Count
-		}
+// byID is all bins, and what their probabilities are parts of: Z, or where counts may be negative, and cancel in Z, the sum of those above 0. It is 1
+// where there is nothing.
+func byID(r Reading) (bins []Bin, z float64) {
+	bins = make([]Bin, 0, r.Bins)
+	r.each(func(b Bin) { bins = append(bins, b) })
+	slices.SortFunc(bins, func(a, b Bin) int { return cmp.Compare(a.ID, b.ID) })
+	for _, b := range bins {
+		z += max(0, b.Count)
 	}
-	if r.p.AllowNegative {
-		return bins, z
+	if !r.p.AllowNegative {
+		z = max(z, r.Z)
 	}
-	return bins, max(z, r.Z)
+	if z <= 0 {
+		z = 1
+	}
+	return bins, z
 }

@@ -169,3 +169,21 @@ func TestCompareNegativeCounts(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+func BenchmarkCompare(b *testing.B) {
+	p := plainParams()
+	var d, base Distribution
+	r := rng(1)
+	for range 20_000 {
+		for _, x := range []*Distribution{&d, &base} {
+			if err := x.Add(p, epoch, epoch, uint32(r.below(260)), 1); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	one, other := d.At(p, epoch), base.At(p, epoch)
+	for b.Loop() {
+		Compare(one, other)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/260, "ns/bin")
+}
