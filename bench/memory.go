@@ -19,6 +19,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	pb "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/node/mapped"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -52,7 +53,7 @@ func (s Shape) sizes(n int) ([]uint16, error) {
 	if s == ShapePareto {
 		rng := rand.New(rand.NewPCG(9, 0x73697a6573))
 		for i := range out {
-			out[i] = uint16(min(3*math.Pow(1-rng.Float64(), -1/1.5), paretoBinsMax))
+			out[i] = uint16(min(math.Round(3*math.Pow(1-rng.Float64(), -1/1.5)), paretoBinsMax))
 		}
 		return out, nil
 	}
@@ -170,8 +171,8 @@ func (m Memory) Run(ctx context.Context) (MemoryResult, error) {
 	return r, nil
 }
 
-// newMemory is where the pages of a state come from.
-func newMemory() shard.Memory { return shard.Heap{} }
+// newMemory is where the pages of a state come from, as in a node.
+func newMemory() shard.Memory { return mapped.New() }
 
 // memoryWorld is the states under test.
 type memoryWorld struct {

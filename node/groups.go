@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/node/mapped"
 	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto"
@@ -49,7 +50,7 @@ func (n *Node) newGroups(birth *cluster.Table) (*groups, error) {
 			g.members = append(g.members, g.control.member)
 			continue
 		}
-		r := newReplica(s, newShardMachine(shard.ID(id), shard.Heap{}, slots, &n.counts.apply), replicaConfig{
+		r := newReplica(s, newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, slots, &n.counts.apply), replicaConfig{
 			keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
 		})
 		g.replicas = append(g.replicas, r)

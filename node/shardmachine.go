@@ -16,8 +16,8 @@ import (
 // shardMachine is a shard's state behind its log.
 type shardMachine struct {
 	id    shard.ID
-	mem   shard.Memory
-	slots chan struct{} // limits restores at a time, over all groups of the node
+	mem   func() shard.Memory // for each state its own
+	slots chan struct{}       // limits restores at a time, over all groups of the node
 	count *applyMetrics
 
 	mu    sync.RWMutex // guards state: applies and freezes alone, questions together
@@ -30,8 +30,8 @@ type shardMachine struct {
 
 var _ machine = (*shardMachine)(nil)
 
-func newShardMachine(id shard.ID, mem shard.Memory, slots chan struct{}, count *applyMetrics) *shardMachine {
-	return &shardMachine{id: id, mem: mem, slots: slots, count: count, state: shard.New(id, mem)}
+func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics) *shardMachine {
+	return &shardMachine{id: id, mem: mem, slots: slots, count: count, state: shard.New(id, mem())}
 }
 
 // index implements machine.
@@ -118,7 +118,7 @@ func (m *shardMachine) keys() uint64 {
 func (m *shardMachine) Restore(r io.ReadCloser) error {
 	m.slots <- struct{}{}
 	defer func() { <-m.slots }()
-	state, err := shard.Restore(m.id, m.mem, r)
+	state, err := shard.Restore(m.id, m.mem(), r)
 	if err != nil {
 		return fmt.Errorf("restore shard %d: %w", m.id, err)
 	}

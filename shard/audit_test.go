@@ -152,27 +152,28 @@ func auditSlab(t fataler, b *slab, blocks map[blockRef]bool) {
 		used[ref>>8]++
 	}
 	listed := map[uint32]int{}
-	for i := range b.lists {
-		for class, next := range b.lists[i] {
-			before := uint32(0)
-			for next != 0 {
-				u := &b.usage[next-1]
-				if u.list() != i || int(u.class) != class || u.prev != before {
-					t.Fatalf("run %d stands in list %d of class %d: %+v", next-1, i, class, u)
-				}
-				listed[next-1]++
-				before, next = next, u.next
+	for class, next := range b.lists {
+		before := uint32(0)
+		for next != 0 {
+			u := &b.usage[next-1]
+			if int(u.class) != class || u.prev != before {
+				t.Fatalf("run %d stands in the list of class %d: %+v", next-1, class, u)
 			}
+			listed[next-1]++
+			before, next = next, u.next
 		}
 	}
+	taken, full := 0, 0
 	for number := range b.runs {
 		u := &b.usage[number]
 		if int(u.used) != used[number] || (u.used == 0) != (b.runs[number].words == nil) {
 			t.Fatalf("run %d holds %d blocks: %+v", number, used[number], u)
 		}
-		if u.used > 0 && (listed[uint32(number)] != 0) != (u.list() != 2) {
+		if u.used > 0 && (listed[uint32(number)] != 0) != u.hasRoom() {
 			t.Fatalf("run %d is lost: %+v", number, u)
 		}
+		taken += len(b.runs[number].words)
+		full += int(u.used) * int(b.runs[number].size)
 		free := 0
 		for at := u.free; at != 0; at = uint8(b.at(blockRef(number<<8 | int(at)))[0]) {
 			if free++; blocks[blockRef(number<<8|int(at))] {
@@ -182,6 +183,9 @@ func auditSlab(t fataler, b *slab, blocks map[blockRef]bool) {
 		if free+int(u.used) != int(u.top) {
 			t.Fatalf("run %d: %d free of %+v", number, free, u)
 		}
+	}
+	if b.taken != taken || b.used != full {
+		t.Fatalf("%d words taken and %d used, not %d and %d", taken, full, b.taken, b.used)
 	}
 }
 

@@ -57,6 +57,9 @@ func (r record) form() int { return int(r[2] >> (tickBits + 1) & 3) }
 // where is the block or the place of the body.
 func (r record) where() uint32 { return uint32(r[5] >> 32) }
 
+// move says that what is under the record lies elsewhere now.
+func (r record) move(where uint32) { r[5] = r[5]&math.MaxUint32 | uint64(where)<<32 }
+
 func (r record) bins() int { return int(r[5] & (1<<binsBits - 1)) }
 
 // header is that of the distribution.

@@ -7,15 +7,18 @@ package shard
 //	run of class 15 words:  | block | block | free -+ | block | free -> 0 | never used
 //	                                                +----------^
 //
-// Blocks move to where there is more company when they are written: see sparse.
-// Where a block lies is not part of the replicated state.
+// What leaves makes holes. When they are an eighth of all, blocks move together
+// again, some with each entry: see State.gather. Where a block lies is not part
+// of the replicated state.
 type slab struct {
 	mem  Memory
 	runs []run
 	// The rest is for writing, and absent in a view.
 	usage []usage
-	lists [2][classCount]uint32 // runs with room by class: the first one, plus one; first those that are filled well
-	empty []uint32              // numbers without a run
+	lists [classCount]uint32 // runs with room by class: the first one, plus one, which is filled before the others
+	empty []uint32           // numbers without a run
+	taken int                // words of all runs
+	used  int                // words of all blocks
 }
 
 // run is some pages and the size of the blocks in them.
@@ -112,6 +115,7 @@ func (b *slab) put(words int, epoch uint32) blockRef {
 	if words > largeMax {
 		pages := (words + PageWords - 1) / PageWords
 		number := b.add(run{words: b.mem.Run(pages), size: uint32(pages * PageWords)}, usage{epoch: epoch, used: 1, top: 1})
+		b.used += pages * PageWords
 		return blockRef(number<<8 | 1)
 	}
 	number := b.withRoom(classOf[words], epoch)
@@ -130,10 +134,8 @@ func (b *slab) put(words int, epoch uint32) blockRef {
 
 // withRoom returns a run with room for a block.
 func (b *slab) withRoom(class uint8, epoch uint32) uint32 {
-	for i := range b.lists {
-		if first := b.lists[i][class]; first != 0 {
-			return first - 1
-		}
+	if first := b.lists[class]; first != 0 {
+		return first - 1
 	}
 	c := &classes[class]
 	number := b.add(run{words: b.mem.Run(int(c.pages)), size: uint32(c.size)}, usage{epoch: epoch, class: class})
@@ -143,6 +145,7 @@ func (b *slab) withRoom(class uint8, epoch uint32) uint32 {
 
 // add gives a run a number.
 func (b *slab) add(r run, u usage) uint32 {
+	b.taken += len(r.words)
 	if n := len(b.empty); n > 0 {
 		number := b.empty[n-1]
 		b.empty = b.empty[:n-1]
@@ -169,6 +172,8 @@ func (b *slab) drop(ref blockRef, epoch uint32) {
 	if b.usage[number].class != 0 {
 		b.unlink(number)
 	}
+	b.taken -= len(b.runs[number].words)
+	b.used -= int(b.runs[number].size)
 	b.mem.FreeRun(b.runs[number].words)
 	b.runs[number], b.usage[number] = run{}, usage{}
 	b.empty = append(b.empty, number)
@@ -177,35 +182,24 @@ func (b *slab) drop(ref blockRef, epoch uint32) {
 // count notes that a run has one block more or less.
 func (b *slab) count(number uint32, change int8) {
 	u := &b.usage[number]
-	before := u.list()
+	before := u.hasRoom()
 	u.used += uint8(change)
-	if after := u.list(); after != before {
-		u.used -= uint8(change)
+	b.used += int(change) * int(b.runs[number].size)
+	switch after := u.hasRoom(); {
+	case before && !after:
 		b.unlink(number)
-		u.used += uint8(change)
+	case after && !before:
 		b.link(number)
 	}
 }
 
-// list is the list that a run stands in: 0 those filled well, 1 those at most
-// a quarter full, 2 none for those without room.
-func (u *usage) list() int {
-	switch count := int(classes[u.class].count); {
-	case int(u.used) == count || u.class == 0:
-		return 2
-	case int(u.used)*4 > count:
-		return 0
-	}
-	return 1
-}
+// hasRoom: the run stands in the list of its class.
+func (u *usage) hasRoom() bool { return u.class != 0 && u.used < classes[u.class].count }
 
-// link puts a run into its list: second, so that the first one is filled before another is begun.
+// link puts a run into its list, second: the first one is filled before another is begun.
 func (b *slab) link(number uint32) {
 	u := &b.usage[number]
-	if u.list() == 2 {
-		return
-	}
-	head := &b.lists[u.list()][u.class]
+	head := &b.lists[u.class]
 	if *head == 0 {
 		*head = number + 1
 		return
@@ -220,13 +214,10 @@ func (b *slab) link(number uint32) {
 
 func (b *slab) unlink(number uint32) {
 	u := &b.usage[number]
-	if u.list() == 2 {
-		return
-	}
 	if u.prev != 0 {
 		b.usage[u.prev-1].next = u.next
 	} else {
-		b.lists[u.list()][u.class] = u.next
+		b.lists[u.class] = u.next
 	}
 	if u.next != 0 {
 		b.usage[u.next-1].prev = u.prev
@@ -234,11 +225,27 @@ func (b *slab) unlink(number uint32) {
 	u.prev, u.next = 0, 0
 }
 
-// sparse says whether a block had better lie elsewhere: its run is at most a
-// quarter full, and there is another one with room.
+// sparse says whether a block had better lie elsewhere: its run is not quite
+// full, and another one is to be filled first.
 func (b *slab) sparse(ref blockRef) bool {
 	u := &b.usage[ref>>8]
-	return u.list() == 1 && (b.lists[0][u.class] != 0 || u.prev != 0)
+	return u.prev != 0 && int(u.used)*16 < int(classes[u.class].count)*15
+}
+
+// holed says whether there are so many holes that blocks should move together:
+// an eighth of what is used, beside those of runs that are being filled. Once
+// none is sparse there is half of that.
+func (b *slab) holed() bool {
+	holes := b.taken - b.used - b.used/8
+	if holes <= 0 {
+		return false
+	}
+	for _, first := range b.lists {
+		if first != 0 {
+			holes -= len(b.runs[first-1].words)
+		}
+	}
+	return holes > 0
 }
 
 func (b *slab) frozen() slab { return slab{runs: append([]run(nil), b.runs...)} }

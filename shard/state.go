@@ -69,6 +69,7 @@ type State struct {
 	keyPlaces     []uint32
 	answeredBytes int
 	bodyBytes     int      // of all bodies, as each says it of itself
+	gathered      uint32   // keys before this one have been looked at, see gather; 0 between two rounds
 	gone          []uint32 // bins that a summary lets go of, while it does
 	applying      uint64   // the index of the entry that is being applied
 	drawn         uint64   // how often it has drawn a chance
@@ -133,13 +134,15 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
 		s.now = max(s.now, stamp)
 	}
-	visits := visitsMin
+	visits, applied := visitsMin, 0
 	for raw, ok := e.next(); ok; raw, ok = e.next() {
 		r := s.command(raw)
 		visits += 2 + 2*int(r.Applied)
+		applied += int(r.Applied)
 		results = append(results, r)
 	}
 	s.expire(visits)
+	s.gather(gatherPace * applied)
 	s.applied = index
 	return results
 }
@@ -147,6 +150,25 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 // visitsMin is how many visits to what may be over an entry pays for, at least.
 // Commands pay for more, so that what leaves keeps up with what comes.
 const visitsMin = 16
+
+// gatherPace is how many keys an increment pays to look at while blocks move together.
+const gatherPace = 4
+
+// gather moves blocks of bins together when there are many holes between them:
+// it goes through the keys, as many at a time as the budget says.
+func (s *State) gather(budget int) {
+	b := &s.summaries.bins
+	if s.gathered == 0 && (budget == 0 || !b.holed()) {
+		return
+	}
+	end := min(s.gathered+uint32(budget), s.keys.names.slots)
+	for ; s.gathered < end; s.gathered++ {
+		s.summaries.gather(s.gathered, s.epoch)
+	}
+	if s.gathered == s.keys.names.slots {
+		s.gathered = 0
+	}
+}
 
 func (s *State) expire(visits int) {
 	s.reap(s.deaths, s.now, visits)

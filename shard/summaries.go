@@ -59,8 +59,7 @@ func (s *summaries) own(key, epoch uint32) {
 	}
 }
 
-// put stores what a key holds. Bins that have left their block, or are lonely
-// in it, get another one.
+// put stores what a key holds. Bins that have left their block get another one.
 func (s *summaries) put(key uint32, sum *summary, epoch uint32) {
 	r := s.records.edit(key, epoch)
 	had, form := r.where(), r.form()
@@ -90,18 +89,27 @@ func (s *summaries) settle(had blockRef, d *sketch.Distribution, epoch uint32) b
 		s.release(had, epoch)
 		return 0
 	}
-	home := had != 0 && &s.bins.at(had)[0] == &words[0]
-	if home && !s.bins.sparse(had) {
+	if had != 0 && &s.bins.at(had)[0] == &words[0] {
 		return had
 	}
 	n := d.Header().Bins
-	if !home {
-		n += max(1, n/16) // it grows: there will be more
-	}
-	where := s.bins.put(d.WordsFor(n), epoch)
+	where := s.bins.put(d.WordsFor(n+max(1, n/16)), epoch) // it grows: there will be more
 	d.Place(s.bins.at(where))
 	s.release(had, epoch)
 	return where
+}
+
+// gather moves the bins of a key to where they have company, if they lie among holes.
+func (s *summaries) gather(key, epoch uint32) {
+	r := s.records.at(key)
+	had := blockRef(r.where())
+	if r.form() == recordBody || had == 0 || !s.bins.sparse(had) {
+		return
+	}
+	where := s.bins.put(int(s.bins.runs[had>>8].size), epoch)
+	copy(s.bins.at(where), s.bins.at(had))
+	s.bins.drop(had, epoch)
+	s.records.edit(key, epoch).move(uint32(where))
 }
 
 func (s *summaries) release(had blockRef, epoch uint32) {
