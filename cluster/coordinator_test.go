@@ -138,6 +138,48 @@ func TestCoordinatorMergesAsOneShardWould(t *testing.T) {
 	})
 }
 
+// Sets in any shards are compared as if they lay in one.
+func TestCoordinatorComparesSets(t *testing.T) {
+	e := newEnsemble(t, 16)
+	req := new(ebbv1.IncrementRequest)
+	var keys [][]byte
+	for i := range 12 { // each shares two bins of four with the next one
+		keys = append(keys, fmt.Appendf(nil, "set-%d", i))
+		for bin := range 4 {
+			req.Increments = append(req.Increments, &ebbv1.Increment{Key: keys[i], Bin: fmt.Append(nil, 2*i+bin), Kind: ebbv1.Kind_KIND_SET})
+		}
+	}
+	if _, err := e.router("ebb-0").Increment(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	answers := e.ask(&ebbv1.AskRequest{Questions: []*ebbv1.Question{
+		{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Keys: keys}}},
+		{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Keys: keys[:1]}}},
+		{Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{Keys: keys[3:6]}}},
+	}})
+	nodes := answers[0].GetGraph().GetNodes()
+	if len(nodes) != len(keys) || answers[0].GetCoverage().GetShardsTotal() < 4 {
+		t.Fatalf("%v", answers[0])
+	}
+	near := func(e *ebbv1.Estimate, want float64) bool { return math.Abs(e.GetValue()-want) < 0.01 } // a second may have gone by
+	for i, n := range nodes {
+		if string(n.Set.Key) != string(keys[i]) || len(n.Links) != min(2, i+1, len(keys)-i) {
+			t.Fatalf("%v", n)
+		}
+		for _, l := range n.Links {
+			if d := int(l.To) - i; d*d != 1 || !near(l.Jaccard, 2.0/6) {
+				t.Errorf("%v", n)
+			}
+		}
+	}
+	if one := answers[1].GetGraph().GetNodes(); len(one) != 1 || !near(one[0].Set.Size, 4) {
+		t.Errorf("%v", answers[1])
+	}
+	if o := answers[2].GetOverlap(); !near(o.GetUnion(), 8) || !near(o.GetIntersection(), 0) || !near(o.GetDifference(), 2) || string(o.GetSets()[1].GetKey()) != "set-4" {
+		t.Errorf("%v", answers[2])
+	}
+}
+
 func TestCoordinatorAnswersQuestionsOneByOne(t *testing.T) {
 	e := newEnsemble(t, 16)
 	keys := e.fill()

@@ -70,6 +70,53 @@ func TestKindsThroughTheDoors(t *testing.T) {
 	}
 }
 
+// Sets, their overlaps and their graph say the same by path as over gRPC.
+func TestSetsThroughTheDoors(t *testing.T) {
+	s := newOneNode(t, namespaceOf(&ebbv1.Namespace{Name: "default"}), namespaceOf(&ebbv1.Namespace{Name: "plain", Decay: ebbv1.Decay_DECAY_NONE}))
+	client, h := ebbv1grpc.NewEbbClient(serve(t, s)), NewHTTP(s)
+	for _, ns := range []string{"default", "plain"} {
+		visit(t, h, "POST", "/v1/increment", fmt.Sprintf(`{"namespace":%q,"increments":[
+			{"key":"go","bin":"ann","kind":"set"},{"key":"go","bin":"bob","kind":"set"},{"key":"go","bin":"cid","kind":"set"},
+			{"key":"rust","bin":"bob","kind":"set"},{"key":"rust","bin":"cid"},{"key":"rust","bin":"dan"},{"key":"php","bin":"eve","kind":"set"}]}`, ns))
+	}
+	const later = fixtureNowUS + 60e6
+	as := fmt.Sprint(int64(later))
+	for _, c := range []struct {
+		q    *ebbv1.Question
+		path string // of the same question
+		has  string // in the answer of the namespace that does not forget
+	}{
+		{
+			&ebbv1.Question{Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{Keys: asBytes("go", "rust"), AsOfUs: later, Confidence: 0.9}}},
+			"/overlap?key=go&key=rust&confidence=0.9&as_of=" + as, `"jaccard":{"value":0.5,"std_error":0,"low":0.5,"high":0.5,"confidence":1}`,
+		},
+		{
+			&ebbv1.Question{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Keys: asBytes("go", "rust", "php"), Links: 1, MinJaccard: 0.25, AsOfUs: later}}},
+			"/graph?key=go&key=rust&key=php&links=1&min_jaccard=0.25&as_of=" + as, `"links":[{"to":1,"jaccard":{"value":0.5,`,
+		},
+		{
+			&ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: asBytes("go", "rust", "php"), Members: true, Limit: 10, AsOfUs: later}}},
+			"/summary?key=go&key=rust&key=php&members=true&limit=10&as_of=" + as, `"members":["ann","bob","cid","dan","eve"]`,
+		},
+	} {
+		for _, ns := range []string{"default", "plain"} {
+			c.q.Namespace = ns
+			resp, err := client.Ask(t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{c.q}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, got := resp.GetAnswers()[0], &ebbv1.Answer{}
+			page := visit(t, h, "GET", "/v1/ns/"+ns+c.path, "")
+			if err := parseJSON(page, got); err != nil || !protobuf.Equal(want, got) || want.GetError() != nil {
+				t.Errorf("%s: gRPC: %v\nHTTP: %s, %v", c.path, want, page, err)
+			}
+			if ns == "plain" && !strings.Contains(string(page), c.has) {
+				t.Errorf("%s: %s is not in\n%s", c.path, c.has, page)
+			}
+		}
+	}
+}
+
 func asBytes(words ...string) (out [][]byte) {
 	for _, w := range words {
 		out = append(out, []byte(w))

@@ -20,6 +20,7 @@ import (
 //	topk          no count outside of its bracket
 //	quantile      the median and the 99th percentile within 1%
 //	distinct      bias below 1%, error within theory; exact while few
+//	set           bias below 1%, error within theory; exact while few
 //	morris        bias below 1%, error within theory
 //
 // Three replicas apply the same log: one is never restored, one in the middle, one all the time. Their bytes agree throughout.
@@ -96,8 +97,8 @@ type longRun struct {
 	lasts  map[string]int64 // when each member was last seen
 	first  int              // of the members that come in this burst
 
-	distinct, morris measured
-	looked, above    int // counts of the countmin, and those above its bound
+	distinct, set, morris measured
+	looked, above         int // counts of the countmin, and those above its bound
 }
 
 // when draws the time of an event: one in twenty is late by up to thirty half-lives, two by up to three.
@@ -145,6 +146,7 @@ func (l *longRun) burst(events, members int) {
 			members--
 			at, member := l.when(), fmt.Sprint(l.first+l.r.IntN(10_000))
 			put(ebbv1.Kind_KIND_DISTINCT, member, at, 1, 0)
+			put(ebbv1.Kind_KIND_SET, member, at, 1, 0)
 			l.lasts[member] = max(l.lasts[member], at)
 		}
 		c := encodeEntry(l.t, l.now, []*ebbv1.Command{{Body: &ebbv1.Command_Increments{Increments: batch}}})
@@ -178,7 +180,7 @@ func (l *longRun) check(fresh bool) {
 	l.checkDistribution(total)
 	l.checkCounts(total)
 	l.checkQuantiles(total)
-	l.checkDistinct(fresh)
+	l.checkMembers(fresh)
 	if m := l.ask(ebbv1.Kind_KIND_MORRIS, &ebbv1.SummaryQuestion{}); fresh && total > 1000 {
 		l.morris.see(m.Total.Value, total)
 	}
@@ -252,7 +254,7 @@ func (l *longRun) checkQuantiles(total float64) {
 	}
 }
 
-func (l *longRun) checkDistinct(fresh bool) {
+func (l *longRun) checkMembers(fresh bool) {
 	var truth float64
 	remembered := 0
 	for member, at := range l.lasts {
@@ -265,14 +267,16 @@ func (l *longRun) checkDistinct(fresh bool) {
 		}
 		truth += math.Exp2(-float64(l.now-at) / float64(l.halfLife))
 	}
-	got := l.ask(ebbv1.Kind_KIND_DISTINCT, &ebbv1.SummaryQuestion{})
-	switch {
-	case !got.Found && truth > 0.01:
-		l.t.Fatalf("no members, in truth %v", truth)
-	case got.Found && remembered < 500 && math.Abs(got.Total.Value-truth) > 1e-3+6*got.Total.StdError:
-		l.t.Fatalf("%v members of %d, in truth %v", got.Total, remembered, truth)
-	case got.Found && fresh && got.Total.StdError > 0:
-		l.distinct.see(got.Total.Value, truth)
+	for kind, errors := range map[ebbv1.Kind]*measured{ebbv1.Kind_KIND_DISTINCT: &l.distinct, ebbv1.Kind_KIND_SET: &l.set} {
+		got := l.ask(kind, &ebbv1.SummaryQuestion{})
+		switch {
+		case !got.Found && truth > 0.01:
+			l.t.Fatalf("no members of %v, in truth %v", kind, truth)
+		case got.Found && remembered < 500 && math.Abs(got.Total.Value-truth) > 1e-3+6*got.Total.StdError:
+			l.t.Fatalf("%v members of %d in %v, in truth %v", got.Total, remembered, kind, truth)
+		case got.Found && fresh && got.Total.StdError > 0:
+			errors.see(got.Total.Value, truth)
+		}
 	}
 }
 
@@ -286,7 +290,7 @@ func (l *longRun) verdict() {
 		name   string
 		errors measured
 		theory float64
-	}{{"distinct", l.distinct, 1.04 / math.Sqrt(2048)}, {"morris", l.morris, math.Sqrt(0.0005 / 2)}} {
+	}{{"distinct", l.distinct, 1.04 / math.Sqrt(2048)}, {"set", l.set, 1 / math.Sqrt(1023)}, {"morris", l.morris, math.Sqrt(0.0005 / 2)}} {
 		bias, rmse := c.errors.sum/c.errors.n, math.Sqrt(c.errors.squares/c.errors.n)
 		l.t.Logf("%s: %.0f bursts, bias %+.3f%%, rmse %.3f%%, theory %.3f%%", c.name, c.errors.n, 100*bias, 100*rmse, 100*c.theory)
 		if math.Abs(bias) > 0.01 || rmse > c.theory*(1.05+4.5/math.Sqrt(2*c.errors.n)) || c.errors.n < 20 {
