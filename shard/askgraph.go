@@ -29,16 +29,19 @@ func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sk
 	if room == 0 {
 		room = int(GraphSetBytes(len(ask.Keys)))
 	}
-	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body) body {
-		s, plain := b.(*set)
-		switch {
-		case !plain:
-			return nameless(b, room/thingBytes)
-		case s.Exact() && 8*s.Len() <= room:
-			return nameless(b, s.Len())
-		}
-		return nameless(b, sketch.SetKMin)
-	})
+	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body) body { return fitting(b, room) })
+}
+
+// fitting is what of a set takes about so many bytes.
+func fitting(b body, room int) body {
+	s, plain := b.(*set)
+	switch {
+	case !plain:
+		return nameless(b, room/thingBytes)
+	case s.Exact() && 8*s.Len() <= room:
+		return nameless(b, s.Len())
+	}
+	return nameless(b, sketch.SetKMin)
 }
 
 // mergeGraphs compares the sets of all parts, each with each.
