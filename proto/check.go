@@ -30,6 +30,9 @@ const (
 	FieldIncrementKind          = 6
 	FieldIncrementValue         = 7
 	FieldCommandDefineNamespace = 6
+	FieldCommandDelete          = 13
+	FieldCommandPut             = 14
+	FieldCommandExpire          = 15
 )
 
 // CheckKey refuses an empty key and one over KeyLenMax bytes.
@@ -214,6 +217,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		}
 	case FieldCommandIncrements:
 		return checkIncrements(v)
+	case FieldCommandDelete, FieldCommandPut, FieldCommandExpire:
+		return checkKeysCommand(int(num), v)
 	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
 	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
 	default:
@@ -505,6 +510,12 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkOverlapQuestion(ask.Overlap, 2)
 	case *ebbv1.Question_Graph:
 		return checkGraphQuestion(ask.Graph)
+	case *ebbv1.Question_Keys:
+		return checkKeysQuestion(ask.Keys)
+	case *ebbv1.Question_Describe:
+		return checkDescribeQuestion(ask.Describe)
+	case *ebbv1.Question_Export:
+		return CheckKey(ask.Export.GetKey())
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -529,6 +540,10 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return ask.Overlap.GetKeys()
 	case *ebbv1.Question_Graph:
 		return ask.Graph.GetKeys()
+	case *ebbv1.Question_Describe:
+		return [][]byte{ask.Describe.GetKey()}
+	case *ebbv1.Question_Export:
+		return [][]byte{ask.Export.GetKey()}
 	}
 	return nil
 }
@@ -596,13 +611,13 @@ func checkDifferentKeys(keys [][]byte) *Error {
 }
 
 func checkSurpriseQuestion(q *ebbv1.SurpriseQuestion) *Error {
-	if err := checkKeys(q.GetKeys()); err != nil {
+	if err := checkKeysOrPatterns(q.GetKeys(), q.GetPatterns()); err != nil {
 		return err
 	}
-	if len(q.GetAgainst()) == 0 {
+	if len(q.GetAgainst()) == 0 && len(q.GetAgainstPatterns()) == 0 {
 		return ErrBadCount.Errorf("no baseline: a question about surprise names what it is against")
 	}
-	if err := checkKeys(q.GetAgainst()); err != nil {
+	if err := checkKeysOrPatterns(q.GetAgainst(), q.GetAgainstPatterns()); err != nil {
 		return err
 	}
 	return checkSurpriseSelection(q)
@@ -645,7 +660,7 @@ func checkConfidence(c float64) *Error {
 }
 
 func checkSummaryQuestion(q *ebbv1.SummaryQuestion) *Error {
-	if err := checkKeys(q.GetKeys()); err != nil {
+	if err := checkKeysOrPatterns(q.GetKeys(), q.GetPatterns()); err != nil {
 		return err
 	}
 	if n := len(q.GetBins()) + len(q.GetQuantiles()); n > BatchOpsMax {
@@ -680,7 +695,7 @@ func checkSummaryQuestion(q *ebbv1.SummaryQuestion) *Error {
 }
 
 func checkDistributionQuestion(q *ebbv1.DistributionQuestion) *Error {
-	if err := checkKeys(q.GetKeys()); err != nil {
+	if err := checkKeysOrPatterns(q.GetKeys(), q.GetPatterns()); err != nil {
 		return err
 	}
 	if err := checkConfidence(q.GetConfidence()); err != nil {

@@ -32,6 +32,7 @@ var (
 	ErrIncomplete    = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
 	ErrTooStale      = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
 	ErrStarting      = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
+	ErrKeyBusy       = &Error{Code: ebbv1.Code_CODE_KEY_BUSY, Message: "key is being written"}
 	ErrBadRequest    = &Error{Code: ebbv1.Code_CODE_BAD_REQUEST, Message: "bad request"}
 	ErrBadKey        = &Error{Code: ebbv1.Code_CODE_BAD_KEY, Message: "bad key"}
 	ErrBadBin        = &Error{Code: ebbv1.Code_CODE_BAD_BIN, Message: "bad bin"}
@@ -54,6 +55,10 @@ var (
 	ErrUnmergeable       = &Error{Code: ebbv1.Code_CODE_UNMERGEABLE, Message: "summaries do not merge"}
 	ErrOverflow          = &Error{Code: ebbv1.Code_CODE_OVERFLOW, Message: "overflow"}
 	ErrResourceExhausted = &Error{Code: ebbv1.Code_CODE_RESOURCE_EXHAUSTED, Message: "resource exhausted"}
+
+	ErrKeyNotFound = &Error{Code: ebbv1.Code_CODE_KEY_NOT_FOUND, Message: "key not found"}
+	ErrKeyExists   = &Error{Code: ebbv1.Code_CODE_KEY_EXISTS, Message: "key exists"}
+	ErrKeyTooLarge = &Error{Code: ebbv1.Code_CODE_KEY_TOO_LARGE, Message: "key too large"}
 
 	ErrSessionExpired        = &Error{Code: ebbv1.Code_CODE_SESSION_EXPIRED, Message: "session expired"}
 	ErrSequenceTooOld        = &Error{Code: ebbv1.Code_CODE_SEQUENCE_TOO_OLD, Message: "sequence too old"}

@@ -25,7 +25,15 @@ const (
 // Cost returns how many bins (or keys, to count them) a question visits: about
 // a nanosecond each to read, and ten to merge.
 func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
-	switch q.GetQuestion().GetAsk().(type) {
+	if len(proto.QuestionPatterns(q.GetQuestion())) > 0 {
+		return f.namedCost(q) + f.matchCost()
+	}
+	return f.namedCost(q)
+}
+
+// namedCost is that of the keys that a question names, or of all keys if it is about a namespace.
+func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
+	switch ask := q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise:
 		cost := 0
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
@@ -41,6 +49,10 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 		return cost
 	case *ebbv1.Question_Summary, *ebbv1.Question_Overlap, *ebbv1.Question_Graph:
 		return f.bodyCost(q.Question.Namespace, proto.QuestionKeys(q.Question))
+	case *ebbv1.Question_Keys:
+		return f.listCost(ask.Keys)
+	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
+		return f.describeCost(q.Question)
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
@@ -81,6 +93,12 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askOverlap(q, ask.Overlap, at)
 	case *ebbv1.Question_Graph:
 		return f.askGraph(q, ask.Graph, at)
+	case *ebbv1.Question_Keys:
+		return f.askKeys(q, ask.Keys, at)
+	case *ebbv1.Question_Describe:
+		return f.askDescribe(q, ask.Describe, at)
+	case *ebbv1.Question_Export:
+		return f.askExport(q, ask.Export)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}
@@ -133,17 +151,18 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 		if err := f.tooCostly(q); err != nil {
 			return f.unanswered(err)
 		}
-		if err := f.fold(&t, ns, ask.Keys, q.Partial); err != nil {
+		if err := f.foldAll(&t, ns, ask.Keys, ask.Patterns, q.Partial, 1); err != nil {
 			return f.unanswered(err)
 		}
 	}
 	if q.Partial {
-		return f.answerPart(t.appendPart(nil, f), at)
+		return f.answerPart(t.appendPart(appendMatched(nil, ask.Patterns, t.matched), f), at)
 	}
 	d, err := t.answer(ask)
 	if err != nil {
 		return f.unanswered(err)
 	}
+	d.Matched = t.matched
 	return &ebbv1.ShardAnswer{
 		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: d}}},
 		AsOfUs: int64(at),
@@ -151,7 +170,11 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 }
 
 func (f *frame) tooCostly(q *ebbv1.ShardQuestion) *proto.Error {
-	if cost := f.Cost(q); cost > costMax {
+	return f.overCost(f.namedCost(q))
+}
+
+func (f *frame) overCost(cost int) *proto.Error {
+	if cost > costMax {
 		return proto.ErrResponseTooLarge.Errorf("the question costs as much as reading %d bins in shard %d: the limit is %d", cost, f.id, costMax).WithHint("name fewer keys")
 	}
 	return nil
@@ -161,7 +184,7 @@ func (f *frame) tooCostly(q *ebbv1.ShardQuestion) *proto.Error {
 func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *proto.Error {
 	for _, name := range keys {
 		key, ok := f.findKey(ns, name)
-		if !ok {
+		if !ok || f.expired(key, t.at) {
 			continue
 		}
 		sum := f.summary(key)
@@ -179,6 +202,18 @@ func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *prot
 		default:
 			t.add(d, nil)
 		}
+	}
+	return nil
+}
+
+// foldKey adds one key that is alive.
+func (f *frame) foldKey(t *total, ns *namespace, key uint32) *proto.Error {
+	sum := f.summary(key)
+	if sum.body != nil {
+		return otherKind(f.keys.bytesOf(key), sum.kind(), ebbv1.Kind_KIND_DISTRIBUTION)
+	}
+	if d := f.present(ns, &sum, t.at); d != nil {
+		t.add(d, nil)
 	}
 	return nil
 }
@@ -203,12 +238,16 @@ func (f *frame) answerPart(part []byte, at sketch.Tick) *ebbv1.ShardAnswer {
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: part}, AsOfUs: int64(at)}
 }
 
-// alive says whether anything is left of what a key holds.
-func (f *frame) alive(ns *namespace, sum *summary, at sketch.Tick) bool {
+// alive says whether a key's time is not over and anything is left of what it holds.
+func (f *frame) alive(ns *namespace, key uint32, at sketch.Tick) bool {
+	if f.expired(key, at) {
+		return false
+	}
+	sum := f.summary(key)
 	if sum.body != nil {
 		return !ended(sum.body, ns.params(), at)
 	}
-	return f.present(ns, sum, at) != nil
+	return f.present(ns, &sum, at) != nil
 }
 
 // askCount counts the keys of a namespace that are alive.
@@ -218,7 +257,7 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	count := uint64(0)
 	if ns != nil {
 		for key := range f.keys.names.all {
-			if sum := f.summary(key); sum.space == ns.space && f.alive(ns, &sum, at) {
+			if f.keys.names.at(key).use == uint32(ns.space) && f.alive(ns, key, at) {
 				count++
 			}
 		}
@@ -252,6 +291,7 @@ type total struct {
 	at      sketch.Tick
 	dist    *sketch.Distribution // nil: nothing found
 	owned   bool                 // dist is our own, and not a key's
+	matched uint64               // how many keys the patterns found
 	words   lexicon
 }
 

@@ -63,14 +63,11 @@ func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, 
 		return out, nil
 	}
 	key, ok := f.findKey(ns, name)
-	if !ok {
+	if !ok || !f.alive(ns, key, at) {
 		return out, nil
 	}
 	sum := f.summary(key)
-	switch {
-	case !f.alive(ns, &sum, at):
-		return out, nil
-	case sum.kind() != ebbv1.Kind_KIND_SET:
+	if sum.kind() != ebbv1.Kind_KIND_SET {
 		return out, proto.ErrWrongKind.Errorf("key %s is a %s, and only sets are compared", quote(name), proto.KindName(sum.kind())).
 			WithHint("write it with kind set")
 	}
@@ -204,14 +201,6 @@ func sameForm(sets []namedSet) (alike, *proto.Error) {
 		}
 	}
 	return out, nil
-}
-
-// halfLifeOf is 0 for what does not forget.
-func halfLifeOf(b body) sketch.Tick {
-	if s, decays := b.(*setDecayed); decays {
-		return s.Params().HalfLife
-	}
-	return 0
 }
 
 // addEmpty adds an empty set that compares with another.

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -27,14 +28,18 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 				return f.unanswered(err)
 			}
 		}
+		if err := f.addMatching(&sum, ns, ask.Keys, ask.Patterns); err != nil {
+			return f.unanswered(err)
+		}
 	}
 	if q.Partial {
-		return f.answerPart(sum.appendPart(nil), at)
+		return f.answerPart(sum.appendPart(appendMatched(nil, ask.Patterns, sum.matched)), at)
 	}
 	out, err := sum.answer(ask)
 	if err != nil {
 		return f.unanswered(err)
 	}
+	out.Matched = sum.matched
 	return &ebbv1.ShardAnswer{
 		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Summary{Summary: out}}},
 		AsOfUs: int64(at),
@@ -43,13 +48,16 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 
 func (f *frame) addKey(u *union, ns *namespace, name []byte) *proto.Error {
 	key, ok := f.findKey(ns, name)
-	if !ok {
+	if !ok || !f.alive(ns, key, u.at) {
 		return nil
 	}
-	sum := f.summary(key)
+	return f.addSlot(u, key)
+}
+
+// addSlot adds a key that is alive.
+func (f *frame) addSlot(u *union, key uint32) *proto.Error {
+	name, sum := f.keys.bytesOf(key), f.summary(key)
 	switch {
-	case !f.alive(ns, &sum, u.at):
-		return nil
 	case sum.body == nil:
 		return otherKind(name, ebbv1.Kind_KIND_DISTRIBUTION, ebbv1.Kind_KIND_UNSPECIFIED)
 	case u.body != nil && u.body.form().kind() != sum.kind():
@@ -66,6 +74,8 @@ type union struct {
 	at    sketch.Tick
 	body  body // nil: nothing found
 	owned bool // body is our own, and not a key's
+
+	matched uint64 // how many keys the patterns found
 }
 
 // add merges a body, which stays as it is.
@@ -93,7 +103,7 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 	}
 	out.Found, out.Kind = true, u.body.form().kind()
 	if what := unknownTo(out.Kind, q); what != "" {
-		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(q.Keys[0]), proto.KindName(out.Kind), what)
+		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(slices.Concat(q.Keys, q.Patterns)[0]), proto.KindName(out.Kind), what)
 	}
 	if err := checkWindow(u.body, q); err != nil {
 		return nil, err

@@ -27,15 +27,15 @@ func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion,
 		if err := f.tooCostly(q); err != nil {
 			return f.unanswered(err)
 		}
-		if err := f.fold(&t, ns, ask.Keys, q.Partial); err != nil {
+		if err := f.foldAll(&t, ns, ask.Keys, ask.Patterns, q.Partial, compareCost); err != nil {
 			return f.unanswered(err)
 		}
-		if err := f.fold(&base, ns, ask.Against, q.Partial); err != nil {
+		if err := f.foldAll(&base, ns, ask.Against, ask.AgainstPatterns, q.Partial, compareCost); err != nil {
 			return f.unanswered(err)
 		}
 	}
 	if q.Partial {
-		part := []byte{partSurprise}
+		part := append(appendMatched(nil, proto.QuestionPatterns(q.Question), t.matched, base.matched), partSurprise)
 		for _, some := range []*total{&t, &base} {
 			raw := some.appendPart(nil, f)
 			part = append(binary.AppendUvarint(part, uint64(len(raw))), raw...)
@@ -46,6 +46,7 @@ func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion,
 	if err != nil {
 		return f.unanswered(err)
 	}
+	out.Matched, out.AgainstMatched = t.matched, base.matched
 	return &ebbv1.ShardAnswer{
 		Value:  &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Surprise{Surprise: out}}},
 		AsOfUs: int64(at),

@@ -88,9 +88,19 @@ func auditKeys(t fataler, s *State) {
 				t.Fatalf("key %q: its visit is not where it should be", s.keys.bytesOf(key))
 			}
 		}
+		if at := s.expiries.at(key); at != 0 && sum.due > at {
+			t.Fatalf("key %q expires at %d, before it is due", s.keys.bytesOf(key), at)
+		}
 		params := &ns.eras[sum.era-ns.eraBase].params
 		if sum.body == nil && vanished(params, &sum.dist, min(sum.due, clockMax)-1) {
 			t.Fatalf("key %q died before it is due", s.keys.bytesOf(key))
+		}
+	}
+	for leaf := range s.expiries.leaves {
+		for i := uint32(leaf) * leafLen; i < uint32(leaf+1)*leafLen; i++ {
+			if s.expiries.at(i) != 0 && !s.keys.names.alive(i) {
+				t.Fatalf("slot %d without a key expires", i)
+			}
 		}
 	}
 	n := s.deaths.n

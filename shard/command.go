@@ -153,7 +153,7 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 	if num == proto.FieldCommandIncrements {
 		return wellFormedIncrements(value)
 	}
-	return num <= fieldCommandTick && wellFormed(value)
+	return num <= proto.FieldCommandExpire && wellFormed(value)
 }
 
 func (c *command) identify(id identity) bool {

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -36,6 +37,7 @@ type modelKey struct {
 	bins    map[string]float64
 	z, z2   float64
 	touched bool
+	expires sketch.Tick // 0: when it has faded
 }
 
 type modelSession struct {
@@ -134,8 +136,65 @@ func (m *model) body(c *ebbv1.Command, src *modelSource) *ebbv1.CommandResult {
 		return m.openSource(b.OpenSource)
 	case *ebbv1.Command_DropSource:
 		delete(m.sources, b.DropSource.Name)
+	case *ebbv1.Command_Delete, *ebbv1.Command_Expire, *ebbv1.Command_Put:
+		return m.aboutKeys(c)
 	}
 	return &ebbv1.CommandResult{}
+}
+
+func (m *model) aboutKeys(c *ebbv1.Command) *ebbv1.CommandResult {
+	ns := m.namespaces[cmp.Or(c.Namespace, proto.DefaultNamespace)]
+	if ns == nil {
+		return failure(ebbv1.Code_CODE_NAMESPACE_NOT_FOUND)
+	}
+	clock, r := ns.clock(m.now), &ebbv1.CommandResult{}
+	alive := func(name []byte) *modelKey {
+		k := ns.keys[string(name)]
+		if k == nil || k.expires != 0 && k.expires <= clock {
+			return nil
+		}
+		if later := (&modelKey{at: k.at, bins: maps.Clone(k.bins), z: k.z, z2: k.z2}); !later.decayTo(clock, ns.def) {
+			return nil
+		}
+		return k
+	}
+	switch b := c.Body.(type) {
+	case *ebbv1.Command_Delete:
+		for _, name := range b.Delete.Keys {
+			if alive(name) != nil {
+				delete(ns.keys, string(name))
+				r.Applied++
+			}
+		}
+	case *ebbv1.Command_Expire:
+		at := sketch.Tick(0)
+		switch until := b.Expire.Until.(type) {
+		case *ebbv1.ExpireKeys_AtUs:
+			at = sketch.Tick(until.AtUs)
+		case *ebbv1.ExpireKeys_TtlUs:
+			at = clock + sketch.Tick(until.TtlUs)
+		}
+		for _, name := range b.Expire.Keys {
+			if k := alive(name); k != nil {
+				k.expires = at
+				r.Applied++
+			}
+		}
+	case *ebbv1.Command_Put:
+		k, to := alive(b.Put.GetFrom()), string(b.Put.Key)
+		switch {
+		case k == nil:
+			return failure(ebbv1.Code_CODE_KEY_NOT_FOUND)
+		case to == string(b.Put.GetFrom()):
+		case alive(b.Put.Key) != nil && !b.Put.Overwrite:
+			return failure(ebbv1.Code_CODE_KEY_EXISTS)
+		default:
+			delete(ns.keys, string(b.Put.GetFrom()))
+			ns.keys[to] = k
+		}
+		r.Applied = 1
+	}
+	return r
 }
 
 func (m *model) openSession() *ebbv1.CommandResult {
@@ -294,7 +353,7 @@ func (m *model) increment(ns *modelNamespace, in *ebbv1.Increment) ebbv1.Code {
 
 func (ns *modelNamespace) add(clock, t sketch.Tick, key, bin string, n float64) bool {
 	k := ns.keys[key]
-	if k == nil || !k.decayTo(clock, ns.def) {
+	if k == nil || k.expires != 0 && k.expires <= clock || !k.decayTo(clock, ns.def) {
 		k = &modelKey{at: clock, bins: map[string]float64{}}
 		defer func() {
 			if k.touched {
@@ -329,6 +388,9 @@ func (m *model) ask(namespace, key string, at sketch.Tick) (bins []string, count
 		return nil, nil, 0, false
 	}
 	k := *ns.keys[key]
+	if k.expires != 0 && k.expires <= at {
+		return nil, nil, 0, false
+	}
 	k.bins = maps.Clone(k.bins)
 	if !k.decayTo(at, ns.def) {
 		return nil, nil, 0, false

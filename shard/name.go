@@ -58,6 +58,14 @@ func (d *dictionary) drop(id, tag, epoch uint32) {
 	d.names.drop(id, epoch)
 }
 
+// rename gives a key another name, which find did not find.
+func (d *dictionary) rename(id, tag, newTag uint32, b []byte, epoch uint32) {
+	d.index.remove(tag, id, epoch)
+	d.bytes.drop(d.names.at(id).place, epoch)
+	d.names.edit(id, epoch).place = d.bytes.put(b, epoch)
+	d.index.insert(newTag, id, epoch)
+}
+
 func (d *dictionary) retain(id, epoch uint32) { d.names.edit(id, epoch).use++ }
 
 // release takes a use of a bin away; a bin without uses goes.

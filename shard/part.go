@@ -180,6 +180,13 @@ func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, erro
 	if len(answers) == 1 && answers[0].GetAnswer() != nil {
 		return answers[0].GetAnswer(), nil
 	}
+	if len(proto.QuestionPatterns(q)) > 0 {
+		return mergeMatched(q, answers)
+	}
+	return mergeParts(q, answers)
+}
+
+func mergeParts(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return mergeDistributions(ask.Distribution, answers)
@@ -191,6 +198,8 @@ func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, erro
 		return mergeOverlaps(ask.Overlap, answers)
 	case *ebbv1.Question_Graph:
 		return mergeGraphs(ask.Graph, answers)
+	case *ebbv1.Question_Keys:
+		return mergeKeys(ask.Keys, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
 	}

@@ -69,8 +69,39 @@ func (d *script) command() *ebbv1.Command {
 		return &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: d.source()}}}
 	case kind < 11:
 		return &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}
+	case kind < 13:
+		return d.aboutKeys()
 	}
 	return d.increments()
+}
+
+// aboutKeys deletes keys, gives them a time to live, or moves one.
+func (d *script) aboutKeys() *ebbv1.Command {
+	c := &ebbv1.Command{Namespace: rapid.SampledFrom([]string{"", "history", "plain", "signed", "absent"}).Draw(d.t, "namespace of keys")}
+	if rapid.Bool().Draw(d.t, "in a session") {
+		d.sequence++
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence}}
+	}
+	key := func(label string) []byte {
+		return []byte(rapid.SampledFrom([]string{"k1", "k2", "k3", "k4"}).Draw(d.t, label))
+	}
+	switch rapid.IntRange(0, 4).Draw(d.t, "about keys") {
+	case 0:
+		c.Body = &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{key("deleted"), key("deleted too")}}}
+	case 1:
+		c.Body = &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: [][]byte{key("lasting")}}}
+	case 2:
+		at := d.now + rapid.SampledFrom([]int64{-second, 0, 1, 2 * second, 15 * second}).Draw(d.t, "until")
+		c.Body = &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: [][]byte{key("expiring")}, Until: &ebbv1.ExpireKeys_AtUs{AtUs: at}}}
+	case 3:
+		ttl := rapid.SampledFrom([]int64{0, 1, second, 12 * second, 400 * second}).Draw(d.t, "ttl")
+		c.Body = &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: [][]byte{key("living"), key("living too")}, Until: &ebbv1.ExpireKeys_TtlUs{TtlUs: ttl}}}
+	default:
+		c.Body = &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key: key("to"), What: &ebbv1.PutKey_From{From: key("from")}, Overwrite: rapid.Bool().Draw(d.t, "overwrite"),
+		}}
+	}
+	return c
 }
 
 func (d *script) increments() *ebbv1.Command {
@@ -283,7 +314,7 @@ func checkAnswers(t *rapid.T, s *State, m *model) {
 	for namespace, ns := range m.namespaces {
 		at := ns.clock(m.now) + later
 		alive := uint64(0)
-		for _, key := range []string{"k1", "k2", "k3"} {
+		for _, key := range []string{"k1", "k2", "k3", "k4"} {
 			q := question(namespace, &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte(key)}, AsOfUs: int64(at)})
 			d := s.Ask(q, 0).GetAnswer().GetDistribution()
 			bins, counts, z, found := m.ask(namespace, key, at)

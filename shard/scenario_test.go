@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/datadriven"
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -23,11 +24,15 @@ import (
 //	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [window=d] [size.NAME=x]...
 //	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
-//	ask NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [rate=x] [view]
-//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [members] [limit=n] [window=d] [as-of=d] [view]
+//	      del NAME KEY... | expire NAME KEY... [ttl=d | at=d] | move NAME FROM TO [overwrite] | put NAME KEY of=NAME/KEY [overwrite] [replace]
+//	ask NAME KEY... [top=n] [bins=(a,b)] [pattern=p] [as-of=d] [rate=x] [view]
+//	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [members] [limit=n] [pattern=p] [window=d] [as-of=d] [view]
 //	overlap NAME KEY... [as-of=d] [view]
 //	graph NAME KEY... [links=n] [min-jaccard=x] [as-of=d] [view]
 //	count NAME
+//	keys NAME [pattern] [kind=..] [order=name|total|recent] [limit=n] [after=key] [as-of=d]
+//	key NAME KEY
+//	    what is known of a key
 //	describe
 //	restart
 //	    goes on from its own snapshot
@@ -75,6 +80,10 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 	case "count":
 		q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}
 		return fmt.Sprintf("%d of %d kept\n", sc.s.Ask(q, 0).GetAnswer().GetCountKeys().GetKeys(), sc.s.Keys())
+	case "keys":
+		return sc.keys(d)
+	case "key":
+		return sc.key(d)
 	case "describe":
 		return described(sc.s)
 	case "restart":
@@ -189,6 +198,8 @@ func (sc *scenario) command(words []string) *ebbv1.Command {
 		return &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: uint32(sc.number(words[1]))}}}
 	case "tick":
 		return &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}
+	case "del", "expire", "move", "put":
+		return sc.aboutKeys(words[0], words[1], words[2:])
 	}
 	sc.t.Fatalf("what is %q?", words)
 	return nil
@@ -268,6 +279,114 @@ func (sc *scenario) increments(namespace, key string, words []string) *ebbv1.Com
 	return c
 }
 
+func (sc *scenario) aboutKeys(what, namespace string, words []string) *ebbv1.Command {
+	c := &ebbv1.Command{Namespace: namespace}
+	expire, put := &ebbv1.ExpireKeys{}, &ebbv1.PutKey{}
+	var keys [][]byte
+	for _, w := range words {
+		name, v, _ := strings.Cut(w, "=")
+		switch {
+		case name == "ttl":
+			expire.Until = &ebbv1.ExpireKeys_TtlUs{TtlUs: int64(sc.duration(v))}
+		case name == "at":
+			expire.Until = &ebbv1.ExpireKeys_AtUs{AtUs: beginning + int64(sc.duration(v))}
+		case name == "overwrite":
+			put.Overwrite = true
+		case name == "of":
+			ns, key, _ := strings.Cut(v, "/")
+			put.What = &ebbv1.PutKey_Image{Image: sc.image(ns, key).Image}
+		case name == "replace":
+			put.Replace = new(sc.image(namespace, string(keys[0])).Checksum)
+		default:
+			keys = append(keys, []byte(w))
+		}
+	}
+	switch what {
+	case "del":
+		c.Body = &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: keys}}
+	case "expire":
+		expire.Keys = keys
+		c.Body = &ebbv1.Command_Expire{Expire: expire}
+	case "move":
+		put.Key, put.What = keys[1], &ebbv1.PutKey_From{From: keys[0]}
+		c.Body = &ebbv1.Command_Put{Put: put}
+	default:
+		put.Key = keys[0]
+		c.Body = &ebbv1.Command_Put{Put: put}
+	}
+	return c
+}
+
+// image is that of a key as it is before the entry.
+func (sc *scenario) image(namespace, key string) *ebbv1.KeyExport {
+	q := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key)}}}
+	return sc.s.Ask(&ebbv1.ShardQuestion{Question: q}, 0).GetAnswer().GetExport()
+}
+
+func (sc *scenario) keys(d *datadriven.TestData) string {
+	q := &ebbv1.KeysQuestion{}
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "kind":
+			q.Kind, _ = proto.KindNamed(arg.Vals[0])
+		case "order":
+			q.Order = ebbv1.KeyOrder(ebbv1.KeyOrder_value["KEY_ORDER_"+strings.ToUpper(arg.Vals[0])])
+		case "limit":
+			q.Limit = uint32(sc.number(arg.Vals[0]))
+		case "after":
+			q.After = []byte(arg.Vals[0])
+		case "as-of":
+			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
+		default:
+			q.Pattern = []byte(arg.Key)
+		}
+	}
+	question := &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Keys{Keys: q}}
+	a := sc.s.Ask(&ebbv1.ShardQuestion{Question: question}, 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	list := a.GetAnswer().GetKeys()
+	part := sc.s.Ask(&ebbv1.ShardQuestion{Question: question, Partial: true}, 0)
+	if merged, err := Merge(question, []*ebbv1.ShardAnswer{part}); err != nil || !pb.Equal(merged.GetKeys(), list) {
+		sc.t.Fatalf("as a part: %v, %v", merged, err)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d of %d, as of %s\n", len(list.Keys), list.Matched, since(list.AsOfUs))
+	for _, k := range list.Keys {
+		sc.keyInfo(&out, k)
+	}
+	return out.String()
+}
+
+func (sc *scenario) keyInfo(out *strings.Builder, k *ebbv1.KeyInfo) {
+	fmt.Fprintf(out, "  %s %s total=%.6g bins=%d", k.Key, proto.KindName(k.Kind), k.GetTotal().GetValue(), k.Bins)
+	for _, t := range []struct {
+		what string
+		at   int64
+	}{{"last", k.LastEventUs}, {"fades", k.FadesUs}, {"expires", k.ExpiresUs}} {
+		if t.at != 0 {
+			fmt.Fprintf(out, " %s=%s", t.what, since(t.at))
+		}
+	}
+	fmt.Fprintln(out)
+}
+
+func (sc *scenario) key(d *datadriven.TestData) string {
+	q := &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: []byte(d.CmdArgs[1].Key)}}}
+	k := sc.s.Ask(&ebbv1.ShardQuestion{Question: q}, 0).GetAnswer().GetDescribe()
+	if !k.Found {
+		return fmt.Sprintf("not found, as of %s\n", since(k.AsOfUs))
+	}
+	var out strings.Builder
+	sc.keyInfo(&out, k.Key)
+	fmt.Fprintf(&out, "  %d bytes, %s %s, %s, as of %s\n  %s\n ", k.Bytes, strings.ToLower(k.Decay.String()), time.Duration(k.HalfLifeUs)*time.Microsecond, strings.ToLower(k.Clock.String()), since(k.AsOfUs), k.Accuracy)
+	for _, p := range k.Properties {
+		fmt.Fprintf(&out, " %s=%g", p.Name, p.Value)
+	}
+	return out.String() + "\n"
+}
+
 func (sc *scenario) increment(key, w string) *ebbv1.Increment {
 	in := &ebbv1.Increment{Key: []byte(key)}
 	w, offset, _ := strings.Cut(w, "#")
@@ -305,6 +424,10 @@ func (sc *scenario) ask(d *datadriven.TestData) string {
 			q.Rate = new(sc.number(arg.Vals[0]))
 		case "view":
 			f = &sc.view.frame
+		case "pattern":
+			for _, p := range arg.Vals {
+				q.Patterns = append(q.Patterns, []byte(p))
+			}
 		default:
 			q.Keys = append(q.Keys, []byte(arg.Key))
 		}
@@ -341,6 +464,10 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
 		case "view":
 			f = &sc.view.frame
+		case "pattern":
+			for _, p := range arg.Vals {
+				q.Patterns = append(q.Patterns, []byte(p))
+			}
 		default:
 			q.Keys = append(q.Keys, []byte(arg.Key))
 		}

@@ -23,6 +23,7 @@ import (
 //	namespaces  count { definition signed event-time era-base eras { params from } }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
+//	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	sessions    roster { id top low used due window { value } odd { sequence more } }
 //	sources     roster { name epoch token last refused { gap code } }
 //	answered    roster { issued-at hi lo applied more }
@@ -33,7 +34,7 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates and windows of namespaces, rounder times of pruning
+	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates and windows of namespaces, rounder times of pruning, expiries
 )
 
 const (
@@ -45,6 +46,7 @@ const (
 	sectionSources
 	sectionAnswered
 	sectionEnd
+	sectionExpiries
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
@@ -60,6 +62,8 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	writeRoster(b, &f.bins.names, func(bin uint32, _ *name) { b.text(f.bins.bytesOf(bin)) })
 	b.section(sectionKeys)
 	writeRoster(b, &f.keys.names, func(key uint32, _ *name) { f.writeKey(b, key) })
+	b.section(sectionExpiries)
+	f.writeExpiries(b)
 	b.section(sectionSessions)
 	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b) })
 	b.section(sectionSources)
@@ -159,6 +163,19 @@ func (f *frame) writeKey(b *blockWriter, key uint32) {
 	b.text(b.scratch)
 }
 
+func (f *frame) writeExpiries(b *blockWriter) {
+	last := uint32(0)
+	for key := range f.keys.names.all {
+		if t := f.expiries.at(key); t != 0 {
+			b.uvarint(1 + uint64(key-last))
+			b.tick(t)
+			b.flushFull()
+			last = key
+		}
+	}
+	b.uvarint(0)
+}
+
 func (s *session) write(b *blockWriter) {
 	b.uvarint(s.id)
 	b.uvarint(s.top)
@@ -242,6 +259,10 @@ func (s *State) restore(b *blockReader) {
 	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
 	b.section(sectionKeys)
 	readRoster(b, &s.keys.names, s.epoch, func(key uint32) { s.readKey(b, key) })
+	if b.format > 2 {
+		b.section(sectionExpiries)
+		s.readExpiries(b)
+	}
 	b.section(sectionSessions)
 	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
 	b.section(sectionSources)
@@ -507,6 +528,24 @@ func (sum *summary) readPruned(b *blockReader) {
 		b.corrupt("looked for faded bins in moment %d, and again at %d bins", pruned, sum.pruneAt)
 	}
 	sum.pruned = uint16(pruned)
+}
+
+func (s *State) readExpiries(b *blockReader) {
+	last := uint64(0)
+	for first := true; ; first = false {
+		distance := b.uvarint()
+		if distance == 0 || b.err != nil {
+			return
+		}
+		key, t := last+distance-1, b.tick()
+		if key < last || key == last && !first || key >= uint64(s.keys.names.slots) || !s.keys.names.alive(uint32(key)) ||
+			t == 0 || t > clockMax || s.summaries.records.at(uint32(key)).due() > t {
+			b.corrupt("key %d: it cannot expire at %d", key, t)
+			return
+		}
+		s.expiries.set(uint32(key), t, s.epoch)
+		last = key
+	}
 }
 
 // sound reports whether what a restored key holds may have been written in its namespace by now.

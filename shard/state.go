@@ -42,6 +42,7 @@ type frame struct {
 	bins      dictionary
 	keys      dictionary
 	summaries summaries // by key
+	expiries  expiries  // by key
 
 	sessions roster[session]
 	sources  roster[source]
@@ -211,6 +212,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.dropSource(c.body)
 	case fieldCommandBehaviour:
 		return s.behave(c.body)
+	case proto.FieldCommandDelete, proto.FieldCommandPut, proto.FieldCommandExpire:
+		return s.keysCommand(c)
 	}
 	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
 }
@@ -250,7 +253,7 @@ func (s *State) Freeze() *View {
 	v := &View{frame: s.frame, release: s.mem.Hold()}
 	v.namespaces = slices.Clone(s.namespaces)
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen()
-	v.summaries = s.summaries.frozen()
+	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
 	v.sessions, v.sources, v.answered = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen()
 	s.spacesShared = true
 	s.epoch++

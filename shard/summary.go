@@ -20,7 +20,8 @@ type summary struct {
 	// be a little late: some estimate their own death, and one that has
 	// just died takes what is added as one that has not. A Morris counter may
 	// also be rounded down to nothing before its time: until its visit it is not
-	// found, and takes what is added.
+	// found, and takes what is added. Nor is due after the time at which the key
+	// expires, if it has one.
 	due sketch.Tick
 	era uint32 // of its namespace, at the last touch
 	// Faded bins are looked for when there are more than pruneAt bins, a power of two, and when
@@ -68,9 +69,10 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 		return key, false
 	}
 	sum := s.own(key)
-	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock)
+	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock)
 	if empty {
 		s.empty(&sum)
+		s.expiries.set(key, 0, s.epoch)
 	}
 	s.put(key, &sum)
 	return key, empty
@@ -107,6 +109,9 @@ func (s *State) schedule(ns *namespace, key uint32, sum *summary, after sketch.T
 		sum.onEvent = onEvent
 	}
 	sum.due = ns.due(sum, after)
+	if t := s.expiries.at(key); t != 0 {
+		sum.due = min(sum.due, t)
+	}
 	s.put(key, sum)
 	if sum.due == sketch.MaxTick {
 		s.visits(sum).remove(key)
@@ -140,7 +145,7 @@ func (s *State) visit(key uint32) (cost int) {
 	ns := s.editNamespace(sum.space)
 	cost = 1 + sum.dist.Len()/64
 	clock := ns.clock(s.now)
-	if !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) {
+	if !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock) {
 		s.dropKey(ns, key, &sum)
 		return cost
 	}
@@ -213,6 +218,7 @@ func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
 	ns.count(sum.era, noEra)
 	s.put(key, sum) // lets go of its block
 	s.summaries.clear(key, s.epoch)
+	s.expiries.set(key, 0, s.epoch)
 	s.keys.drop(key, tagOf(s.keys.bytesOf(key), ns.seed), s.epoch)
 }
 

@@ -378,6 +378,62 @@ func (Consistency) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
+// KeyOrder is how keys are listed.
+type KeyOrder int32
+
+const (
+	// by name
+	KeyOrder_KEY_ORDER_UNSPECIFIED KeyOrder = 0
+	KeyOrder_KEY_ORDER_NAME        KeyOrder = 1
+	// the largest total first
+	KeyOrder_KEY_ORDER_TOTAL KeyOrder = 2
+	// the latest event first
+	KeyOrder_KEY_ORDER_RECENT KeyOrder = 3
+)
+
+// Enum value maps for KeyOrder.
+var (
+	KeyOrder_name = map[int32]string{
+		0: "KEY_ORDER_UNSPECIFIED",
+		1: "KEY_ORDER_NAME",
+		2: "KEY_ORDER_TOTAL",
+		3: "KEY_ORDER_RECENT",
+	}
+	KeyOrder_value = map[string]int32{
+		"KEY_ORDER_UNSPECIFIED": 0,
+		"KEY_ORDER_NAME":        1,
+		"KEY_ORDER_TOTAL":       2,
+		"KEY_ORDER_RECENT":      3,
+	}
+)
+
+func (x KeyOrder) Enum() *KeyOrder {
+	p := new(KeyOrder)
+	*p = x
+	return p
+}
+
+func (x KeyOrder) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KeyOrder) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
+}
+
+func (KeyOrder) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[6]
+}
+
+func (x KeyOrder) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KeyOrder.Descriptor instead.
+func (KeyOrder) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+}
+
 // Namespace is a family of keys with defaults.
 type Namespace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1090,6 +1146,383 @@ func (x *Refusal) GetError() *Error {
 	return nil
 }
 
+// DeleteRequest forgets keys of one namespace.
+type DeleteRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace string   `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Keys      [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// optional; without it a retry may delete what was written since
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *DeleteRequest) Reset() {
+	*x = DeleteRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteRequest) ProtoMessage() {}
+
+func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
+func (*DeleteRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *DeleteRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *DeleteRequest) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *DeleteRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+type DeleteResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// those that were there
+	Deleted uint64 `protobuf:"varint,1,opt,name=deleted,proto3" json:"deleted,omitempty"`
+	// those that could not be asked, by their position in the request
+	Refused       []*Refusal `protobuf:"bytes,2,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteResponse) Reset() {
+	*x = DeleteResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteResponse) ProtoMessage() {}
+
+func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
+func (*DeleteResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *DeleteResponse) GetDeleted() uint64 {
+	if x != nil {
+		return x.Deleted
+	}
+	return 0
+}
+
+func (x *DeleteResponse) GetRefused() []*Refusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// ExpireRequest says until when keys of one namespace live at most; without at_us and ttl_us as long as they do by themselves.
+type ExpireRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace string   `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Keys      [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// by the clock of the namespace
+	AtUs int64 `protobuf:"varint,3,opt,name=at_us,json=atUs,proto3" json:"at_us,omitempty"`
+	// from now on
+	TtlUs int64 `protobuf:"varint,4,opt,name=ttl_us,json=ttlUs,proto3" json:"ttl_us,omitempty"`
+	// optional; without it a retry may count from a later time
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *ExpireRequest) Reset() {
+	*x = ExpireRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireRequest) ProtoMessage() {}
+
+func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireRequest.ProtoReflect.Descriptor instead.
+func (*ExpireRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ExpireRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *ExpireRequest) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ExpireRequest) GetAtUs() int64 {
+	if x != nil {
+		return x.AtUs
+	}
+	return 0
+}
+
+func (x *ExpireRequest) GetTtlUs() int64 {
+	if x != nil {
+		return x.TtlUs
+	}
+	return 0
+}
+
+func (x *ExpireRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+type ExpireResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// those that were there
+	Changed uint64 `protobuf:"varint,1,opt,name=changed,proto3" json:"changed,omitempty"`
+	// those that could not be asked, by their position in the request
+	Refused       []*Refusal `protobuf:"bytes,2,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpireResponse) Reset() {
+	*x = ExpireResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireResponse) ProtoMessage() {}
+
+func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireResponse.ProtoReflect.Descriptor instead.
+func (*ExpireResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ExpireResponse) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
+func (x *ExpireResponse) GetRefused() []*Refusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// RenameRequest gives a key another name.
+type RenameRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Key       []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	To        []byte `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// also if there is a key of the new name, which is lost
+	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	// optional; where both names are of one shard, a retry under it is answered as the first one was
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *RenameRequest) Reset() {
+	*x = RenameRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameRequest) ProtoMessage() {}
+
+func (x *RenameRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameRequest.ProtoReflect.Descriptor instead.
+func (*RenameRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RenameRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *RenameRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *RenameRequest) GetTo() []byte {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *RenameRequest) GetOverwrite() bool {
+	if x != nil {
+		return x.Overwrite
+	}
+	return false
+}
+
+func (x *RenameRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+type RenameResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// that went from one shard to another; 0 when both names are of one
+	BytesMoved    uint64 `protobuf:"varint,1,opt,name=bytes_moved,json=bytesMoved,proto3" json:"bytes_moved,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenameResponse) Reset() {
+	*x = RenameResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenameResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenameResponse) ProtoMessage() {}
+
+func (x *RenameResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenameResponse.ProtoReflect.Descriptor instead.
+func (*RenameResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RenameResponse) GetBytesMoved() uint64 {
+	if x != nil {
+		return x.BytesMoved
+	}
+	return 0
+}
+
 type IncrementResponse struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Applied uint64                 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
@@ -1102,7 +1535,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1114,7 +1547,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1127,7 +1560,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -1171,6 +1604,9 @@ type Command struct {
 	//	*Command_DropSource
 	//	*Command_Behaviour
 	//	*Command_Tick
+	//	*Command_Delete
+	//	*Command_Put
+	//	*Command_Expire
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1178,7 +1614,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1626,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1639,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Command) GetNamespace() string {
@@ -1326,6 +1762,33 @@ func (x *Command) GetTick() *Tick {
 	return nil
 }
 
+func (x *Command) GetDelete() *DeleteKeys {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Delete); ok {
+			return x.Delete
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPut() *PutKey {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetExpire() *ExpireKeys {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Expire); ok {
+			return x.Expire
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -1384,6 +1847,18 @@ type Command_Tick struct {
 	Tick *Tick `protobuf:"bytes,12,opt,name=tick,proto3,oneof"`
 }
 
+type Command_Delete struct {
+	Delete *DeleteKeys `protobuf:"bytes,13,opt,name=delete,proto3,oneof"`
+}
+
+type Command_Put struct {
+	Put *PutKey `protobuf:"bytes,14,opt,name=put,proto3,oneof"`
+}
+
+type Command_Expire struct {
+	Expire *ExpireKeys `protobuf:"bytes,15,opt,name=expire,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -1400,6 +1875,271 @@ func (*Command_Behaviour) isCommand_Body() {}
 
 func (*Command_Tick) isCommand_Body() {}
 
+func (*Command_Delete) isCommand_Body() {}
+
+func (*Command_Put) isCommand_Body() {}
+
+func (*Command_Expire) isCommand_Body() {}
+
+// DeleteKeys forgets keys. The result counts those that were there.
+type DeleteKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// of a single key: only if its image has this checksum
+	Checksum      *uint64 `protobuf:"fixed64,2,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteKeys) Reset() {
+	*x = DeleteKeys{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteKeys) ProtoMessage() {}
+
+func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
+func (*DeleteKeys) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *DeleteKeys) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *DeleteKeys) GetChecksum() uint64 {
+	if x != nil && x.Checksum != nil {
+		return *x.Checksum
+	}
+	return 0
+}
+
+// PutKey gives a key what another one held.
+type PutKey struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*PutKey_Image
+	//	*PutKey_From
+	What isPutKey_What `protobuf_oneof:"what"`
+	// also if the key is there, whatever it holds
+	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
+	// also if the key is there and its image has this checksum
+	Replace       *uint64 `protobuf:"fixed64,5,opt,name=replace,proto3,oneof" json:"replace,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutKey) Reset() {
+	*x = PutKey{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutKey) ProtoMessage() {}
+
+func (x *PutKey) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
+func (*PutKey) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PutKey) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *PutKey) GetWhat() isPutKey_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *PutKey) GetImage() []byte {
+	if x != nil {
+		if x, ok := x.What.(*PutKey_Image); ok {
+			return x.Image
+		}
+	}
+	return nil
+}
+
+func (x *PutKey) GetFrom() []byte {
+	if x != nil {
+		if x, ok := x.What.(*PutKey_From); ok {
+			return x.From
+		}
+	}
+	return nil
+}
+
+func (x *PutKey) GetOverwrite() bool {
+	if x != nil {
+		return x.Overwrite
+	}
+	return false
+}
+
+func (x *PutKey) GetReplace() uint64 {
+	if x != nil && x.Replace != nil {
+		return *x.Replace
+	}
+	return 0
+}
+
+type isPutKey_What interface {
+	isPutKey_What()
+}
+
+type PutKey_Image struct {
+	// from an Export of another shard
+	Image []byte `protobuf:"bytes,2,opt,name=image,proto3,oneof"`
+}
+
+type PutKey_From struct {
+	// a key of the same shard, which is gone afterwards
+	From []byte `protobuf:"bytes,3,opt,name=from,proto3,oneof"`
+}
+
+func (*PutKey_Image) isPutKey_What() {}
+
+func (*PutKey_From) isPutKey_What() {}
+
+// ExpireKeys says until when keys live at most, by the clock of their namespace; without a time and a duration as long as they
+// do by themselves. The result counts those that were there.
+type ExpireKeys struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// Types that are valid to be assigned to Until:
+	//
+	//	*ExpireKeys_AtUs
+	//	*ExpireKeys_TtlUs
+	Until         isExpireKeys_Until `protobuf_oneof:"until"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExpireKeys) Reset() {
+	*x = ExpireKeys{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExpireKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExpireKeys) ProtoMessage() {}
+
+func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
+func (*ExpireKeys) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ExpireKeys) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *ExpireKeys) GetUntil() isExpireKeys_Until {
+	if x != nil {
+		return x.Until
+	}
+	return nil
+}
+
+func (x *ExpireKeys) GetAtUs() int64 {
+	if x != nil {
+		if x, ok := x.Until.(*ExpireKeys_AtUs); ok {
+			return x.AtUs
+		}
+	}
+	return 0
+}
+
+func (x *ExpireKeys) GetTtlUs() int64 {
+	if x != nil {
+		if x, ok := x.Until.(*ExpireKeys_TtlUs); ok {
+			return x.TtlUs
+		}
+	}
+	return 0
+}
+
+type isExpireKeys_Until interface {
+	isExpireKeys_Until()
+}
+
+type ExpireKeys_AtUs struct {
+	// keys that should have gone before now go now
+	AtUs int64 `protobuf:"varint,2,opt,name=at_us,json=atUs,proto3,oneof"`
+}
+
+type ExpireKeys_TtlUs struct {
+	// from when it is applied
+	TtlUs int64 `protobuf:"varint,3,opt,name=ttl_us,json=ttlUs,proto3,oneof"`
+}
+
+func (*ExpireKeys_AtUs) isExpireKeys_Until() {}
+
+func (*ExpireKeys_TtlUs) isExpireKeys_Until() {}
+
 type Increments struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Increments    []*Increment           `protobuf:"bytes,1,rep,name=increments,proto3" json:"increments,omitempty"`
@@ -1409,7 +2149,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1421,7 +2161,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1434,7 +2174,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -1453,7 +2193,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +2205,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +2218,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -1491,7 +2231,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1503,7 +2243,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1516,7 +2256,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -1538,7 +2278,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1550,7 +2290,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1563,7 +2303,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OpenSource) GetName() string {
@@ -1590,7 +2330,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1602,7 +2342,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1615,7 +2355,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DropSource) GetName() string {
@@ -1635,7 +2375,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1647,7 +2387,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1660,7 +2400,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -1679,7 +2419,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +2431,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +2444,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -1719,7 +2459,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +2471,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +2484,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -1781,7 +2521,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1793,7 +2533,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1806,7 +2546,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -1870,7 +2610,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +2622,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +2635,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -1923,7 +2663,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +2675,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +2688,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -1975,7 +2715,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2727,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2740,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -2022,6 +2762,9 @@ type Question struct {
 	//	*Question_Surprise
 	//	*Question_Overlap
 	//	*Question_Graph
+	//	*Question_Keys
+	//	*Question_Describe
+	//	*Question_Export
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2029,7 +2772,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2041,7 +2784,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2054,7 +2797,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Question) GetNamespace() string {
@@ -2125,6 +2868,33 @@ func (x *Question) GetGraph() *GraphQuestion {
 	return nil
 }
 
+func (x *Question) GetKeys() *KeysQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Keys); ok {
+			return x.Keys
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetDescribe() *DescribeQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Describe); ok {
+			return x.Describe
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetExport() *ExportQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Export); ok {
+			return x.Export
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -2153,6 +2923,18 @@ type Question_Graph struct {
 	Graph *GraphQuestion `protobuf:"bytes,7,opt,name=graph,proto3,oneof"`
 }
 
+type Question_Keys struct {
+	Keys *KeysQuestion `protobuf:"bytes,8,opt,name=keys,proto3,oneof"`
+}
+
+type Question_Describe struct {
+	Describe *DescribeQuestion `protobuf:"bytes,9,opt,name=describe,proto3,oneof"`
+}
+
+type Question_Export struct {
+	Export *ExportQuestion `protobuf:"bytes,10,opt,name=export,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -2164,6 +2946,12 @@ func (*Question_Surprise) isQuestion_Ask() {}
 func (*Question_Overlap) isQuestion_Ask() {}
 
 func (*Question_Graph) isQuestion_Ask() {}
+
+func (*Question_Keys) isQuestion_Ask() {}
+
+func (*Question_Describe) isQuestion_Ask() {}
+
+func (*Question_Export) isQuestion_Ask() {}
 
 // OverlapQuestion asks what sets have in common. A key that is not there is an empty set.
 type OverlapQuestion struct {
@@ -2180,7 +2968,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2192,7 +2980,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2205,7 +2993,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -2250,7 +3038,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +3050,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +3063,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -2320,6 +3108,195 @@ func (x *GraphQuestion) GetSetBytes() uint32 {
 	return 0
 }
 
+// KeysQuestion asks which keys a namespace has, over all shards.
+type KeysQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// in it * stands for any bytes but '/', ** for any bytes, and \* for *; every key when empty
+	Pattern []byte `protobuf:"bytes,1,opt,name=pattern,proto3" json:"pattern,omitempty"`
+	// only keys of this kind
+	Kind  Kind     `protobuf:"varint,2,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	Order KeyOrder `protobuf:"varint,3,opt,name=order,proto3,enum=ebb.v1.KeyOrder" json:"order,omitempty"`
+	// how many keys, 1 to 10,000; 100 when 0
+	Limit uint32 `protobuf:"varint,4,opt,name=limit,proto3" json:"limit,omitempty"`
+	// of the order by name: keys after this one
+	After []byte `protobuf:"bytes,5,opt,name=after,proto3" json:"after,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs        int64 `protobuf:"varint,6,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeysQuestion) Reset() {
+	*x = KeysQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeysQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeysQuestion) ProtoMessage() {}
+
+func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
+func (*KeysQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *KeysQuestion) GetPattern() []byte {
+	if x != nil {
+		return x.Pattern
+	}
+	return nil
+}
+
+func (x *KeysQuestion) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *KeysQuestion) GetOrder() KeyOrder {
+	if x != nil {
+		return x.Order
+	}
+	return KeyOrder_KEY_ORDER_UNSPECIFIED
+}
+
+func (x *KeysQuestion) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *KeysQuestion) GetAfter() []byte {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+func (x *KeysQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// DescribeQuestion asks what a key is.
+type DescribeQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs        int64 `protobuf:"varint,2,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DescribeQuestion) Reset() {
+	*x = DescribeQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DescribeQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DescribeQuestion) ProtoMessage() {}
+
+func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
+func (*DescribeQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+}
+
+func (x *DescribeQuestion) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *DescribeQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// ExportQuestion asks for what a key holds, to be put under another name.
+type ExportQuestion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExportQuestion) Reset() {
+	*x = ExportQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExportQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExportQuestion) ProtoMessage() {}
+
+func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
+func (*ExportQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+}
+
+func (x *ExportQuestion) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
 // SurpriseQuestion asks how a distribution differs from a baseline, and whether that may be chance.
 type SurpriseQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2332,14 +3309,18 @@ type SurpriseQuestion struct {
 	// how many bins of the difference, 1 to 100,000; 10 when 0
 	Top uint32 `protobuf:"varint,4,opt,name=top,proto3" json:"top,omitempty"`
 	// evaluate at this time; see DistributionQuestion
-	AsOfUs        int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AsOfUs int64 `protobuf:"varint,5,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// every key that matches one of these, see KeysQuestion
+	Patterns [][]byte `protobuf:"bytes,40,rep,name=patterns,proto3" json:"patterns,omitempty"`
+	// the same of the baseline
+	AgainstPatterns [][]byte `protobuf:"bytes,41,rep,name=against_patterns,json=againstPatterns,proto3" json:"against_patterns,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2351,7 +3332,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2364,7 +3345,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -2402,6 +3383,20 @@ func (x *SurpriseQuestion) GetAsOfUs() int64 {
 	return 0
 }
 
+func (x *SurpriseQuestion) GetPatterns() [][]byte {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
+func (x *SurpriseQuestion) GetAgainstPatterns() [][]byte {
+	if x != nil {
+		return x.AgainstPatterns
+	}
+	return nil
+}
+
 // SummaryQuestion asks for what a key of another kind than a distribution knows, or several keys of one kind merged.
 type SummaryQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2422,14 +3417,16 @@ type SummaryQuestion struct {
 	// window longer; the whole window when 0
 	WindowUs int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3" json:"window_us,omitempty"`
 	// of the members of a set: at most so many, 1 to 100,000; 100 when 0
-	Limit         uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint32 `protobuf:"varint,8,opt,name=limit,proto3" json:"limit,omitempty"`
+	// every key that matches one of these, see KeysQuestion
+	Patterns      [][]byte `protobuf:"bytes,40,rep,name=patterns,proto3" json:"patterns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2441,7 +3438,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2454,7 +3451,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -2520,6 +3517,13 @@ func (x *SummaryQuestion) GetLimit() uint32 {
 	return 0
 }
 
+func (x *SummaryQuestion) GetPatterns() [][]byte {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
 // DistributionQuestion asks for one distribution, or for several merged into one.
 type DistributionQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2535,14 +3539,16 @@ type DistributionQuestion struct {
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
 	Confidence float64 `protobuf:"fixed64,6,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// of the compatibility doors: decay from the last event at this rate per second instead of the stored half-life
-	Rate          *float64 `protobuf:"fixed64,7,opt,name=rate,proto3,oneof" json:"rate,omitempty"`
+	Rate *float64 `protobuf:"fixed64,7,opt,name=rate,proto3,oneof" json:"rate,omitempty"`
+	// every key that matches one of these, see KeysQuestion
+	Patterns      [][]byte `protobuf:"bytes,40,rep,name=patterns,proto3" json:"patterns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +3560,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +3573,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -2632,6 +3638,13 @@ func (x *DistributionQuestion) GetRate() float64 {
 	return 0
 }
 
+func (x *DistributionQuestion) GetPatterns() [][]byte {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
 type isDistributionQuestion_Select interface {
 	isDistributionQuestion_Select()
 }
@@ -2666,7 +3679,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2678,7 +3691,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2691,7 +3704,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -2710,7 +3723,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2722,7 +3735,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2735,7 +3748,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 type AskRequest struct {
@@ -2750,7 +3763,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2762,7 +3775,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2775,7 +3788,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -2816,7 +3829,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2828,7 +3841,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2841,7 +3854,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -2864,6 +3877,9 @@ type Answer struct {
 	//	*Answer_Surprise
 	//	*Answer_Overlap
 	//	*Answer_Graph
+	//	*Answer_Keys
+	//	*Answer_Describe
+	//	*Answer_Export
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2871,7 +3887,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2883,7 +3899,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2896,7 +3912,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Answer) GetError() *Error {
@@ -2974,6 +3990,33 @@ func (x *Answer) GetGraph() *Graph {
 	return nil
 }
 
+func (x *Answer) GetKeys() *KeyList {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Keys); ok {
+			return x.Keys
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetDescribe() *KeyDescription {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Describe); ok {
+			return x.Describe
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetExport() *KeyExport {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Export); ok {
+			return x.Export
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -3002,6 +4045,18 @@ type Answer_Graph struct {
 	Graph *Graph `protobuf:"bytes,8,opt,name=graph,proto3,oneof"`
 }
 
+type Answer_Keys struct {
+	Keys *KeyList `protobuf:"bytes,9,opt,name=keys,proto3,oneof"`
+}
+
+type Answer_Describe struct {
+	Describe *KeyDescription `protobuf:"bytes,10,opt,name=describe,proto3,oneof"`
+}
+
+type Answer_Export struct {
+	Export *KeyExport `protobuf:"bytes,11,opt,name=export,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
@@ -3013,6 +4068,12 @@ func (*Answer_Surprise) isAnswer_Value() {}
 func (*Answer_Overlap) isAnswer_Value() {}
 
 func (*Answer_Graph) isAnswer_Value() {}
+
+func (*Answer_Keys) isAnswer_Value() {}
+
+func (*Answer_Describe) isAnswer_Value() {}
+
+func (*Answer_Export) isAnswer_Value() {}
 
 // Overlap is what sets have in common, evaluated at one time. In a namespace with half-life every bin weighs what it counts, in the union the
 // most of all sets, in the intersection the least, in the difference what it is more in the first than in any other.
@@ -3036,7 +4097,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3048,7 +4109,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3061,7 +4122,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -3126,7 +4187,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3138,7 +4199,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3151,7 +4212,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -3189,7 +4250,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3201,7 +4262,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3214,7 +4275,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -3250,7 +4311,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3262,7 +4323,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3275,7 +4336,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -3304,7 +4365,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3316,7 +4377,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3329,7 +4390,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -3344,6 +4405,421 @@ func (x *GraphLink) GetJaccard() *Estimate {
 		return x.Jaccard
 	}
 	return nil
+}
+
+// KeyInfo is a key and what is known of it at a time.
+type KeyInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Kind  Kind                   `protobuf:"varint,2,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	// of a distribution Z; see Summary.total
+	Total *Estimate `protobuf:"bytes,3,opt,name=total,proto3" json:"total,omitempty"`
+	// stored bins of a distribution; of other kinds 0
+	Bins uint32 `protobuf:"varint,4,opt,name=bins,proto3" json:"bins,omitempty"`
+	// 0 when the kind does not remember it
+	LastEventUs int64 `protobuf:"varint,5,opt,name=last_event_us,json=lastEventUs,proto3" json:"last_event_us,omitempty"`
+	// when nothing is left if nothing is added; 0 for never
+	FadesUs int64 `protobuf:"varint,6,opt,name=fades_us,json=fadesUs,proto3" json:"fades_us,omitempty"`
+	// when it leaves whatever is added; 0 when no time is set
+	ExpiresUs int64  `protobuf:"varint,7,opt,name=expires_us,json=expiresUs,proto3" json:"expires_us,omitempty"`
+	Shard     uint32 `protobuf:"varint,8,opt,name=shard,proto3" json:"shard,omitempty"`
+	// in which its total halves if nothing is added; 0 when it does not
+	HalfLifeUs    int64 `protobuf:"varint,9,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyInfo) Reset() {
+	*x = KeyInfo{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyInfo) ProtoMessage() {}
+
+func (x *KeyInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
+func (*KeyInfo) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *KeyInfo) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyInfo) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *KeyInfo) GetTotal() *Estimate {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *KeyInfo) GetBins() uint32 {
+	if x != nil {
+		return x.Bins
+	}
+	return 0
+}
+
+func (x *KeyInfo) GetLastEventUs() int64 {
+	if x != nil {
+		return x.LastEventUs
+	}
+	return 0
+}
+
+func (x *KeyInfo) GetFadesUs() int64 {
+	if x != nil {
+		return x.FadesUs
+	}
+	return 0
+}
+
+func (x *KeyInfo) GetExpiresUs() int64 {
+	if x != nil {
+		return x.ExpiresUs
+	}
+	return 0
+}
+
+func (x *KeyInfo) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *KeyInfo) GetHalfLifeUs() int64 {
+	if x != nil {
+		return x.HalfLifeUs
+	}
+	return 0
+}
+
+// KeyList answers a KeysQuestion.
+type KeyList struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  []*KeyInfo             `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// how many keys there are of which these are the first
+	Matched       uint64 `protobuf:"varint,2,opt,name=matched,proto3" json:"matched,omitempty"`
+	AsOfUs        int64  `protobuf:"varint,3,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyList) Reset() {
+	*x = KeyList{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyList) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyList) ProtoMessage() {}
+
+func (x *KeyList) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
+func (*KeyList) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *KeyList) GetKeys() []*KeyInfo {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *KeyList) GetMatched() uint64 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
+func (x *KeyList) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// KeyDescription answers a DescribeQuestion.
+type KeyDescription struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// its name only, when it is not there
+	Key   *KeyInfo `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Found bool     `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	// of its summary in a snapshot
+	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// how its events fade
+	Decay Decay `protobuf:"varint,4,opt,name=decay,proto3,enum=ebb.v1.Decay" json:"decay,omitempty"`
+	// in force for this key; of a bloom the time that a bin is found; 0 without decay
+	HalfLifeUs int64 `protobuf:"varint,5,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
+	Clock      Clock `protobuf:"varint,6,opt,name=clock,proto3,enum=ebb.v1.Clock" json:"clock,omitempty"`
+	// sizes and limits of the summary
+	Properties []*Property `protobuf:"bytes,7,rep,name=properties,proto3" json:"properties,omitempty"`
+	// what its answers may be off by, in words
+	Accuracy      string `protobuf:"bytes,8,opt,name=accuracy,proto3" json:"accuracy,omitempty"`
+	AsOfUs        int64  `protobuf:"varint,9,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyDescription) Reset() {
+	*x = KeyDescription{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyDescription) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyDescription) ProtoMessage() {}
+
+func (x *KeyDescription) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
+func (*KeyDescription) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *KeyDescription) GetKey() *KeyInfo {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *KeyDescription) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *KeyDescription) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *KeyDescription) GetDecay() Decay {
+	if x != nil {
+		return x.Decay
+	}
+	return Decay_DECAY_UNSPECIFIED
+}
+
+func (x *KeyDescription) GetHalfLifeUs() int64 {
+	if x != nil {
+		return x.HalfLifeUs
+	}
+	return 0
+}
+
+func (x *KeyDescription) GetClock() Clock {
+	if x != nil {
+		return x.Clock
+	}
+	return Clock_CLOCK_UNSPECIFIED
+}
+
+func (x *KeyDescription) GetProperties() []*Property {
+	if x != nil {
+		return x.Properties
+	}
+	return nil
+}
+
+func (x *KeyDescription) GetAccuracy() string {
+	if x != nil {
+		return x.Accuracy
+	}
+	return ""
+}
+
+func (x *KeyDescription) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// Property is one size of a summary.
+type Property struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Value         float64                `protobuf:"fixed64,2,opt,name=value,proto3" json:"value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Property) Reset() {
+	*x = Property{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Property) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Property) ProtoMessage() {}
+
+func (x *Property) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Property.ProtoReflect.Descriptor instead.
+func (*Property) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *Property) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Property) GetValue() float64 {
+	if x != nil {
+		return x.Value
+	}
+	return 0
+}
+
+// KeyExport is what a key holds, for PutKey.
+type KeyExport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Found bool                   `protobuf:"varint,1,opt,name=found,proto3" json:"found,omitempty"`
+	Image []byte                 `protobuf:"bytes,2,opt,name=image,proto3" json:"image,omitempty"`
+	// of the image
+	Checksum      uint64 `protobuf:"fixed64,3,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	AsOfUs        int64  `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyExport) Reset() {
+	*x = KeyExport{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyExport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyExport) ProtoMessage() {}
+
+func (x *KeyExport) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
+func (*KeyExport) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *KeyExport) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *KeyExport) GetImage() []byte {
+	if x != nil {
+		return x.Image
+	}
+	return nil
+}
+
+func (x *KeyExport) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *KeyExport) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
 }
 
 // Surprise is how a distribution differs from a baseline, both evaluated at one time.
@@ -3366,15 +4842,18 @@ type Surprise struct {
 	// what the difference is made of, the largest share first
 	Bins []*SurprisingBin `protobuf:"bytes,10,rep,name=bins,proto3" json:"bins,omitempty"`
 	// -log2 p by the baseline, of each bin that was asked for
-	SurpriseBits  []float64 `protobuf:"fixed64,11,rep,packed,name=surprise_bits,json=surpriseBits,proto3" json:"surprise_bits,omitempty"`
-	AsOfUs        int64     `protobuf:"varint,12,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SurpriseBits []float64 `protobuf:"fixed64,11,rep,packed,name=surprise_bits,json=surpriseBits,proto3" json:"surprise_bits,omitempty"`
+	AsOfUs       int64     `protobuf:"varint,12,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// how many keys the patterns of the question found
+	Matched        uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
+	AgainstMatched uint64 `protobuf:"varint,21,opt,name=against_matched,json=againstMatched,proto3" json:"against_matched,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3386,7 +4865,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3399,7 +4878,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -3486,6 +4965,20 @@ func (x *Surprise) GetAsOfUs() int64 {
 	return 0
 }
 
+func (x *Surprise) GetMatched() uint64 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
+func (x *Surprise) GetAgainstMatched() uint64 {
+	if x != nil {
+		return x.AgainstMatched
+	}
+	return 0
+}
+
 // SurprisingBin is a bin's part of a difference.
 type SurprisingBin struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -3502,7 +4995,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3514,7 +5007,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3527,7 +5020,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -3590,14 +5083,16 @@ type Summary struct {
 	Members [][]byte `protobuf:"bytes,11,rep,name=members,proto3" json:"members,omitempty"`
 	// more was added than the summary is made for: errors are larger than they should be. Where total.high is the largest number there is, total is
 	// only a lower bound.
-	Over          bool `protobuf:"varint,12,opt,name=over,proto3" json:"over,omitempty"`
+	Over bool `protobuf:"varint,12,opt,name=over,proto3" json:"over,omitempty"`
+	// how many keys the patterns of the question found
+	Matched       uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3609,7 +5104,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3622,7 +5117,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -3709,6 +5204,13 @@ func (x *Summary) GetOver() bool {
 	return false
 }
 
+func (x *Summary) GetMatched() uint64 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
 // Membership says whether a bin was there.
 type Membership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3722,7 +5224,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3734,7 +5236,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3747,7 +5249,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Membership) GetContained() bool {
@@ -3775,7 +5277,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +5289,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +5302,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Item) GetBin() []byte {
@@ -3834,7 +5336,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3846,7 +5348,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3859,7 +5361,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -3914,7 +5416,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3926,7 +5428,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3939,7 +5441,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -4006,17 +5508,19 @@ type Distribution struct {
 	AsOfUs      int64  `protobuf:"varint,10,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	LastEventUs int64  `protobuf:"varint,11,opt,name=last_event_us,json=lastEventUs,proto3" json:"last_event_us,omitempty"`
 	// of the intervals
-	Confidence    float64 `protobuf:"fixed64,12,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	Decay         Decay   `protobuf:"varint,13,opt,name=decay,proto3,enum=ebb.v1.Decay" json:"decay,omitempty"`
-	HalfLifeUs    int64   `protobuf:"varint,14,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
-	Floor         Floor   `protobuf:"varint,15,opt,name=floor,proto3,enum=ebb.v1.Floor" json:"floor,omitempty"`
+	Confidence float64 `protobuf:"fixed64,12,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	Decay      Decay   `protobuf:"varint,13,opt,name=decay,proto3,enum=ebb.v1.Decay" json:"decay,omitempty"`
+	HalfLifeUs int64   `protobuf:"varint,14,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
+	Floor      Floor   `protobuf:"varint,15,opt,name=floor,proto3,enum=ebb.v1.Floor" json:"floor,omitempty"`
+	// how many keys the patterns of the question found
+	Matched       uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4028,7 +5532,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4041,7 +5545,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -4149,6 +5653,13 @@ func (x *Distribution) GetFloor() Floor {
 	return Floor_FLOOR_UNSPECIFIED
 }
 
+func (x *Distribution) GetMatched() uint64 {
+	if x != nil {
+		return x.Matched
+	}
+	return 0
+}
+
 // Bin is one category with its probability and the interval of that.
 type Bin struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -4163,7 +5674,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4175,7 +5686,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4188,7 +5699,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -4235,7 +5746,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4247,7 +5758,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4260,7 +5771,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -4283,7 +5794,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4295,7 +5806,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4308,7 +5819,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -4346,7 +5857,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4358,7 +5869,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4371,7 +5882,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -4411,7 +5922,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4423,7 +5934,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4436,7 +5947,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -4463,7 +5974,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4475,7 +5986,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4488,7 +5999,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -4574,7 +6085,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4586,7 +6097,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4599,7 +6110,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -4664,7 +6175,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4676,7 +6187,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4689,7 +6200,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -4729,7 +6240,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4741,7 +6252,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4754,7 +6265,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -4808,7 +6319,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4820,7 +6331,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4833,7 +6344,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Table) GetClusterId() string {
@@ -4893,7 +6404,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4905,7 +6416,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4918,7 +6429,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 type TableResponse struct {
@@ -4932,7 +6443,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4944,7 +6455,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4957,7 +6468,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -4986,7 +6497,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4998,7 +6509,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5011,7 +6522,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -5037,7 +6548,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5049,7 +6560,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5062,7 +6573,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -5080,7 +6591,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5092,7 +6603,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5105,7 +6616,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 type ListNamespacesResponse struct {
@@ -5117,7 +6628,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5129,7 +6640,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5142,7 +6653,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -5160,7 +6671,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5172,7 +6683,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5185,7 +6696,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -5210,7 +6721,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5222,7 +6733,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5235,7 +6746,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -5330,7 +6841,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5342,7 +6853,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5355,7 +6866,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -5413,7 +6924,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5425,7 +6936,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5438,7 +6949,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -5536,13 +7047,38 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"D\n" +
 	"\aRefusal\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12#\n" +
-	"\x05error\x18\x02 \x01(\v2\r.ebb.v1.ErrorR\x05error\"x\n" +
+	"\x05error\x18\x02 \x01(\v2\r.ebb.v1.ErrorR\x05error\"\x82\x01\n" +
+	"\rDeleteRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys\x12?\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"U\n" +
+	"\x0eDeleteResponse\x12\x18\n" +
+	"\adeleted\x18\x01 \x01(\x04R\adeleted\x12)\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xae\x01\n" +
+	"\rExpireRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x13\n" +
+	"\x05at_us\x18\x03 \x01(\x03R\x04atUs\x12\x15\n" +
+	"\x06ttl_us\x18\x04 \x01(\x03R\x05ttlUs\x12?\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"U\n" +
+	"\x0eExpireResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x01(\x04R\achanged\x12)\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xae\x01\n" +
+	"\rRenameRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\fR\x02to\x12\x1c\n" +
+	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12?\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"1\n" +
+	"\x0eRenameResponse\x12\x1f\n" +
+	"\vbytes_moved\x18\x01 \x01(\x04R\n" +
+	"bytesMoved\"x\n" +
 	"\x11IncrementResponse\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x1e\n" +
 	"\n" +
 	"duplicates\x18\x02 \x01(\x04R\n" +
 	"duplicates\x12)\n" +
-	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x97\x05\n" +
+	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x97\x06\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -5560,10 +7096,33 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x01(\v2\x12.ebb.v1.DropSourceH\x01R\n" +
 	"dropSource\x121\n" +
 	"\tbehaviour\x18\v \x01(\v2\x11.ebb.v1.BehaviourH\x01R\tbehaviour\x12\"\n" +
-	"\x04tick\x18\f \x01(\v2\f.ebb.v1.TickH\x01R\x04tickB\n" +
+	"\x04tick\x18\f \x01(\v2\f.ebb.v1.TickH\x01R\x04tick\x12,\n" +
+	"\x06delete\x18\r \x01(\v2\x12.ebb.v1.DeleteKeysH\x01R\x06delete\x12\"\n" +
+	"\x03put\x18\x0e \x01(\v2\x0e.ebb.v1.PutKeyH\x01R\x03put\x12,\n" +
+	"\x06expire\x18\x0f \x01(\v2\x12.ebb.v1.ExpireKeysH\x01R\x06expireB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
-	"\x04body\"?\n" +
+	"\x04body\"N\n" +
+	"\n" +
+	"DeleteKeys\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
+	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01B\v\n" +
+	"\t_checksum\"\x99\x01\n" +
+	"\x06PutKey\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
+	"\x05image\x18\x02 \x01(\fH\x00R\x05image\x12\x14\n" +
+	"\x04from\x18\x03 \x01(\fH\x00R\x04from\x12\x1c\n" +
+	"\toverwrite\x18\x04 \x01(\bR\toverwrite\x12\x1d\n" +
+	"\areplace\x18\x05 \x01(\x06H\x01R\areplace\x88\x01\x01B\x06\n" +
+	"\x04whatB\n" +
+	"\n" +
+	"\b_replace\"Y\n" +
+	"\n" +
+	"ExpireKeys\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x15\n" +
+	"\x05at_us\x18\x02 \x01(\x03H\x00R\x04atUs\x12\x17\n" +
+	"\x06ttl_us\x18\x03 \x01(\x03H\x00R\x05ttlUsB\a\n" +
+	"\x05until\"?\n" +
 	"\n" +
 	"Increments\x121\n" +
 	"\n" +
@@ -5603,7 +7162,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x80\x03\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x96\x04\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -5612,7 +7171,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\asummary\x18\x04 \x01(\v2\x17.ebb.v1.SummaryQuestionH\x00R\asummary\x126\n" +
 	"\bsurprise\x18\x05 \x01(\v2\x18.ebb.v1.SurpriseQuestionH\x00R\bsurprise\x123\n" +
 	"\aoverlap\x18\x06 \x01(\v2\x17.ebb.v1.OverlapQuestionH\x00R\aoverlap\x12-\n" +
-	"\x05graph\x18\a \x01(\v2\x15.ebb.v1.GraphQuestionH\x00R\x05graphB\x05\n" +
+	"\x05graph\x18\a \x01(\v2\x15.ebb.v1.GraphQuestionH\x00R\x05graph\x12*\n" +
+	"\x04keys\x18\b \x01(\v2\x14.ebb.v1.KeysQuestionH\x00R\x04keys\x126\n" +
+	"\bdescribe\x18\t \x01(\v2\x18.ebb.v1.DescribeQuestionH\x00R\bdescribe\x120\n" +
+	"\x06export\x18\n" +
+	" \x01(\v2\x16.ebb.v1.ExportQuestionH\x00R\x06exportB\x05\n" +
 	"\x03ask\"_\n" +
 	"\x0fOverlapQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
@@ -5629,13 +7192,27 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
 	"confidence\x12\x1b\n" +
-	"\tset_bytes\x18\x06 \x01(\rR\bsetBytes\"\x80\x01\n" +
+	"\tset_bytes\x18\x06 \x01(\rR\bsetBytes\"\xb8\x01\n" +
+	"\fKeysQuestion\x12\x18\n" +
+	"\apattern\x18\x01 \x01(\fR\apattern\x12 \n" +
+	"\x04kind\x18\x02 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12&\n" +
+	"\x05order\x18\x03 \x01(\x0e2\x10.ebb.v1.KeyOrderR\x05order\x12\x14\n" +
+	"\x05limit\x18\x04 \x01(\rR\x05limit\x12\x14\n" +
+	"\x05after\x18\x05 \x01(\fR\x05after\x12\x18\n" +
+	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
+	"\x10DescribeQuestion\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"\"\n" +
+	"\x0eExportQuestion\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\"\xc7\x01\n" +
 	"\x10SurpriseQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
 	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x10\n" +
 	"\x03top\x18\x04 \x01(\rR\x03top\x12\x18\n" +
-	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\"\xf0\x01\n" +
+	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUs\x12\x1a\n" +
+	"\bpatterns\x18( \x03(\fR\bpatterns\x12)\n" +
+	"\x10against_patterns\x18) \x03(\fR\x0fagainstPatterns\"\x8c\x02\n" +
 	"\x0fSummaryQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x04bins\x18\x02 \x03(\fR\x04bins\x12\x1c\n" +
@@ -5647,7 +7224,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x03top\x18\x06 \x01(\rR\x03top\x12\x18\n" +
 	"\amembers\x18\a \x01(\bR\amembers\x12\x1b\n" +
 	"\twindow_us\x18\x10 \x01(\x03R\bwindowUs\x12\x14\n" +
-	"\x05limit\x18\b \x01(\rR\x05limit\"\xdf\x01\n" +
+	"\x05limit\x18\b \x01(\rR\x05limit\x12\x1a\n" +
+	"\bpatterns\x18( \x03(\fR\bpatterns\"\xfb\x01\n" +
 	"\x14DistributionQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x12\n" +
 	"\x03all\x18\x02 \x01(\bH\x00R\x03all\x12\x12\n" +
@@ -5657,7 +7235,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"confidence\x18\x06 \x01(\x01R\n" +
 	"confidence\x12\x17\n" +
-	"\x04rate\x18\a \x01(\x01H\x01R\x04rate\x88\x01\x01B\b\n" +
+	"\x04rate\x18\a \x01(\x01H\x01R\x04rate\x88\x01\x01\x12\x1a\n" +
+	"\bpatterns\x18( \x03(\fR\bpatternsB\b\n" +
 	"\x06selectB\a\n" +
 	"\x05_rate\"\x1d\n" +
 	"\aBinList\x12\x12\n" +
@@ -5670,7 +7249,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x84\x03\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x8e\x04\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -5680,7 +7259,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\asummary\x18\x05 \x01(\v2\x0f.ebb.v1.SummaryH\x00R\asummary\x12.\n" +
 	"\bsurprise\x18\x06 \x01(\v2\x10.ebb.v1.SurpriseH\x00R\bsurprise\x12+\n" +
 	"\aoverlap\x18\a \x01(\v2\x0f.ebb.v1.OverlapH\x00R\aoverlap\x12%\n" +
-	"\x05graph\x18\b \x01(\v2\r.ebb.v1.GraphH\x00R\x05graphB\a\n" +
+	"\x05graph\x18\b \x01(\v2\r.ebb.v1.GraphH\x00R\x05graph\x12%\n" +
+	"\x04keys\x18\t \x01(\v2\x0f.ebb.v1.KeyListH\x00R\x04keys\x124\n" +
+	"\bdescribe\x18\n" +
+	" \x01(\v2\x16.ebb.v1.KeyDescriptionH\x00R\bdescribe\x12+\n" +
+	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06exportB\a\n" +
 	"\x05value\"\xa5\x02\n" +
 	"\aOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
@@ -5709,7 +7292,44 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05links\x18\x02 \x03(\v2\x11.ebb.v1.GraphLinkR\x05links\"G\n" +
 	"\tGraphLink\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12*\n" +
-	"\ajaccard\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\ajaccard\"\xfc\x02\n" +
+	"\ajaccard\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\ajaccard\"\x8f\x02\n" +
+	"\aKeyInfo\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12 \n" +
+	"\x04kind\x18\x02 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12&\n" +
+	"\x05total\x18\x03 \x01(\v2\x10.ebb.v1.EstimateR\x05total\x12\x12\n" +
+	"\x04bins\x18\x04 \x01(\rR\x04bins\x12\"\n" +
+	"\rlast_event_us\x18\x05 \x01(\x03R\vlastEventUs\x12\x19\n" +
+	"\bfades_us\x18\x06 \x01(\x03R\afadesUs\x12\x1d\n" +
+	"\n" +
+	"expires_us\x18\a \x01(\x03R\texpiresUs\x12\x14\n" +
+	"\x05shard\x18\b \x01(\rR\x05shard\x12 \n" +
+	"\fhalf_life_us\x18\t \x01(\x03R\n" +
+	"halfLifeUs\"b\n" +
+	"\aKeyList\x12#\n" +
+	"\x04keys\x18\x01 \x03(\v2\x0f.ebb.v1.KeyInfoR\x04keys\x12\x18\n" +
+	"\amatched\x18\x02 \x01(\x04R\amatched\x12\x18\n" +
+	"\bas_of_us\x18\x03 \x01(\x03R\x06asOfUs\"\xb3\x02\n" +
+	"\x0eKeyDescription\x12!\n" +
+	"\x03key\x18\x01 \x01(\v2\x0f.ebb.v1.KeyInfoR\x03key\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12#\n" +
+	"\x05decay\x18\x04 \x01(\x0e2\r.ebb.v1.DecayR\x05decay\x12 \n" +
+	"\fhalf_life_us\x18\x05 \x01(\x03R\n" +
+	"halfLifeUs\x12#\n" +
+	"\x05clock\x18\x06 \x01(\x0e2\r.ebb.v1.ClockR\x05clock\x120\n" +
+	"\n" +
+	"properties\x18\a \x03(\v2\x10.ebb.v1.PropertyR\n" +
+	"properties\x12\x1a\n" +
+	"\baccuracy\x18\b \x01(\tR\baccuracy\x12\x18\n" +
+	"\bas_of_us\x18\t \x01(\x03R\x06asOfUs\"4\n" +
+	"\bProperty\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\x01R\x05value\"m\n" +
+	"\tKeyExport\x12\x14\n" +
+	"\x05found\x18\x01 \x01(\bR\x05found\x12\x14\n" +
+	"\x05image\x18\x02 \x01(\fR\x05image\x12\x1a\n" +
+	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x18\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xbf\x03\n" +
 	"\bSurprise\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
@@ -5724,7 +7344,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04bins\x18\n" +
 	" \x03(\v2\x15.ebb.v1.SurprisingBinR\x04bins\x12#\n" +
 	"\rsurprise_bits\x18\v \x03(\x01R\fsurpriseBits\x12\x18\n" +
-	"\bas_of_us\x18\f \x01(\x03R\x06asOfUs\"\x8a\x01\n" +
+	"\bas_of_us\x18\f \x01(\x03R\x06asOfUs\x12\x18\n" +
+	"\amatched\x18\x14 \x01(\x04R\amatched\x12'\n" +
+	"\x0fagainst_matched\x18\x15 \x01(\x04R\x0eagainstMatched\"\x8a\x01\n" +
 	"\rSurprisingBin\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\f\n" +
 	"\x01p\x18\x02 \x01(\x01R\x01p\x12\x1d\n" +
@@ -5732,7 +7354,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"baseline_p\x18\x03 \x01(\x01R\tbaselineP\x12\x1b\n" +
 	"\tlift_bits\x18\x04 \x01(\x01R\bliftBits\x12\x1d\n" +
 	"\n" +
-	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\x95\x03\n" +
+	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xaf\x03\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
@@ -5748,7 +7370,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vmemberships\x18\n" +
 	" \x03(\v2\x12.ebb.v1.MembershipR\vmemberships\x12\x18\n" +
 	"\amembers\x18\v \x03(\fR\amembers\x12\x12\n" +
-	"\x04over\x18\f \x01(\bR\x04over\"I\n" +
+	"\x04over\x18\f \x01(\bR\x04over\x12\x18\n" +
+	"\amatched\x18\x14 \x01(\x04R\amatched\"I\n" +
 	"\n" +
 	"Membership\x12\x1c\n" +
 	"\tcontained\x18\x01 \x01(\bR\tcontained\x12\x1d\n" +
@@ -5771,7 +7394,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rshards_failed\x18\x03 \x03(\rR\fshardsFailed\x12!\n" +
 	"\fshards_stale\x18\x04 \x03(\rR\vshardsStale\x12\x1f\n" +
 	"\fas_of_min_us\x18\x05 \x01(\x03R\tasOfMinUs\x12\x1f\n" +
-	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\xba\x03\n" +
+	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\xd4\x03\n" +
 	"\fDistribution\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\f\n" +
@@ -5793,7 +7416,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05decay\x18\r \x01(\x0e2\r.ebb.v1.DecayR\x05decay\x12 \n" +
 	"\fhalf_life_us\x18\x0e \x01(\x03R\n" +
 	"halfLifeUs\x12#\n" +
-	"\x05floor\x18\x0f \x01(\x0e2\r.ebb.v1.FloorR\x05floor\"g\n" +
+	"\x05floor\x18\x0f \x01(\x0e2\r.ebb.v1.FloorR\x05floor\x12\x18\n" +
+	"\amatched\x18\x14 \x01(\x04R\amatched\"g\n" +
 	"\x03Bin\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x01R\x05count\x12\f\n" +
@@ -5929,7 +7553,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
 	"\x13CONSISTENCY_BOUNDED\x10\x02\x12\x13\n" +
-	"\x0fCONSISTENCY_ANY\x10\x03B(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
+	"\x0fCONSISTENCY_ANY\x10\x03*d\n" +
+	"\bKeyOrder\x12\x19\n" +
+	"\x15KEY_ORDER_UNSPECIFIED\x10\x00\x12\x12\n" +
+	"\x0eKEY_ORDER_NAME\x10\x01\x12\x13\n" +
+	"\x0fKEY_ORDER_TOTAL\x10\x02\x12\x14\n" +
+	"\x10KEY_ORDER_RECENT\x10\x03B(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
 
 var (
 	file_ebb_v1_ebb_proto_rawDescOnce sync.Once
@@ -5943,8 +7572,8 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 6)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 66)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -5952,163 +7581,204 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Precision)(0),                 // 3: ebb.v1.Precision
 	(Kind)(0),                      // 4: ebb.v1.Kind
 	(Consistency)(0),               // 5: ebb.v1.Consistency
-	(*Namespace)(nil),              // 6: ebb.v1.Namespace
-	(*Sizes)(nil),                  // 7: ebb.v1.Sizes
-	(*Increment)(nil),              // 8: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 9: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 10: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 11: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 12: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 13: ebb.v1.Refusal
-	(*IncrementResponse)(nil),      // 14: ebb.v1.IncrementResponse
-	(*Command)(nil),                // 15: ebb.v1.Command
-	(*Increments)(nil),             // 16: ebb.v1.Increments
-	(*OpenSession)(nil),            // 17: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 18: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 19: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 20: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 21: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 22: ebb.v1.Tick
-	(*Entry)(nil),                  // 23: ebb.v1.Entry
-	(*CommandResult)(nil),          // 24: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 25: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 26: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 27: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 28: ebb.v1.Question
-	(*OverlapQuestion)(nil),        // 29: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 30: ebb.v1.GraphQuestion
-	(*SurpriseQuestion)(nil),       // 31: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 32: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 33: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 34: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 35: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 36: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 37: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 38: ebb.v1.Answer
-	(*Overlap)(nil),                // 39: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 40: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 41: ebb.v1.Graph
-	(*GraphNode)(nil),              // 42: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 43: ebb.v1.GraphLink
-	(*Surprise)(nil),               // 44: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 45: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 46: ebb.v1.Summary
-	(*Membership)(nil),             // 47: ebb.v1.Membership
-	(*Item)(nil),                   // 48: ebb.v1.Item
-	(*Estimate)(nil),               // 49: ebb.v1.Estimate
-	(*Coverage)(nil),               // 50: ebb.v1.Coverage
-	(*Distribution)(nil),           // 51: ebb.v1.Distribution
-	(*Bin)(nil),                    // 52: ebb.v1.Bin
-	(*KeyCount)(nil),               // 53: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 54: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 55: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 56: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 57: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 58: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 59: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 60: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 61: ebb.v1.Table
-	(*TableRequest)(nil),           // 62: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 63: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 64: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 65: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 66: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 67: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 68: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 69: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 70: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 71: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 72: ebb.v1.Error
+	(KeyOrder)(0),                  // 6: ebb.v1.KeyOrder
+	(*Namespace)(nil),              // 7: ebb.v1.Namespace
+	(*Sizes)(nil),                  // 8: ebb.v1.Sizes
+	(*Increment)(nil),              // 9: ebb.v1.Increment
+	(*SessionIdentity)(nil),        // 10: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),         // 11: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),         // 12: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),       // 13: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                // 14: ebb.v1.Refusal
+	(*DeleteRequest)(nil),          // 15: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),         // 16: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),          // 17: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),         // 18: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),          // 19: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),         // 20: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),      // 21: ebb.v1.IncrementResponse
+	(*Command)(nil),                // 22: ebb.v1.Command
+	(*DeleteKeys)(nil),             // 23: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                 // 24: ebb.v1.PutKey
+	(*ExpireKeys)(nil),             // 25: ebb.v1.ExpireKeys
+	(*Increments)(nil),             // 26: ebb.v1.Increments
+	(*OpenSession)(nil),            // 27: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 28: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 29: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 30: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 31: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 32: ebb.v1.Tick
+	(*Entry)(nil),                  // 33: ebb.v1.Entry
+	(*CommandResult)(nil),          // 34: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 35: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 36: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 37: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 38: ebb.v1.Question
+	(*OverlapQuestion)(nil),        // 39: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 40: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 41: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 42: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 43: ebb.v1.ExportQuestion
+	(*SurpriseQuestion)(nil),       // 44: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 45: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 46: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 47: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 48: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 49: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 50: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 51: ebb.v1.Answer
+	(*Overlap)(nil),                // 52: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 53: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 54: ebb.v1.Graph
+	(*GraphNode)(nil),              // 55: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 56: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 57: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 58: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 59: ebb.v1.KeyDescription
+	(*Property)(nil),               // 60: ebb.v1.Property
+	(*KeyExport)(nil),              // 61: ebb.v1.KeyExport
+	(*Surprise)(nil),               // 62: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 63: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 64: ebb.v1.Summary
+	(*Membership)(nil),             // 65: ebb.v1.Membership
+	(*Item)(nil),                   // 66: ebb.v1.Item
+	(*Estimate)(nil),               // 67: ebb.v1.Estimate
+	(*Coverage)(nil),               // 68: ebb.v1.Coverage
+	(*Distribution)(nil),           // 69: ebb.v1.Distribution
+	(*Bin)(nil),                    // 70: ebb.v1.Bin
+	(*KeyCount)(nil),               // 71: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 72: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 73: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 74: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 75: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 76: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 77: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 78: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 79: ebb.v1.Table
+	(*TableRequest)(nil),           // 80: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 81: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 82: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 83: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 84: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 85: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 86: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 87: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 88: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 89: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 90: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
-	0,  // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
-	1,  // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
-	2,  // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
-	3,  // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
-	4,  // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	7,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
-	4,  // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	8,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	11, // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	72, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	13, // 10: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	9,  // 11: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	10, // 12: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	11, // 13: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	16, // 14: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	6,  // 15: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	17, // 16: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	18, // 17: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	19, // 18: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	20, // 19: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	21, // 20: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	22, // 21: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	8,  // 22: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	72, // 23: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	13, // 24: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	25, // 25: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	24, // 26: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	33, // 27: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	35, // 28: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	32, // 29: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	31, // 30: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	29, // 31: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	30, // 32: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	34, // 33: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	28, // 34: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,  // 35: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	38, // 36: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	72, // 37: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	50, // 38: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	51, // 39: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	53, // 40: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	46, // 41: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	44, // 42: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	39, // 43: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	41, // 44: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	40, // 45: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	49, // 46: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	49, // 47: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	49, // 48: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	49, // 49: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	49, // 50: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	42, // 51: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	40, // 52: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	43, // 53: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	49, // 54: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	45, // 55: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,  // 56: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	49, // 57: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	49, // 58: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	49, // 59: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	48, // 60: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	47, // 61: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	49, // 62: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	52, // 63: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,  // 64: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,  // 65: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	28, // 66: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	54, // 67: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,  // 68: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	57, // 69: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	72, // 70: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	38, // 71: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	59, // 72: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	58, // 73: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	60, // 74: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	6,  // 75: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	61, // 76: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	6,  // 77: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	6,  // 78: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	6,  // 79: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	58, // 80: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	69, // 81: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	70, // 82: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	83, // [83:83] is the sub-list for method output_type
-	83, // [83:83] is the sub-list for method input_type
-	83, // [83:83] is the sub-list for extension type_name
-	83, // [83:83] is the sub-list for extension extendee
-	0,  // [0:83] is the sub-list for field type_name
+	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
+	1,   // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
+	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
+	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
+	4,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
+	8,   // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	9,   // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	12,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	90,  // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	12,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	14,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	12,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	14,  // 13: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	12,  // 14: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	14,  // 15: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	10,  // 16: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	11,  // 17: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	12,  // 18: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	26,  // 19: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	7,   // 20: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	27,  // 21: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	28,  // 22: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	29,  // 23: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	30,  // 24: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	31,  // 25: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	32,  // 26: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	23,  // 27: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	24,  // 28: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	25,  // 29: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	9,   // 30: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	90,  // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	14,  // 32: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	35,  // 33: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	34,  // 34: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	46,  // 35: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	48,  // 36: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	45,  // 37: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	44,  // 38: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	39,  // 39: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	40,  // 40: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	41,  // 41: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	42,  // 42: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	43,  // 43: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	4,   // 44: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	6,   // 45: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	47,  // 46: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	38,  // 47: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,   // 48: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	51,  // 49: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	90,  // 50: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	68,  // 51: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	69,  // 52: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	71,  // 53: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	64,  // 54: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	62,  // 55: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	52,  // 56: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	54,  // 57: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	58,  // 58: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	59,  // 59: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	61,  // 60: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	53,  // 61: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	67,  // 62: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	67,  // 63: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	67,  // 64: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	67,  // 65: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	67,  // 66: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	55,  // 67: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	53,  // 68: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	56,  // 69: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	67,  // 70: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 71: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	67,  // 72: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	57,  // 73: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	57,  // 74: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 75: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 76: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	60,  // 77: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	63,  // 78: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 79: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	67,  // 80: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	67,  // 81: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	67,  // 82: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	66,  // 83: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	65,  // 84: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	67,  // 85: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	70,  // 86: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 87: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 88: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	38,  // 89: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	72,  // 90: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,   // 91: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	75,  // 92: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	90,  // 93: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	51,  // 94: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	77,  // 95: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	76,  // 96: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	78,  // 97: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	7,   // 98: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	79,  // 99: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	7,   // 100: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	7,   // 101: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	7,   // 102: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	76,  // 103: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	87,  // 104: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	88,  // 105: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	106, // [106:106] is the sub-list for method output_type
+	106, // [106:106] is the sub-list for method input_type
+	106, // [106:106] is the sub-list for extension type_name
+	106, // [106:106] is the sub-list for extension extendee
+	0,   // [0:106] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -6119,7 +7789,7 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[9].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[15].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -6131,29 +7801,47 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_DropSource)(nil),
 		(*Command_Behaviour)(nil),
 		(*Command_Tick)(nil),
+		(*Command_Delete)(nil),
+		(*Command_Put)(nil),
+		(*Command_Expire)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[22].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[16].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[17].OneofWrappers = []any{
+		(*PutKey_Image)(nil),
+		(*PutKey_From)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[18].OneofWrappers = []any{
+		(*ExpireKeys_AtUs)(nil),
+		(*ExpireKeys_TtlUs)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[31].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
 		(*Question_Surprise)(nil),
 		(*Question_Overlap)(nil),
 		(*Question_Graph)(nil),
+		(*Question_Keys)(nil),
+		(*Question_Describe)(nil),
+		(*Question_Export)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[39].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
 		(*Answer_Surprise)(nil),
 		(*Answer_Overlap)(nil),
 		(*Answer_Graph)(nil),
+		(*Answer_Keys)(nil),
+		(*Answer_Describe)(nil),
+		(*Answer_Export)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[51].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[68].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -6162,8 +7850,8 @@ func file_ebb_v1_ebb_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      6,
-			NumMessages:   66,
+			NumEnums:      7,
+			NumMessages:   83,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

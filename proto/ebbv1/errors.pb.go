@@ -39,6 +39,7 @@ const (
 	Code_CODE_INCOMPLETE    Code = 1008
 	Code_CODE_TOO_STALE     Code = 1009
 	Code_CODE_STARTING      Code = 1010
+	Code_CODE_KEY_BUSY      Code = 1011
 	// 2xxx: the request is wrong
 	Code_CODE_BAD_REQUEST         Code = 2001
 	Code_CODE_BAD_KEY             Code = 2002
@@ -61,6 +62,9 @@ const (
 	Code_CODE_UNMERGEABLE         Code = 2019
 	Code_CODE_OVERFLOW            Code = 2020
 	Code_CODE_RESOURCE_EXHAUSTED  Code = 2021
+	Code_CODE_KEY_NOT_FOUND       Code = 2030
+	Code_CODE_KEY_EXISTS          Code = 2031
+	Code_CODE_KEY_TOO_LARGE       Code = 2032
 	// 3xxx: exactly-once
 	Code_CODE_SESSION_EXPIRED           Code = 3001
 	Code_CODE_SEQUENCE_TOO_OLD          Code = 3002
@@ -94,6 +98,7 @@ var (
 		1008: "CODE_INCOMPLETE",
 		1009: "CODE_TOO_STALE",
 		1010: "CODE_STARTING",
+		1011: "CODE_KEY_BUSY",
 		2001: "CODE_BAD_REQUEST",
 		2002: "CODE_BAD_KEY",
 		2003: "CODE_BAD_BIN",
@@ -115,6 +120,9 @@ var (
 		2019: "CODE_UNMERGEABLE",
 		2020: "CODE_OVERFLOW",
 		2021: "CODE_RESOURCE_EXHAUSTED",
+		2030: "CODE_KEY_NOT_FOUND",
+		2031: "CODE_KEY_EXISTS",
+		2032: "CODE_KEY_TOO_LARGE",
 		3001: "CODE_SESSION_EXPIRED",
 		3002: "CODE_SEQUENCE_TOO_OLD",
 		3003: "CODE_SOURCE_FENCED",
@@ -143,6 +151,7 @@ var (
 		"CODE_INCOMPLETE":                1008,
 		"CODE_TOO_STALE":                 1009,
 		"CODE_STARTING":                  1010,
+		"CODE_KEY_BUSY":                  1011,
 		"CODE_BAD_REQUEST":               2001,
 		"CODE_BAD_KEY":                   2002,
 		"CODE_BAD_BIN":                   2003,
@@ -164,6 +173,9 @@ var (
 		"CODE_UNMERGEABLE":               2019,
 		"CODE_OVERFLOW":                  2020,
 		"CODE_RESOURCE_EXHAUSTED":        2021,
+		"CODE_KEY_NOT_FOUND":             2030,
+		"CODE_KEY_EXISTS":                2031,
+		"CODE_KEY_TOO_LARGE":             2032,
 		"CODE_SESSION_EXPIRED":           3001,
 		"CODE_SEQUENCE_TOO_OLD":          3002,
 		"CODE_SOURCE_FENCED":             3003,
@@ -309,7 +321,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x04hint\x18\x03 \x01(\tR\x04hint\x12\x14\n" +
 	"\x05shard\x18\x04 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
-	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs*\xf4\b\n" +
+	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs*\xd0\t\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -321,7 +333,8 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\rCODE_DEADLINE\x10\xef\a\x12\x14\n" +
 	"\x0fCODE_INCOMPLETE\x10\xf0\a\x12\x13\n" +
 	"\x0eCODE_TOO_STALE\x10\xf1\a\x12\x12\n" +
-	"\rCODE_STARTING\x10\xf2\a\x12\x15\n" +
+	"\rCODE_STARTING\x10\xf2\a\x12\x12\n" +
+	"\rCODE_KEY_BUSY\x10\xf3\a\x12\x15\n" +
 	"\x10CODE_BAD_REQUEST\x10\xd1\x0f\x12\x11\n" +
 	"\fCODE_BAD_KEY\x10\xd2\x0f\x12\x11\n" +
 	"\fCODE_BAD_BIN\x10\xd3\x0f\x12\x14\n" +
@@ -342,7 +355,10 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x10CODE_WRONG_SHARD\x10\xe2\x0f\x12\x15\n" +
 	"\x10CODE_UNMERGEABLE\x10\xe3\x0f\x12\x12\n" +
 	"\rCODE_OVERFLOW\x10\xe4\x0f\x12\x1c\n" +
-	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x19\n" +
+	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x17\n" +
+	"\x12CODE_KEY_NOT_FOUND\x10\xee\x0f\x12\x14\n" +
+	"\x0fCODE_KEY_EXISTS\x10\xef\x0f\x12\x17\n" +
+	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x19\n" +
 	"\x14CODE_SESSION_EXPIRED\x10\xb9\x17\x12\x1a\n" +
 	"\x15CODE_SEQUENCE_TOO_OLD\x10\xba\x17\x12\x17\n" +
 	"\x12CODE_SOURCE_FENCED\x10\xbb\x17\x12!\n" +

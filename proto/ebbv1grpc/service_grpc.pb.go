@@ -24,6 +24,9 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Ebb_Increment_FullMethodName      = "/ebb.v1.Ebb/Increment"
 	Ebb_Ask_FullMethodName            = "/ebb.v1.Ebb/Ask"
+	Ebb_Delete_FullMethodName         = "/ebb.v1.Ebb/Delete"
+	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
+	Ebb_Rename_FullMethodName         = "/ebb.v1.Ebb/Rename"
 	Ebb_SetNamespace_FullMethodName   = "/ebb.v1.Ebb/SetNamespace"
 	Ebb_ListNamespaces_FullMethodName = "/ebb.v1.Ebb/ListNamespaces"
 	Ebb_Table_FullMethodName          = "/ebb.v1.Ebb/Table"
@@ -40,6 +43,12 @@ type EbbClient interface {
 	Increment(ctx context.Context, in *ebbv1.IncrementRequest, opts ...grpc.CallOption) (*ebbv1.IncrementResponse, error)
 	// Ask answers a batch of questions.
 	Ask(ctx context.Context, in *ebbv1.AskRequest, opts ...grpc.CallOption) (*ebbv1.AskResponse, error)
+	// Delete forgets keys.
+	Delete(ctx context.Context, in *ebbv1.DeleteRequest, opts ...grpc.CallOption) (*ebbv1.DeleteResponse, error)
+	// Expire says until when keys live at most.
+	Expire(ctx context.Context, in *ebbv1.ExpireRequest, opts ...grpc.CallOption) (*ebbv1.ExpireResponse, error)
+	// Rename gives a key another name.
+	Rename(ctx context.Context, in *ebbv1.RenameRequest, opts ...grpc.CallOption) (*ebbv1.RenameResponse, error)
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
@@ -72,6 +81,36 @@ func (c *ebbClient) Ask(ctx context.Context, in *ebbv1.AskRequest, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.AskResponse)
 	err := c.cc.Invoke(ctx, Ebb_Ask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) Delete(ctx context.Context, in *ebbv1.DeleteRequest, opts ...grpc.CallOption) (*ebbv1.DeleteResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.DeleteResponse)
+	err := c.cc.Invoke(ctx, Ebb_Delete_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) Expire(ctx context.Context, in *ebbv1.ExpireRequest, opts ...grpc.CallOption) (*ebbv1.ExpireResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.ExpireResponse)
+	err := c.cc.Invoke(ctx, Ebb_Expire_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) Rename(ctx context.Context, in *ebbv1.RenameRequest, opts ...grpc.CallOption) (*ebbv1.RenameResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.RenameResponse)
+	err := c.cc.Invoke(ctx, Ebb_Rename_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +167,12 @@ type EbbServer interface {
 	Increment(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error)
 	// Ask answers a batch of questions.
 	Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error)
+	// Delete forgets keys.
+	Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error)
+	// Expire says until when keys live at most.
+	Expire(context.Context, *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error)
+	// Rename gives a key another name.
+	Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error)
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
@@ -151,6 +196,15 @@ func (UnimplementedEbbServer) Increment(context.Context, *ebbv1.IncrementRequest
 }
 func (UnimplementedEbbServer) Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
+}
+func (UnimplementedEbbServer) Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
+}
+func (UnimplementedEbbServer) Expire(context.Context, *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Expire not implemented")
+}
+func (UnimplementedEbbServer) Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rename not implemented")
 }
 func (UnimplementedEbbServer) SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetNamespace not implemented")
@@ -217,6 +271,60 @@ func _Ebb_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(EbbServer).Ask(ctx, req.(*ebbv1.AskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_Delete_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.DeleteRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).Delete(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_Delete_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).Delete(ctx, req.(*ebbv1.DeleteRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_Expire_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.ExpireRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).Expire(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_Expire_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).Expire(ctx, req.(*ebbv1.ExpireRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_Rename_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.RenameRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).Rename(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_Rename_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).Rename(ctx, req.(*ebbv1.RenameRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -307,6 +415,18 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Ask",
 			Handler:    _Ebb_Ask_Handler,
+		},
+		{
+			MethodName: "Delete",
+			Handler:    _Ebb_Delete_Handler,
+		},
+		{
+			MethodName: "Expire",
+			Handler:    _Ebb_Expire_Handler,
+		},
+		{
+			MethodName: "Rename",
+			Handler:    _Ebb_Rename_Handler,
 		},
 		{
 			MethodName: "SetNamespace",

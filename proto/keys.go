@@ -1,0 +1,202 @@
+package proto
+
+import (
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Limits of what is about keys themselves.
+const (
+	// KeysListMax is the most keys that one answer lists, and KeysListDefault what it does when nothing is said.
+	KeysListMax     = 10_000
+	KeysListDefault = 100
+	// PatternsPerAskMax is the most patterns that one question names.
+	PatternsPerAskMax = 16
+	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: with its command it goes
+	// into one entry of the log.
+	ImageBytesMax = EntryBytesHard - 4<<10
+	// TTLMaxUS is the longest time from now that a key may be given to live.
+	TTLMaxUS = HalfLifeMaxUS
+)
+
+// CheckPattern refuses an empty pattern, one over KeyLenMax bytes, and one that ends in a backslash.
+func CheckPattern(pattern []byte) *Error {
+	switch n := len(pattern); {
+	case n == 0:
+		return ErrBadKey.Errorf("empty pattern: a pattern has 1 to %d bytes", KeyLenMax)
+	case n > KeyLenMax:
+		return ErrBadKey.Errorf("pattern of %d bytes: the limit is %d", n, KeyLenMax)
+	}
+	escaped := false
+	for _, c := range pattern {
+		escaped = c == '\\' && !escaped
+	}
+	if escaped {
+		return ErrBadKey.Errorf("pattern %q ends in a backslash, which makes the next byte ordinary", pattern)
+	}
+	return nil
+}
+
+// checkKeysOrPatterns checks what a question is about: keys, patterns, or both.
+func checkKeysOrPatterns(keys, patterns [][]byte) *Error {
+	if n := len(patterns); n > PatternsPerAskMax {
+		return ErrBadCount.Errorf("%d patterns: a question names %d at most", n, PatternsPerAskMax)
+	}
+	for _, pattern := range patterns {
+		if err := CheckPattern(pattern); err != nil {
+			return err
+		}
+	}
+	if len(keys) == 0 && len(patterns) > 0 {
+		return nil
+	}
+	return checkKeys(keys)
+}
+
+// QuestionPatterns returns the patterns that a question names, those of a baseline last.
+func QuestionPatterns(q *ebbv1.Question) [][]byte {
+	switch ask := q.GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return ask.Distribution.GetPatterns()
+	case *ebbv1.Question_Summary:
+		return ask.Summary.GetPatterns()
+	case *ebbv1.Question_Surprise:
+		return slices.Concat(ask.Surprise.GetPatterns(), ask.Surprise.GetAgainstPatterns())
+	}
+	return nil
+}
+
+// Everywhere says whether a question is about all shards: one that names no key, or a pattern.
+func Everywhere(q *ebbv1.Question) bool {
+	return len(QuestionKeys(q)) == 0 || len(QuestionPatterns(q)) > 0
+}
+
+// CheckKind refuses a kind that there is not; none at all passes.
+func CheckKind(kind ebbv1.Kind) *Error {
+	if kind < ebbv1.Kind_KIND_UNSPECIFIED || kind > KindMax {
+		return ErrBadRequest.Errorf("kind %d is unknown: %s", kind, KindNames())
+	}
+	return nil
+}
+
+func checkKeysQuestion(q *ebbv1.KeysQuestion) *Error {
+	if len(q.GetPattern()) > 0 {
+		if err := CheckPattern(q.GetPattern()); err != nil {
+			return err
+		}
+	}
+	if err := CheckKind(q.GetKind()); err != nil {
+		return err
+	}
+	if _, known := ebbv1.KeyOrder_name[int32(q.GetOrder())]; !known {
+		return ErrBadRequest.Errorf("order %d is unknown: name, total or recent", q.GetOrder())
+	}
+	if q.GetLimit() > KeysListMax {
+		return ErrBadCount.Errorf("%d keys: an answer lists 1 to %d", q.GetLimit(), KeysListMax)
+	}
+	byName := q.GetOrder() <= ebbv1.KeyOrder_KEY_ORDER_NAME
+	if len(q.GetAfter()) > 0 && !byName {
+		return ErrBadRequest.Errorf("after: only keys in the order of their names go on after one")
+	}
+	if n := len(q.GetAfter()); n > KeyLenMax {
+		return ErrBadKey.Errorf("key of %d bytes: the limit is %d", n, KeyLenMax)
+	}
+	return CheckTime(q.GetAsOfUs())
+}
+
+func checkDescribeQuestion(q *ebbv1.DescribeQuestion) *Error {
+	if err := CheckKey(q.GetKey()); err != nil {
+		return err
+	}
+	return CheckTime(q.GetAsOfUs())
+}
+
+// CheckDelete checks everything about the request that does not depend on state.
+func CheckDelete(req *ebbv1.DeleteRequest) *Error {
+	return checkKeysRequest(req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey())
+}
+
+// CheckExpire checks everything about the request that does not depend on state.
+func CheckExpire(req *ebbv1.ExpireRequest) *Error {
+	if err := checkKeysRequest(req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey()); err != nil {
+		return err
+	}
+	if req.GetAtUs() != 0 && req.GetTtlUs() != 0 {
+		return ErrBadRequest.Errorf("at_us and ttl_us: only one of them may be given")
+	}
+	if err := checkTTL(req.GetTtlUs()); err != nil {
+		return err
+	}
+	return CheckTime(req.GetAtUs())
+}
+
+func checkTTL(us int64) *Error {
+	if us < 0 || us > TTLMaxUS {
+		return ErrBadTime.Errorf("%d µs to live: it must be above 0, and 100 years at most", us)
+	}
+	return nil
+}
+
+// CheckRename checks everything about the request that does not depend on state.
+func CheckRename(req *ebbv1.RenameRequest) *Error {
+	if err := checkKeysRequest(req.GetNamespace(), [][]byte{req.GetKey(), req.GetTo()}, req.GetIdempotencyKey()); err != nil {
+		return err
+	}
+	if string(req.GetKey()) == string(req.GetTo()) {
+		return ErrBadKey.Errorf("key %q has that name already", req.GetTo())
+	}
+	return nil
+}
+
+func checkKeysRequest(namespace string, keys [][]byte, id *ebbv1.IdempotencyKey) *Error {
+	if namespace != "" {
+		if err := CheckNamespaceName(namespace); err != nil {
+			return err
+		}
+	}
+	if id != nil && id.GetIssuedAtUs() <= 0 {
+		return ErrBadTime.Errorf("idempotency key issued at %d µs: it must be after 1970-01-01", id.GetIssuedAtUs())
+	}
+	return checkKeys(keys)
+}
+
+// checkKeysCommand checks a command about keys as clients may send it.
+func checkKeysCommand(field int, raw []byte) *Error {
+	switch field {
+	case FieldCommandDelete:
+		var c ebbv1.DeleteKeys
+		if pb.Unmarshal(raw, &c) != nil {
+			return errMalformed("command")
+		}
+		if c.Checksum != nil && len(c.GetKeys()) != 1 {
+			return ErrBadRequest.Errorf("a checksum is of one key, and there are %d", len(c.GetKeys()))
+		}
+		return checkKeys(c.GetKeys())
+	case FieldCommandExpire:
+		var c ebbv1.ExpireKeys
+		if pb.Unmarshal(raw, &c) != nil {
+			return errMalformed("command")
+		}
+		if err := checkTTL(c.GetTtlUs()); err != nil {
+			return err
+		}
+		if err := CheckTime(c.GetAtUs()); err != nil {
+			return err
+		}
+		return checkKeys(c.GetKeys())
+	}
+	var c ebbv1.PutKey
+	if pb.Unmarshal(raw, &c) != nil {
+		return errMalformed("command")
+	}
+	if c.GetWhat() == nil {
+		return ErrBadRequest.Errorf("nothing to put: an image, or the key it comes from")
+	}
+	if _, from := c.GetWhat().(*ebbv1.PutKey_From); from {
+		return checkKeys([][]byte{c.GetKey(), c.GetFrom()})
+	}
+	return CheckKey(c.GetKey())
+}

@@ -1,0 +1,66 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// expiries says when keys leave whatever is added to them, by the clock of their namespace: 0 for those that leave when they have
+// faded. It is replicated. Few keys have such a time, so a leaf without any is not there; leaves are copied on write.
+type expiries struct {
+	leaves []*[leafLen]sketch.Tick
+	epochs []uint32 // the epoch in which a leaf became private; absent in a view
+}
+
+func (e *expiries) at(key uint32) sketch.Tick {
+	if leaf := key / leafLen; leaf < uint32(len(e.leaves)) && e.leaves[leaf] != nil {
+		return e.leaves[leaf][key%leafLen]
+	}
+	return 0
+}
+
+func (e *expiries) set(key uint32, t sketch.Tick, epoch uint32) {
+	if e.at(key) == t {
+		return
+	}
+	leaf := key / leafLen
+	for uint32(len(e.leaves)) <= leaf {
+		e.leaves, e.epochs = append(e.leaves, nil), append(e.epochs, epoch)
+	}
+	switch {
+	case e.leaves[leaf] == nil:
+		e.leaves[leaf] = new([leafLen]sketch.Tick)
+	case e.epochs[leaf] != epoch:
+		private := *e.leaves[leaf]
+		e.leaves[leaf] = &private
+	}
+	e.epochs[leaf] = epoch
+	e.leaves[leaf][key%leafLen] = t
+}
+
+func (e *expiries) frozen() expiries { return expiries{leaves: slices.Clone(e.leaves)} }
+
+// expired says whether a key's time is over, whatever it holds.
+func (f *frame) expired(key uint32, at sketch.Tick) bool {
+	t := f.expiries.at(key)
+	return t != 0 && t <= at
+}
+
+// expireAt says when a key that is alive at the namespace's clock leaves at the latest, 0 for never. Its due visit is no later. A time that is
+// not after the clock is one at the clock: the key is not found any more, and its visit, which frees what it holds, is next in line.
+func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
+	if at != 0 {
+		at = min(max(at, clock), clockMax)
+	}
+	s.expiries.set(key, at, s.epoch)
+	sum := s.own(key)
+	if at == 0 || at > clock {
+		s.schedule(ns, key, &sum, clock)
+		return
+	}
+	s.visits(&sum).remove(key)
+	sum.due, sum.onEvent = clock, ns.onEventTime()
+	s.put(key, &sum)
+	s.visits(&sum).set(key)
+}

@@ -1,0 +1,179 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// An image is what a key holds, in bytes that another shard of the same cluster understands. Equal contents have equal images
+// but for their time: bins are in the order of their names, whatever their ids.
+//
+//	image    'K' version(1) uvarint(at) content     at: the clock of the namespace when it was taken
+//	content  uvarint(expiry) form ...               0: it does not expire
+//	  of a distribution
+//	         decay(1) flags(1) uvarint(half-life) threshold   flags: 1 negative amounts, 2 compact
+//	         distribution { uvarint(len) name }     bin i has name i
+//	  of another kind
+//	         body
+//
+// The checksum is XXH3-64 of the content.
+const (
+	imageMagic   = 'K'
+	imageVersion = 1
+
+	flagCompact = 2
+)
+
+type image struct {
+	at       sketch.Tick
+	expiry   sketch.Tick
+	params   sketch.Params // of a distribution: what Convert needs to know
+	dist     sketch.Distribution
+	names    [][]byte
+	body     body
+	checksum uint64
+	signed   bool // there are negative counts
+}
+
+// export returns the image of a key that is alive.
+func (f *frame) export(ns *namespace, key uint32) (raw []byte, checksum uint64) {
+	content := f.appendContent(nil, ns, key)
+	raw = append([]byte(nil), imageMagic, imageVersion)
+	raw = binary.AppendUvarint(raw, uint64(ns.clock(f.now)))
+	return append(raw, content...), xxh3.Hash(content)
+}
+
+func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
+	sum := f.summary(key)
+	b = binary.AppendUvarint(b, uint64(f.expiries.at(key)))
+	if sum.body != nil {
+		return sum.body.appendBinary(append(b, byte(sum.body.form())))
+	}
+	d, p := f.present(ns, &sum, ns.clock(f.now)), ns.params()
+	if d == nil {
+		d = new(sketch.Distribution)
+	}
+	flags := byte(0)
+	if p.AllowNegative {
+		flags |= flagNegative
+	}
+	if p.Compact {
+		flags |= flagCompact
+	}
+	b = append(b, byte(formDistribution), byte(p.Decay), flags)
+	b = binary.AppendUvarint(b, uint64(p.HalfLife))
+	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Threshold))
+	bins := sortedBins(d)
+	slices.SortFunc(bins, func(x, y uint32) int { return bytes.Compare(f.binName(x), f.binName(y)) })
+	rank := make(map[uint32]uint32, len(bins))
+	for i, bin := range bins {
+		rank[bin] = uint32(i)
+	}
+	var ranked sketch.Distribution
+	ranked.Merge(p, d, func(bin uint32) uint32 { return rank[bin] })
+	b = ranked.AppendBinary(b)
+	for _, bin := range bins {
+		b = appendText(b, string(f.binName(bin)))
+	}
+	return b
+}
+
+// checksum returns that of a key's image.
+func (f *frame) checksum(ns *namespace, key uint32) uint64 {
+	return xxh3.Hash(f.appendContent(nil, ns, key))
+}
+
+// decodeImage reads what export wrote. What a namespace cannot have is for fits to find.
+func decodeImage(raw []byte) (*image, bool) {
+	r := reader{rest: raw}
+	if r.byte() != imageMagic || r.byte() != imageVersion {
+		return nil, false
+	}
+	img := &image{at: sketch.Tick(r.uvarint()), checksum: 0}
+	img.checksum = xxh3.Hash(r.rest)
+	img.expiry = sketch.Tick(r.uvarint())
+	f := form(r.byte())
+	if r.bad || img.at < 0 || img.at > clockMax || img.expiry < 0 || img.expiry > clockMax {
+		return nil, false
+	}
+	if f != formDistribution {
+		ok := false
+		img.body, ok = decodeBody(f, r.rest)
+		return img, ok
+	}
+	return img, img.decodeDistribution(&r)
+}
+
+func (img *image) decodeDistribution(r *reader) bool {
+	p := &img.params
+	p.Decay = sketch.Decay(r.byte())
+	flags := r.byte()
+	p.AllowNegative, p.Compact = flags&flagNegative != 0, flags&flagCompact != 0
+	p.HalfLife, p.Threshold = sketch.Tick(r.uvarint()), r.float()
+	p.Floor = sketch.Prune // it does not matter to Convert
+	if r.bad || !soundParams(p) {
+		return false
+	}
+	rest, err := img.dist.Decode(r.rest)
+	if err != nil {
+		return false
+	}
+	r.rest = rest
+	for i, bin := range sortedBins(&img.dist) {
+		name := r.bytes()
+		if bin != uint32(i) || len(name) == 0 || len(name) > proto.BinLenMax || i > 0 && bytes.Compare(img.names[i-1], name) >= 0 {
+			return false
+		}
+		img.names = append(img.names, name)
+	}
+	return !r.bad && len(r.rest) == 0
+}
+
+// convert brings the image under a namespace's present settings, and refuses what cannot have been written in it by its clock.
+func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
+	p := ns.params()
+	switch {
+	case img.body != nil && (p.Decay == sketch.Linear || !img.body.suits(ns.seed) || img.body.last() > clock):
+		return proto.ErrBadRequest.Errorf("the image is of a %s that namespace %s cannot have", proto.KindName(img.body.form().kind()), quote([]byte(ns.definition.GetName())))
+	case img.body != nil:
+		return nil
+	case img.dist.Last() > clock || !img.dist.Suits(&img.params, clock, true):
+		return proto.ErrBadRequest.Errorf("the image is of a distribution that namespace %s cannot have", quote([]byte(ns.definition.GetName())))
+	case img.dist.Len() > p.BinsMax:
+		return proto.ErrTooManyBins.Errorf("the image has %d bins: bins_max of its namespace is %d", img.dist.Len(), p.BinsMax)
+	}
+	img.signed = !img.dist.Suits(&img.params, clock, false)
+	if q := &img.params; q.Decay != p.Decay || q.HalfLife != p.HalfLife || q.Threshold != p.Threshold || q.Compact != p.Compact || q.AllowNegative != p.AllowNegative {
+		img.dist.Convert(q, p, max(ns.present().from, img.dist.Last()))
+	}
+	return nil
+}
+
+// over says whether nothing is left of the image.
+func (img *image) over(p *sketch.Params, at sketch.Tick) bool {
+	sum := summary{dist: img.dist, body: img.body}
+	return img.expiry != 0 && img.expiry <= at || sum.over(p, at)
+}
+
+func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	out := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}
+	if ns != nil {
+		if key, ok := f.findKey(ns, ask.Key); ok && f.alive(ns, key, ns.clock(f.now)) {
+			out.Found = true
+			out.Image, out.Checksum = f.export(ns, key)
+		}
+	}
+	if n := len(out.Image); n > proto.ImageBytesMax {
+		return f.unanswered(proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit of what goes from one shard to another is %d", quote(ask.Key), n, proto.ImageBytesMax))
+	}
+	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Export{Export: out}}}, AsOfUs: out.AsOfUs}
+}

@@ -1,0 +1,192 @@
+package shard
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	pb "google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func exported(f *frame, namespace, key string) *ebbv1.KeyExport {
+	q := &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key)}}}
+	return f.Ask(&ebbv1.ShardQuestion{Question: q}, 0).GetAnswer().GetExport()
+}
+
+// What a key holds, of whatever kind, is the same in another shard: it answers the same, and has the same image and checksum.
+func TestImagesTravel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		script := newScript(t)
+		script.kinds = rapid.Bool().Draw(t, "kinds")
+		one, two := New(1, Heap{}), New(2, Heap{})
+		index := uint64(0)
+		for range rapid.IntRange(1, 15).Draw(t, "entries") {
+			index++
+			stamp, commands := script.entry()
+			one.Apply(index, encodeEntry(t, stamp, commands), nil)
+		}
+		index = 0
+		for _, ns := range one.namespaces {
+			define := &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns.definition}}
+			index++
+			two.Apply(index, encodeEntry(t, int64(one.now), []*ebbv1.Command{define}), nil)
+		}
+		for key := range one.keys.names.all {
+			ns := one.namespaces[one.summaries.at(key).space]
+			name, space := string(one.keys.bytesOf(key)), ns.definition.Name
+			export := exported(&one.frame, space, name)
+			if !export.Found {
+				continue
+			}
+			index++
+			put := &ebbv1.Command{Namespace: space, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte(name), What: &ebbv1.PutKey_Image{Image: export.Image}}}}
+			r := two.Apply(index, encodeEntry(t, int64(one.now), []*ebbv1.Command{put, put}), nil)
+			if r[0].Error != nil || r[1].Error != nil {
+				t.Fatalf("key %s of %s: %v", name, space, r)
+			}
+			audit(t, two)
+			back := exported(&two.frame, space, name)
+			if back.Checksum != export.Checksum || !bytes.Equal(back.Image, export.Image) {
+				t.Fatalf("key %s of %s: %d bytes went, %d came:\n%x\n%x", name, space, len(export.Image), len(back.Image), export.Image, back.Image)
+			}
+			q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: space, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: []byte(name), AsOfUs: int64(one.now)}}}}
+			here, there := one.Ask(q, 0).GetAnswer().GetDescribe(), two.Ask(q, 0).GetAnswer().GetDescribe()
+			there.Key.Shard = here.Key.Shard
+			here.Bytes, there.Bytes = 0, 0 // of ids, which differ
+			if !pb.Equal(here, there) {
+				t.Fatalf("here %v\nthere %v", here, there)
+			}
+		}
+		if again := reopen(t, two); again.Checksum() != two.Checksum() {
+			t.Fatalf("the state changed by a restart")
+		}
+	})
+}
+
+// An image of a time that the other shard has not reached is refused, and nothing is put.
+func TestImagesOfTheFuture(t *testing.T) {
+	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second}
+	one, two := definedAt(t, def, beginning+second), definedAt(t, def, beginning)
+	one.Apply(2, encodeEntry(t, beginning+second, []*ebbv1.Command{increments("k", "a")}), nil)
+	export := exported(&one.frame, "", "k")
+	put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Image{Image: export.Image}}}}
+	if r := two.Apply(2, encodeEntry(t, beginning, []*ebbv1.Command{put}), nil); r[0].GetError().GetCode() != ebbv1.Code_CODE_BAD_TIME || two.Keys() != 0 {
+		t.Fatalf("put: %v, and %d keys", r, two.Keys())
+	}
+	if r := two.Apply(3, encodeEntry(t, beginning+second, []*ebbv1.Command{put}), nil); r[0].Error != nil || two.Keys() != 1 {
+		t.Fatalf("put: %v, and %d keys", r, two.Keys())
+	}
+}
+
+// A put goes over a key only if it may.
+func TestPutReplaces(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
+	index := uint64(1)
+	apply := func(commands ...*ebbv1.Command) ebbv1.Code {
+		t.Helper()
+		index++
+		r := s.Apply(index, encodeEntry(t, beginning, commands), nil)
+		audit(t, s)
+		return r[0].GetError().GetCode()
+	}
+	apply(increments("a", "x"), increments("b", "y", "z"))
+	a, b := exported(&s.frame, "", "a"), exported(&s.frame, "", "b")
+	put := func(edit func(*ebbv1.PutKey)) *ebbv1.Command {
+		p := &ebbv1.PutKey{Key: []byte("b"), What: &ebbv1.PutKey_Image{Image: a.Image}}
+		edit(p)
+		return &ebbv1.Command{Body: &ebbv1.Command_Put{Put: p}}
+	}
+	if code := apply(put(func(*ebbv1.PutKey) {})); code != ebbv1.Code_CODE_KEY_EXISTS {
+		t.Errorf("over another: %v", code)
+	}
+	if code := apply(put(func(p *ebbv1.PutKey) { p.Replace = &a.Checksum })); code != ebbv1.Code_CODE_KEY_EXISTS {
+		t.Errorf("over another than it expects: %v", code)
+	}
+	if code := apply(put(func(p *ebbv1.PutKey) { p.Replace = &b.Checksum })); code != 0 || exported(&s.frame, "", "b").Checksum != a.Checksum {
+		t.Errorf("over what it expects: %v", code)
+	}
+	if n := s.bins.names.live; n != 1 {
+		t.Errorf("%d bins are left of the one that both have", n)
+	}
+	del := func(checksum uint64) *ebbv1.Command {
+		return &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("a")}, Checksum: &checksum}}}
+	}
+	if apply(del(b.Checksum)); s.Keys() != 2 {
+		t.Errorf("deleted a key that is another by now")
+	}
+	if apply(del(a.Checksum)); s.Keys() != 1 {
+		t.Errorf("%d keys are kept", s.Keys())
+	}
+}
+
+// Deleted keys leave nothing behind, and the memory of many large ones comes back bit by bit as the log goes on.
+func TestDeletedKeysLeave(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
+	index, names := uint64(1), [][]byte{}
+	for k := range 40 {
+		var bins []string
+		for b := range 2000 {
+			bins = append(bins, string(binary.BigEndian.AppendUint32(nil, uint32(b))))
+		}
+		name := string(rune('a' + k))
+		names = append(names, []byte(name))
+		index++
+		s.Apply(index, encodeEntry(t, beginning, []*ebbv1.Command{increments(name, bins...)}), nil)
+	}
+	index++
+	s.Apply(index, encodeEntry(t, beginning, []*ebbv1.Command{{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: names}}}}), nil)
+	if s.Keys() == 0 || s.Keys() > 39 {
+		t.Errorf("after the delete %d keys are kept: some leave at once, and not all", s.Keys())
+	}
+	count := s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}, 0)
+	if n := count.GetAnswer().GetCountKeys().GetKeys(); n != 0 {
+		t.Errorf("%d deleted keys are counted", n)
+	}
+	for range 40 {
+		index++
+		s.Apply(index, encodeEntry(t, beginning, []*ebbv1.Command{{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}}), nil)
+		audit(t, s)
+	}
+	if s.Keys() != 0 || s.bins.names.live != 0 || s.deaths.n != 0 {
+		t.Errorf("%d keys, %d bins and %d visits are left", s.Keys(), s.bins.names.live, s.deaths.n)
+	}
+}
+
+// Whatever bytes are put: they are refused, or make a key that holds up.
+func FuzzPutImage(f *testing.F) {
+	base := func(t fataler) *State {
+		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second}, beginning)
+		s.Apply(2, encodeEntry(t, beginning, []*ebbv1.Command{increments("k", "a", "b")}), nil)
+		return s
+	}
+	s := base(f)
+	f.Add(exported(&s.frame, "", "k").Image)
+	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+		c := increments("other", "a", "b")
+		for _, in := range c.GetIncrements().Increments {
+			in.Kind = kind
+			if kind == ebbv1.Kind_KIND_QUANTILE {
+				in.Value = new(0.5)
+			}
+		}
+		s := base(f)
+		s.Apply(3, encodeEntry(f, beginning, []*ebbv1.Command{c}), nil)
+		f.Add(exported(&s.frame, "", "other").Image)
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		s := base(t)
+		before := s.Checksum()
+		s.Apply(3, encodeEntry(t, beginning, nil), nil)
+		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("new"), What: &ebbv1.PutKey_Image{Image: raw}}}}
+		r := s.Apply(4, encodeEntry(t, beginning, []*ebbv1.Command{put}), nil)[0]
+		audit(t, s)
+		s.Apply(5, encodeEntry(t, beginning+second, []*ebbv1.Command{increments("new", "a")}), nil)
+		if reopen(t, s); r.Error == nil && s.Checksum() == before {
+			t.Errorf("put, and nothing is there")
+		}
+	})
+}

@@ -1,0 +1,216 @@
+package shard
+
+import (
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// keysCommand applies a command about keys themselves, whatever they hold.
+func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
+	if s.lookup(c.namespace) == nil {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	ns := s.editNamespace(s.lookup(c.namespace).space)
+	r := &ebbv1.CommandResult{}
+	var err *proto.Error
+	switch c.kind {
+	case proto.FieldCommandDelete:
+		r.Applied, err = s.deleteKeys(ns, c.body)
+	case proto.FieldCommandExpire:
+		r.Applied, err = s.expireKeys(ns, c.body)
+	default:
+		err = s.putKey(ns, c.body)
+		r.Applied = 1
+	}
+	if err != nil {
+		return failed(err.WithShard(uint32(s.id)))
+	}
+	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
+	return r
+}
+
+func errMalformedCommand() *proto.Error {
+	return proto.ErrBadRequest.Errorf("malformed command: not a command that this version knows")
+}
+
+// deleteKeys forgets keys: their time is over at once. What they hold is freed by visits, which the entry pays for, so that no
+// command takes long however much it deletes.
+func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *proto.Error) {
+	var c ebbv1.DeleteKeys
+	if pb.Unmarshal(body, &c) != nil || c.Checksum != nil && len(c.Keys) != 1 {
+		return 0, errMalformedCommand()
+	}
+	clock := ns.clock(s.now)
+	for _, name := range c.Keys {
+		key, ok := s.findKey(ns, name)
+		if !ok || !s.alive(ns, key, clock) || c.Checksum != nil && s.checksum(ns, key) != *c.Checksum {
+			continue
+		}
+		s.expireAt(ns, key, clock, clock)
+		deleted++
+	}
+	return deleted, nil
+}
+
+// expireKeys says until when keys live at most.
+func (s *State) expireKeys(ns *namespace, body []byte) (changed uint64, err *proto.Error) {
+	var c ebbv1.ExpireKeys
+	if pb.Unmarshal(body, &c) != nil || c.GetTtlUs() < 0 || c.GetTtlUs() > proto.TTLMaxUS || c.GetAtUs() < 0 {
+		return 0, errMalformedCommand()
+	}
+	clock := ns.clock(s.now)
+	at := sketch.Tick(0)
+	switch until := c.Until.(type) {
+	case *ebbv1.ExpireKeys_AtUs:
+		at = max(sketch.Tick(until.AtUs), 1)
+	case *ebbv1.ExpireKeys_TtlUs:
+		at = clock + sketch.Tick(until.TtlUs)
+	}
+	for _, name := range c.Keys {
+		if key, ok := s.hold(ns, clock, name); ok {
+			s.expireAt(ns, key, at, clock)
+			changed++
+		}
+	}
+	return changed, nil
+}
+
+// hold returns a key that is alive, converted to the present settings.
+func (s *State) hold(ns *namespace, clock sketch.Tick, name []byte) (key uint32, ok bool) {
+	key, ok = s.findKey(ns, name)
+	if !ok || !s.alive(ns, key, clock) {
+		return 0, false
+	}
+	sum := s.own(key)
+	if !s.convert(ns, key, &sum) {
+		s.dropKey(ns, key, &sum)
+		return 0, false
+	}
+	s.put(key, &sum)
+	return key, true
+}
+
+// forget drops a key with what it holds.
+func (s *State) forget(ns *namespace, key uint32) {
+	sum := s.own(key)
+	s.dropKey(ns, key, &sum)
+}
+
+// putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an image.
+func (s *State) putKey(ns *namespace, body []byte) *proto.Error {
+	var c ebbv1.PutKey
+	if pb.Unmarshal(body, &c) != nil || c.What == nil {
+		return errMalformedCommand()
+	}
+	if err := proto.CheckKey(c.Key); err != nil {
+		return err
+	}
+	if from, moves := c.What.(*ebbv1.PutKey_From); moves {
+		return s.moveKey(ns, from.From, &c)
+	}
+	return s.putImage(ns, &c)
+}
+
+func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Error {
+	clock := ns.clock(s.now)
+	key, ok := s.findKey(ns, from)
+	if !ok || !s.alive(ns, key, clock) {
+		return errKeyNotFound(from)
+	}
+	if old, there := s.findKey(ns, c.Key); there {
+		switch {
+		case old == key:
+			return nil
+		case s.alive(ns, old, clock) && !s.mayReplace(ns, old, c):
+			return errKeyExists(c.Key)
+		}
+		s.forget(ns, old)
+	}
+	s.keys.rename(key, tagOf(from, ns.seed), tagOf(c.Key, ns.seed), c.Key, s.epoch)
+	return nil
+}
+
+// mayReplace says whether a put goes over a key that is there.
+func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) bool {
+	return c.Overwrite || c.Replace != nil && s.checksum(ns, key) == *c.Replace
+}
+
+func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) *proto.Error {
+	img, ok := decodeImage(c.GetImage())
+	if !ok {
+		return proto.ErrBadRequest.Errorf("the image for key %s does not decode", quote(c.Key))
+	}
+	if img.at > s.now {
+		return proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
+			WithHint("try again in a moment")
+	}
+	clock := ns.clock(s.now)
+	if ns.onEventTime() {
+		clock = max(clock, img.at)
+	}
+	if err := img.convert(ns, clock); err != nil {
+		return err
+	}
+	if img.over(ns.params(), clock) {
+		return proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(c.Key))
+	}
+	key, there := s.findKey(ns, c.Key)
+	if there && s.alive(ns, key, clock) {
+		if s.checksum(ns, key) == img.checksum {
+			return nil // it has been put before
+		}
+		if !s.mayReplace(ns, key, c) {
+			return errKeyExists(c.Key)
+		}
+	}
+	if img.body != nil && s.roomFor(img.body, true) != 0 {
+		return refusal(ns, &proto.IncrementWire{Key: c.Key}, ebbv1.Code_CODE_RESOURCE_EXHAUSTED)
+	}
+	if there {
+		s.forget(ns, key)
+	}
+	if ns.onEventTime() {
+		ns.eventTime = clock // as if what the image is of had happened here
+	}
+	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
+	s.adopt(ns, c.Key, img, clock)
+	return nil
+}
+
+// adopt makes a key of an image.
+func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick) {
+	key := s.createKey(ns, tagOf(name, ns.seed), name)
+	sum := s.own(key)
+	if sum.body = img.body; img.body != nil {
+		s.bodyBytes += img.body.Held()
+	} else {
+		sum.dist.Merge(ns.params(), &img.dist, func(i uint32) uint32 { return s.internBin(img.names[i]) })
+		for int(sum.pruneAt) < sum.dist.Len()*3/2 {
+			sum.pruneAt *= 2
+		}
+	}
+	s.put(key, &sum)
+	s.expireAt(ns, key, img.expiry, clock)
+}
+
+// internBin returns the id of a bin with one reference more.
+func (s *State) internBin(name []byte) uint32 {
+	tag := tagOf(name, 0)
+	bin, known := s.bins.findBin(tag, name)
+	if !known {
+		bin = s.bins.add(tag, 0, name, s.epoch)
+	}
+	s.bins.retain(bin, s.epoch)
+	return bin
+}
+
+func errKeyNotFound(key []byte) *proto.Error {
+	return proto.ErrKeyNotFound.Errorf("there is no key %s, or all of it has faded", quote(key))
+}
+
+func errKeyExists(key []byte) *proto.Error {
+	return proto.ErrKeyExists.Errorf("key %s is there already", quote(key)).WithHint("say that it may be overwritten, or delete it first")
+}

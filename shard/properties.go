@@ -1,0 +1,109 @@
+package shard
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// halfLifeOf is the half-life that a body was made with, 0 for none.
+func halfLifeOf(b body) sketch.Tick {
+	switch b := b.(type) {
+	case *distinctDecayed:
+		return b.Params().HalfLife
+	case *countMin:
+		return b.Params().HalfLife
+	case *quantile:
+		return b.Params().HalfLife
+	case *topK:
+		return b.Params().HalfLife
+	case *morris:
+		return b.Params().HalfLife
+	case *linear:
+		return b.halfLife
+	case *bloomExpiring:
+		return b.Params().Window
+	}
+	return 0
+}
+
+// halving says whether the total of a body halves in a half-life.
+func halving(b body) bool {
+	switch b.(type) {
+	case *linear, *bloomExpiring:
+		return false
+	}
+	return halfLifeOf(b) > 0
+}
+
+func property(name string, value float64) *ebbv1.Property {
+	return &ebbv1.Property{Name: name, Value: value}
+}
+
+func distributionProperties(p *sketch.Params) []*ebbv1.Property {
+	width := 64.0
+	if p.Compact {
+		width = 32
+	}
+	out := []*ebbv1.Property{property("bins_max", float64(p.BinsMax)), property("value_bits", width)}
+	if p.Decay != sketch.None {
+		out = append(out, property("threshold", p.Threshold))
+	}
+	return out
+}
+
+func distributionAccuracy(p *sketch.Params) string {
+	if p.Compact {
+		return "counts are within 1e-5 of themselves; probabilities have the interval of their sample"
+	}
+	return "counts are exact but for rounding (1e-9); probabilities have the interval of their sample"
+}
+
+// properties are the sizes of a body, and what its answers may be off by.
+func properties(b body) (out []*ebbv1.Property, accuracy string) {
+	switch b := b.(type) {
+	case *distinct:
+		p := b.Params()
+		err := 0.3437 / math.Sqrt(math.Exp2(float64(p.Precision)))
+		return []*ebbv1.Property{property("precision", float64(p.Precision)), property("standard_error", err)},
+			fmt.Sprintf("standard error %.2g%%", 100*err)
+	case *distinctDecayed:
+		err := 1.04 / math.Sqrt(float64(b.Params().Registers))
+		return []*ebbv1.Property{property("registers", float64(b.Params().Registers)), property("standard_error", err)},
+			fmt.Sprintf("standard error %.2g%%", 100*err)
+	case *countMin:
+		p := b.Params()
+		return []*ebbv1.Property{property("epsilon", p.Epsilon), property("delta", p.Delta)},
+			fmt.Sprintf("the sum is exact; a bin is never too low, and at most %.2g%% of the sum too high in %.4g%% of cases", 100*p.Epsilon, 100*(1-p.Delta))
+	case *quantile:
+		p := b.Params()
+		return []*ebbv1.Property{property("accuracy", p.Accuracy), property("buckets_max", float64(p.BucketsMax))},
+			fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*p.Accuracy)
+	case *topK:
+		p := b.Params()
+		return []*ebbv1.Property{property("k", float64(p.K)), property("entries", float64(p.Entries))},
+			fmt.Sprintf("the sum is exact; a bin is never too low, and at most 1/%d of the sum too high", p.Entries)
+	case *linear:
+		p := b.Params()
+		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("exact_max", sketch.LinearExactMax), property("standard_error", p.StandardError)},
+			fmt.Sprintf("exact up to %d bins, then standard error %.2g%% up to %d", sketch.LinearExactMax, 100*p.StandardError, p.Capacity)
+	case *morris:
+		p := b.Params()
+		err := math.Sqrt(p.A / 2)
+		return []*ebbv1.Property{property("bits", float64(p.Bits)), property("standard_error", err)},
+			fmt.Sprintf("standard error %.2g%%", 100*err)
+	case *bloom:
+		p := b.Params()
+		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)
+	case *bloomExpiring:
+		p := b.Params()
+		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)
+	}
+	return nil, ""
+}
+
+func bloomAccuracy(falseRate float64) string {
+	return fmt.Sprintf("a no is certain; a yes is wrong for at most %.2g%% of the bins that were not there", 100*falseRate)
+}
