@@ -66,9 +66,16 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 	switch b := b.(type) {
 	case *distinct:
 		p := b.Params()
-		err := 0.3437 / math.Sqrt(math.Exp2(float64(p.Precision)))
+		err := distinctError(p.Precision)
 		return []*ebbv1.Property{property("precision", float64(p.Precision)), property("standard_error", err)},
 			fmt.Sprintf("standard error %.2g%%", 100*err)
+	case *distinctWindow:
+		p := b.Params()
+		err := distinctError(p.Distinct.Precision)
+		return []*ebbv1.Property{
+			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(p.Slice)*float64(p.Slices)),
+			property("slice_us", float64(p.Slice)), property("standard_error", err),
+		}, fmt.Sprintf("standard error %.2g%%", 100*err)
 	case *distinctDecayed:
 		err := 1.04 / math.Sqrt(float64(b.Params().Registers))
 		return []*ebbv1.Property{property("registers", float64(b.Params().Registers)), property("standard_error", err)},
@@ -103,6 +110,9 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 	}
 	return nil, ""
 }
+
+// distinctError is the relative standard error of a sketch.Distinct.
+func distinctError(precision int) float64 { return 0.3437 / math.Sqrt(float64(uint64(1)<<precision)) }
 
 func bloomAccuracy(falseRate float64) string {
 	return fmt.Sprintf("a no is certain; a yes is wrong for at most %.2g%% of the bins that were not there", 100*falseRate)
