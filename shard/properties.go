@@ -23,6 +23,8 @@ func halfLifeOf(b body) sketch.Tick {
 		return b.Params().HalfLife
 	case *linear:
 		return b.halfLife
+	case *setDecayed:
+		return b.Params().HalfLife
 	case *bloomExpiring:
 		return b.Params().Window
 	}
@@ -80,6 +82,10 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 		err := 1.04 / math.Sqrt(float64(b.Params().Registers))
 		return []*ebbv1.Property{property("registers", float64(b.Params().Registers)), property("standard_error", err)},
 			fmt.Sprintf("standard error %.2g%%", 100*err)
+	case *set:
+		return setProperties(b.Params().K)
+	case *setDecayed:
+		return setProperties(b.Params().K)
 	case *countMin:
 		p := b.Params()
 		return []*ebbv1.Property{property("epsilon", p.Epsilon), property("delta", p.Delta)},
@@ -113,6 +119,11 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 
 // distinctError is the relative standard error of a sketch.Distinct.
 func distinctError(precision int) float64 { return 0.3437 / math.Sqrt(float64(uint64(1)<<precision)) }
+
+func setProperties(k int) ([]*ebbv1.Property, string) {
+	err := 1 / math.Sqrt(float64(k-1))
+	return []*ebbv1.Property{property("k", float64(k)), property("standard_error", err)}, fmt.Sprintf("exact up to %d bins, then standard error %.2g%%", k, 100*err)
+}
 
 func bloomAccuracy(falseRate float64) string {
 	return fmt.Sprintf("a no is certain; a yes is wrong for at most %.2g%% of the bins that were not there", 100*falseRate)
