@@ -285,17 +285,17 @@ func (sc *scenario) aboutKeys(what, namespace string, words []string) *ebbv1.Com
 	var keys [][]byte
 	for _, w := range words {
 		name, v, _ := strings.Cut(w, "=")
-		switch {
-		case name == "ttl":
+		switch name {
+		case "ttl":
 			expire.Until = &ebbv1.ExpireKeys_TtlUs{TtlUs: int64(sc.duration(v))}
-		case name == "at":
+		case "at":
 			expire.Until = &ebbv1.ExpireKeys_AtUs{AtUs: beginning + int64(sc.duration(v))}
-		case name == "overwrite":
+		case "overwrite":
 			put.Overwrite = true
-		case name == "of":
+		case "of":
 			ns, key, _ := strings.Cut(v, "/")
 			put.What = &ebbv1.PutKey_Image{Image: sc.image(ns, key).Image}
-		case name == "replace":
+		case "replace":
 			put.Replace = new(sc.image(namespace, string(keys[0])).Checksum)
 		default:
 			keys = append(keys, []byte(w))
