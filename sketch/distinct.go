@@ -177,16 +177,16 @@ func (d *Distinct) insertAt(i int, token uint32) bool {
 }
 
 func (d *Distinct) growTokens() {
-	d.setTokens(d.appendTokens(make([]uint32, 0, d.tokens)), len(d.words)+max(len(d.words)/4, 4))
+	d.setTokens(d.words, int(d.tokens), len(d.words)+max(len(d.words)*3/8, 4))
 }
 
-// setTokens keeps sorted tokens in a table of at least this many words.
-func (d *Distinct) setTokens(sorted []uint32, words int) {
+// setTokens keeps tokens, which are sorted and may have gaps between them, in a table of at least this many words.
+func (d *Distinct) setTokens(sorted []uint32, tokens, words int) {
 	for ; ; words += words/8 + 1 {
 		table := slices.Grow([]uint32(nil), words)
 		table = table[:cap(table)]
 		if placeTokens(table, sorted) {
-			d.words, d.tokens = table, uint32(len(sorted))
+			d.words, d.tokens = table, uint32(tokens)
 			return
 		}
 	}
@@ -195,6 +195,9 @@ func (d *Distinct) setTokens(sorted []uint32, words int) {
 func placeTokens(table, sorted []uint32) bool {
 	next := 0
 	for _, token := range sorted {
+		if token == 0 {
+			continue
+		}
 		i := max(tokenHome(token, len(table)), next)
 		if i >= len(table) {
 			return false
@@ -265,7 +268,7 @@ func (d *Distinct) mergeTokens(o *Distinct) {
 	union := o.appendTokens(d.appendTokens(make([]uint32, 0, d.tokens+o.tokens)))
 	slices.Sort(union)
 	union = slices.Compact(union)
-	d.setTokens(union, len(union)*3/2)
+	d.setTokens(union, len(union), len(union)*3/2)
 }
 
 // reduce lowers the precision to at most p: the upper bits of what was a register's number are then leading zeros, or not.
@@ -525,7 +528,7 @@ func (d *Distinct) decodeTokens(r *reader) bool {
 		sorted[i] = t
 	}
 	if count > 0 {
-		d.setTokens(sorted, int(count)*4/3+1)
+		d.setTokens(sorted, int(count), int(count)*4/3+1)
 	}
 	return true
 }
