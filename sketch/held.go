@@ -61,7 +61,7 @@ func (m *Morris) Held() int { return m.Size() }
 func (q *Quantile) Held() int { return 128 + 12*q.d.Len() }
 
 // Held counts entries with their names.
-func (s *TopK) Held() int { return 272 + 32*s.Len() + len(s.arena) - s.waste }
+func (s *TopK) Held() int { return 272 + 25*s.Len() + len(s.arena) - s.waste }
 
 // Held counts hashes with their members, and the signature.
 func (s *Set) Held() int {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"slices"
 )
@@ -49,26 +50,41 @@ func (p *TopKParams) check() error {
 //
 //	estimate >= truth >= estimate - err      err <= Z/m, Z the sum of all counts
 //
-// All weights shrink alike, so the bracket holds at every time and not only when it was written. It holds up to the rounding of
+// An err is kept in half a double, rounded up by at most a millionth of it. All weights shrink alike, so the bracket holds at every time and not only when it was written. It holds up to the rounding of
 // sums (exactly without a half-life and with whole amounts up to 2^53 together); what is below 2^-100 counts as nothing. An
 // item with more than Z/m is always among the entries.
 //
 // Ties for the least are broken by a seeded hash of the name, then by the name: the state depends on the events and their order, not
-// on how it is laid out. It is a value with one owner: to keep a copy, Clone it. An entry takes about 32 bytes and its name.
+// on how it is laid out. It is a value with one owner: to keep a copy, Clone it. An entry takes about 25 bytes and its name.
 type TopK struct {
 	params TopKParams
 	fade
-	values, errs []float64 // by position; an error never exceeds its value
-	names        []uint32  // by position: where in the arena
-	hashes       []uint32  // by position
-	heap         []uint16  // positions, the least at the root
-	places       []uint16  // by position: where in the heap
-	slots        []uint16  // position + 1 by hash, probed linearly; a power of two, at most 3/4 used
-	arena        []byte    // names, each after its length in 2 bytes
-	waste        int       // bytes of the arena that nobody refers to
-	z            float64
-	last         Tick
+	values []float64 // by position
+	errs   []upper   // by position: see err
+	names  []uint32  // by position: where in the arena
+	hashes []uint16  // by position
+	heap   []uint16  // positions, the least at the root
+	places []uint16  // by position: where in the heap
+	slots  []uint16  // position + 1 by hash, probed linearly; at most 3/4 used
+	arena  []byte    // names, each after its length in 2 bytes
+	waste  int       // bytes of the arena that nobody refers to
+	z      float64
+	last   Tick
 }
+
+// upper is the upper half of a double that is not negative: its sign, exponent and the first 20 bits after the point.
+type upper uint32
+
+// upperOf rounds up: relative error below 2^-20. A power of two times a double has the same error.
+func upperOf(v float64) upper {
+	b := math.Float64bits(v)
+	return upper((b + 1<<32 - 1) >> 32)
+}
+
+func (u upper) float() float64 { return math.Float64frombits(uint64(u) << 32) }
+
+// err is how much the value at a position may have too much: never more than all of it.
+func (s *TopK) err(i int) float64 { return min(s.errs[i].float(), s.values[i]) }
 
 // NewTopK makes an empty summary, or answers ErrParams.
 func NewTopK(p TopKParams) (TopK, error) {
@@ -129,7 +145,7 @@ func (s *TopK) count(name []byte, inc, cut float64) {
 		s.names[i], s.hashes[i] = s.intern(name), h
 		s.waste += left // after intern, which may have packed the old name too
 		s.slot(i)
-		s.errs[i] = s.values[i]
+		s.errs[i] = upperOf(s.values[i])
 	}
 	if s.values[i] < cut {
 		s.values[i], s.errs[i] = 0, 0
@@ -159,7 +175,7 @@ func (s *TopK) rebase(mark int64) {
 	gone := false
 	for i := range s.values {
 		s.values[i] = atLeast(float64(s.values[i]*scale), faintest)
-		s.errs[i] = atLeast(float64(s.errs[i]*scale), faintest)
+		s.errs[i] = upperOf(atLeast(float64(s.errs[i].float()*scale), faintest))
 		gone = gone || s.values[i] == 0
 	}
 	if gone {
@@ -170,7 +186,7 @@ func (s *TopK) rebase(mark int64) {
 // topKEntry is one entry outside of its arrays.
 type topKEntry struct {
 	name       []byte
-	hash       uint32
+	hash       uint16
 	value, err float64
 }
 
@@ -179,7 +195,7 @@ func (s *TopK) entries() []topKEntry {
 	all := make([]topKEntry, 0, s.Len())
 	for i, v := range s.values {
 		if v != 0 {
-			all = append(all, topKEntry{name: s.name(i), hash: s.hashes[i], value: v, err: s.errs[i]})
+			all = append(all, topKEntry{name: s.name(i), hash: s.hashes[i], value: v, err: s.err(i)})
 		}
 	}
 	return all
@@ -204,7 +220,7 @@ func (s *TopK) reserve(n int) {
 	s.values, s.errs = enlarged(s.values, n), enlarged(s.errs, n)
 	s.names, s.hashes = enlarged(s.names, n), enlarged(s.hashes, n)
 	s.heap, s.places = enlarged(s.heap, n), enlarged(s.places, n)
-	if slots := slotsFor(n); slots > len(s.slots) {
+	if slots := n + n/3 + 1; slots > len(s.slots) {
 		s.slots = make([]uint16, slots)
 		for i := range s.values {
 			s.slot(i)
@@ -214,16 +230,13 @@ func (s *TopK) reserve(n int) {
 
 func enlarged[T any](v []T, room int) []T { return append(make([]T, 0, room), v...) }
 
-// slotsFor is a power of two of which n are at most 3/4.
-func slotsFor(n int) int { return 1 << bits.Len(uint(max(4, n+n/3))) }
-
 // push appends an entry for a name that has none.
-func (s *TopK) push(name []byte, hash uint32, value, err float64) {
+func (s *TopK) push(name []byte, hash uint16, value, err float64) {
 	i := s.Len()
 	if i == cap(s.values) {
 		s.reserve(min(s.params.Entries, i+i/4+4))
 	}
-	s.values, s.errs = append(s.values, value), append(s.errs, err)
+	s.values, s.errs = append(s.values, value), append(s.errs, upperOf(err))
 	s.names, s.hashes = append(s.names, s.intern(name)), append(s.hashes, hash)
 	s.heap, s.places = append(s.heap, uint16(i)), append(s.places, uint16(i))
 	s.slot(i)
@@ -258,7 +271,7 @@ func (s *TopK) pack() {
 }
 
 // hash mixes 8 bytes at a time by a product of 128 bits, as wyhash does.
-func (s *TopK) hash(name []byte) uint32 {
+func (s *TopK) hash(name []byte) uint16 {
 	h := s.params.Hash.Seed ^ uint64(len(name))*0x9e3779b97f4a7c15
 	for ; len(name) >= 8; name = name[8:] {
 		hi, lo := bits.Mul64(h^binary.LittleEndian.Uint64(name), 0xd6e8feb86659fd93)
@@ -268,16 +281,25 @@ func (s *TopK) hash(name []byte) uint32 {
 	for _, c := range name {
 		tail = tail<<8 | uint64(c)
 	}
-	return uint32(remix(h^tail, int(s.params.Hash.ID)))
+	return uint16(remix(h^tail, int(s.params.Hash.ID)) >> 16)
+}
+
+// home is where a hash belongs among the slots, and next the slot after one.
+func (s *TopK) home(hash uint16) int { return int(hash) * len(s.slots) >> 16 }
+
+func (s *TopK) next(slot int) int {
+	if slot++; slot < len(s.slots) {
+		return slot
+	}
+	return 0
 }
 
 // find is the position of a name, -1 when it has no entry.
-func (s *TopK) find(name []byte, hash uint32) int {
+func (s *TopK) find(name []byte, hash uint16) int {
 	if len(s.slots) == 0 {
 		return -1
 	}
-	mask := uint32(len(s.slots) - 1)
-	for at := hash & mask; s.slots[at] != 0; at = (at + 1) & mask {
+	for at := s.home(hash); s.slots[at] != 0; at = s.next(at) {
 		if i := int(s.slots[at]) - 1; s.hashes[i] == hash && bytes.Equal(s.name(i), name) {
 			return i
 		}
@@ -287,29 +309,35 @@ func (s *TopK) find(name []byte, hash uint32) int {
 
 // slot enters a position.
 func (s *TopK) slot(i int) {
-	mask := uint32(len(s.slots) - 1)
-	at := s.hashes[i] & mask
+	at := s.home(s.hashes[i])
 	for s.slots[at] != 0 {
-		at = (at + 1) & mask
+		at = s.next(at)
 	}
 	s.slots[at] = uint16(i + 1)
 }
 
 // unslot takes a position out and closes the gap: what follows moves back unless that would be before its home.
 func (s *TopK) unslot(i int) {
-	mask := uint32(len(s.slots) - 1)
-	gap := s.hashes[i] & mask
+	gap := s.home(s.hashes[i])
 	for s.slots[gap] != uint16(i+1) {
-		gap = (gap + 1) & mask
+		gap = s.next(gap)
 	}
-	for at := (gap + 1) & mask; s.slots[at] != 0; at = (at + 1) & mask {
-		home := s.hashes[s.slots[at]-1] & mask
-		if (at-home)&mask >= (at-gap)&mask {
+	for at := s.next(gap); s.slots[at] != 0; at = s.next(at) {
+		home := s.home(s.hashes[s.slots[at]-1])
+		if s.behind(at, home) >= s.behind(at, gap) {
 			s.slots[gap] = s.slots[at]
 			gap = at
 		}
 	}
 	s.slots[gap] = 0
+}
+
+// behind is how many slots lie from one to another, going on at the beginning.
+func (s *TopK) behind(to, from int) int {
+	if to >= from {
+		return to - from
+	}
+	return to - from + len(s.slots)
 }
 
 // less is the order of the heap: by value, then hash, then name. No two entries are equal in it.
@@ -398,7 +426,7 @@ func (s *TopK) Top(at Tick, k int, dst []TopKItem) []TopKItem {
 	for _, i := range best {
 		if s.values[i] >= cut {
 			dst = append(dst, TopKItem{
-				Name: s.name(i), Count: float64(s.values[i] * scale), Err: float64(atLeast(s.errs[i], cut) * scale),
+				Name: s.name(i), Count: float64(s.values[i] * scale), Err: float64(atLeast(s.err(i), cut) * scale),
 			})
 		}
 	}
@@ -421,7 +449,7 @@ func (s *TopK) Item(at Tick, name []byte) TopKItem {
 	scale, cut := s.scale(at), faint(s.weight(at))
 	value, err := s.least(), s.least()
 	if i := s.find(name, s.hash(name)); i >= 0 {
-		value, err = s.values[i], s.errs[i]
+		value, err = s.values[i], s.err(i)
 	}
 	return TopKItem{Name: name, Count: float64(atLeast(value, cut) * scale), Err: float64(atLeast(err, cut) * scale)}
 }
@@ -476,7 +504,7 @@ func (s *TopK) add(o *TopK) {
 	for i := range all {
 		e := &all[i]
 		if j := o.find(e.name, e.hash); j >= 0 {
-			e.value, e.err = e.value+o.values[j], e.err+o.errs[j]
+			e.value, e.err = e.value+o.values[j], e.err+o.err(j)
 			continue
 		}
 		e.value, e.err = e.value+theirs, e.err+theirs
@@ -512,8 +540,7 @@ func (s *TopK) Clone() TopK {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *TopK) Size() int {
-	return 272 + 8*(cap(s.values)+cap(s.errs)) + 4*(cap(s.names)+cap(s.hashes)) +
-		2*(cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
+	return 272 + 8*cap(s.values) + 4*(cap(s.errs)+cap(s.names)) + 2*(cap(s.hashes)+cap(s.heap)+cap(s.places)+cap(s.slots)) + cap(s.arena)
 }
 
 // A TopK in bytes. Every state has one encoding.
@@ -548,10 +575,11 @@ func (s *TopK) AppendBinary(b []byte) []byte {
 	for _, i := range order {
 		b = append(binary.AppendUvarint(b, uint64(len(s.name(i)))), s.name(i)...)
 	}
-	for _, column := range [][]float64{s.values, s.errs} {
-		for _, i := range order {
-			b = appendFloat(b, column[i])
-		}
+	for _, i := range order {
+		b = appendFloat(b, s.values[i])
+	}
+	for _, i := range order {
+		b = appendFloat(b, s.err(i))
 	}
 	return b
 }
@@ -602,7 +630,7 @@ func (s *TopK) decodeEntries(r *reader) bool {
 	}
 	for i := range all {
 		all[i].err = r.float()
-		if all[i].err < 0 || all[i].err > all[i].value {
+		if e := all[i]; e.err < 0 || e.err > e.value || e.err != e.value && e.err != upperOf(e.err).float() {
 			return false
 		}
 	}
