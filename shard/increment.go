@@ -19,30 +19,38 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		return failed(namespaceNotFound(c.namespace))
 	}
 	ns := s.editNamespace(s.lookup(c.namespace).space)
-	var in proto.IncrementWire
-	before := uint64(0)
-	for rest, index := c.body, uint32(0); len(rest) > 0; index++ {
-		rest = nextIncrement(rest, &in)
-		code := ebbv1.Code(0)
-		if src == nil {
-			code = s.increment(ns, &in)
-		} else {
-			var again bool
-			code, again = s.row(ns, src, &in, before)
-			before = max(before, in.Offset)
-			if again {
-				r.Duplicates++
-				continue
-			}
+	before := uint64(0) // the offset
+	for rest, index := c.body, uint32(0); len(rest) > 0; {
+		var n int
+		n, rest = s.parse(ns, rest)
+		for i := range s.ahead.increments[:n] {
+			before = s.one(ns, src, &s.ahead.increments[i], index, before, r)
+			index++
 		}
-		if code == 0 {
-			r.Applied++
-			continue
-		}
-		r.Refused = append(r.Refused, s.refuse(ns, index, &in, code))
 	}
 	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
 	return r
+}
+
+// one applies one increment of a batch, of an ordered source if src is not nil,
+// and adds what became of it to the result. It returns the largest offset so far.
+func (s *State) one(ns *namespace, src *source, in *proto.IncrementWire, index uint32, before uint64, r *ebbv1.CommandResult) uint64 {
+	code, again := ebbv1.Code(0), false
+	if src == nil {
+		code = s.increment(ns, in)
+	} else {
+		code, again = s.row(ns, src, in, before)
+		before = max(before, in.Offset)
+	}
+	switch {
+	case again:
+		r.Duplicates++
+	case code == 0:
+		r.Applied++
+	default:
+		r.Refused = append(r.Refused, s.refuse(ns, index, in, code))
+	}
+	return before
 }
 
 // row applies a row of an ordered source, unless it has been decided before.

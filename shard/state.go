@@ -69,7 +69,8 @@ type State struct {
 	keyVisits     heap
 	keyPlaces     []uint32
 	answeredBytes int
-	bodyBytes     int      // of all bodies, as each says it of itself
+	bodyBytes     int // of all bodies, as each says it of itself
+	ahead         lookahead
 	gathered      uint32   // keys before this one have been looked at, see gather; 0 between two rounds
 	gone          []uint32 // bins that a summary lets go of, while it does
 	applying      uint64   // the index of the entry that is being applied
