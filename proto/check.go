@@ -426,6 +426,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	if w := ns.GetWindowUs(); w != 0 && (w < HalfLifeMinUS || w > HalfLifeMaxUS) {
 		return ErrBadNamespace.Errorf("window of %g s: it must be from 1 s to 100 years, or 0 for none", float64(w)/1e6)
 	}
+	if ns.GetWindowUs() != 0 && ns.GetDecay() == ebbv1.Decay_DECAY_LINEAR {
+		return ErrBadNamespace.Errorf("a window is for distinct keys: a namespace under linear decay holds distributions only")
+	}
 	if err := checkNamespaceEnums(ns); err != nil {
 		return err
 	}

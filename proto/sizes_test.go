@@ -81,3 +81,28 @@ func TestSizesAreFilled(t *testing.T) {
 		t.Errorf("filled again: %v", ns)
 	}
 }
+
+// A window is from a second to a century, none, or nothing that a namespace of distributions only would have.
+func TestCheckWindow(t *testing.T) {
+	for _, c := range []struct {
+		us    int64
+		decay ebbv1.Decay
+		says  string // "": taken
+	}{
+		{0, ebbv1.Decay_DECAY_LINEAR, ""},
+		{1e6, ebbv1.Decay_DECAY_NONE, ""},
+		{3600e6, ebbv1.Decay_DECAY_HALF_LIFE, ""},
+		{proto.HalfLifeMaxUS, ebbv1.Decay_DECAY_HALF_LIFE, ""},
+		{1, ebbv1.Decay_DECAY_NONE, "it must be from 1 s to 100 years, or 0 for none"},
+		{-3600e6, ebbv1.Decay_DECAY_NONE, "window of -3600 s"},
+		{proto.HalfLifeMaxUS + 1, ebbv1.Decay_DECAY_NONE, "100 years"},
+		{3600e6, ebbv1.Decay_DECAY_LINEAR, "linear decay holds distributions only"},
+	} {
+		ns := proto.DefaultNamespaceSettings()
+		ns.Name, ns.WindowUs, ns.Decay = "n", &c.us, c.decay
+		err := proto.CheckNamespace(ns)
+		if (err == nil) != (c.says == "") || err != nil && (!errors.Is(err, proto.ErrBadNamespace) || !strings.Contains(err.Message, c.says)) {
+			t.Errorf("%d us under %v: %v, want %q", c.us, c.decay, err, c.says)
+		}
+	}
+}
