@@ -59,6 +59,12 @@ func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
 	if s := q.GetSurprise(); s != nil && s.AsOfUs == 0 {
 		s.AsOfUs = microOf(a.asOf)
 	}
+	if k := q.GetKeys(); k != nil && k.AsOfUs == 0 {
+		k.AsOfUs = microOf(a.asOf)
+	}
+	if d := q.GetDescribe(); d != nil && d.AsOfUs == 0 {
+		d.AsOfUs = microOf(a.asOf)
+	}
 	return q
 }
 

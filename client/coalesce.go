@@ -68,7 +68,7 @@ type joint struct {
 // coalescible reports whether a question may share a request: it and its answer
 // are small, and of the caller's context nothing but the end matters.
 func coalescible(ctx context.Context, q *ebbv1.Question) bool {
-	if len(proto.QuestionKeys(q)) != 1 || !light(q) {
+	if len(proto.QuestionKeys(q)) != 1 || proto.Everywhere(q) || !light(q) {
 		return false
 	}
 	_, has := metadata.FromOutgoingContext(ctx)

@@ -58,6 +58,7 @@ type Bin struct {
 // Distribution is a decaying categorical distribution at one time.
 type Distribution struct {
 	Keys       []string // those that were merged
+	Matched    int      // how many keys matched the pattern of the question
 	Found      bool     // false: no such key, or all of it has faded
 	Bins       []Bin    // most probable first, or as they were asked for
 	BinsTotal  int      // visible bins, of which Bins may be a selection
@@ -88,7 +89,7 @@ func (d Distribution) Bin(name string) (Bin, bool) {
 func distributionOf(a *ebbv1.Answer) Distribution {
 	w := a.GetDistribution()
 	d := Distribution{
-		Found: w.GetFound(), BinsTotal: int(w.GetBinsTotal()),
+		Found: w.GetFound(), Matched: int(w.GetMatched()), BinsTotal: int(w.GetBinsTotal()),
 		Z: w.GetZ(), Z2: w.GetZ2(), Other: w.GetOther(),
 		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(),
 		AsOf: timeOf(w.GetAsOfUs()), LastEvent: timeOf(w.GetLastEventUs()), Confidence: w.GetConfidence(),

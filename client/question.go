@@ -89,6 +89,15 @@ func (c *Client) Merged(ctx context.Context, ns string, keys []string, n int, op
 	return c.distribution(ctx, "merged", ns, name, q, opts)
 }
 
+// MergedMatching is Merged for the distributions of the namespace that match a pattern, on whatever shards: see KeysQuery.
+func (c *Client) MergedMatching(ctx context.Context, ns, pattern string, n int, opts ...AskOption) (Distribution, error) {
+	q := &ebbv1.DistributionQuestion{Patterns: bytesOf(pattern), Select: &ebbv1.DistributionQuestion_All{All: true}}
+	if n != 0 {
+		q.Select = &ebbv1.DistributionQuestion_Top{Top: clampCount(n)}
+	}
+	return c.distribution(ctx, "merged", ns, pattern, q, opts)
+}
+
 // Bins asks for just these bins of a key, in this order; an unknown bin counts 0.
 func (c *Client) Bins(ctx context.Context, ns, key string, bins []string, opts ...AskOption) (Distribution, error) {
 	q := &ebbv1.DistributionQuestion{

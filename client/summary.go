@@ -13,6 +13,8 @@ import (
 // Several keys, of one kind, are merged: a member of two of them counts once.
 type SummaryQuery struct {
 	Keys []string
+	// Patterns name further keys: those that match, distributions apart. See KeysQuery.
+	Patterns []string
 	// Bins of a KindCountMin or a KindTopK, to be counted, or of a KindBloom, to be looked for.
 	Bins []string
 	// Quantiles of a KindQuantile, each from 0 to 1.
@@ -31,9 +33,11 @@ type SummaryQuery struct {
 
 // Summary is what keys of one kind know, at one time.
 type Summary struct {
-	Keys  []string // those that were merged
-	Found bool     // false: no such key, or all of it has faded
-	Kind  Kind     // if found
+	Keys []string // those that were merged
+	// Matched is how many keys the patterns of the query found.
+	Matched int
+	Found   bool // false: no such key, or all of it has faded
+	Kind    Kind // if found
 	// Total is how many members a KindDistinct, a KindLinear, a KindBloom or a KindSet has, and
 	// the sum of all amounts of the others. If High is math.MaxFloat64, it is only a lower bound.
 	Total Estimate
@@ -75,7 +79,7 @@ type Item struct {
 // Summary asks for what keys of another kind than a distribution know.
 func (c *Client) Summary(ctx context.Context, ns string, query SummaryQuery, opts ...AskOption) (Summary, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{
-		Keys: bytesOf(query.Keys...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)), Members: query.Members,
+		Keys: bytesOf(query.Keys...), Patterns: bytesOf(query.Patterns...), Bins: bytesOf(query.Bins...), Quantiles: query.Quantiles, Top: uint32(min(max(query.Top, 0), math.MaxUint32)), Members: query.Members,
 		WindowUs: query.Window.Microseconds(),
 		Limit:    clampCount(query.Limit),
 	}}}
@@ -129,7 +133,7 @@ func estimateOf(e *ebbv1.Estimate, asOf time.Time) Estimate {
 
 func summaryOf(a *ebbv1.Answer) Summary {
 	w := a.GetSummary()
-	s := Summary{Found: w.GetFound(), Kind: w.GetKind(), Over: w.GetOver(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	s := Summary{Found: w.GetFound(), Matched: int(w.GetMatched()), Kind: w.GetKind(), Over: w.GetOver(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	for _, k := range w.GetKeys() {
 		s.Keys = append(s.Keys, string(k))
 	}

@@ -12,6 +12,8 @@ import (
 type SurpriseQuery struct {
 	Keys    []string
 	Against []string
+	// Patterns and AgainstPatterns name further keys: the distributions that match. See KeysQuery.
+	Patterns, AgainstPatterns []string
 	// Bins whose events are to be judged by the baseline.
 	Bins []string
 	// Top is how many bins of the difference to name; 10 if 0.
@@ -50,7 +52,8 @@ type SurprisingBin struct {
 
 // Surprise asks how a distribution differs from a baseline, and whether that may be chance.
 func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, opts ...AskOption) (Surprise, error) {
-	sq := &ebbv1.SurpriseQuestion{Keys: bytesOf(query.Keys...), Against: bytesOf(query.Against...), Bins: bytesOf(query.Bins...)}
+	sq := &ebbv1.SurpriseQuestion{Keys: bytesOf(query.Keys...), Against: bytesOf(query.Against...), Bins: bytesOf(query.Bins...),
+		Patterns: bytesOf(query.Patterns...), AgainstPatterns: bytesOf(query.AgainstPatterns...)}
 	if query.Top != 0 {
 		sq.Top = clampCount(query.Top)
 	}

@@ -85,7 +85,7 @@ func (p *askPlan) refuse(question int, err *proto.Error) {
 }
 
 func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuestion) {
-	if q.GetCountKeys() != nil {
+	if proto.Everywhere(q) {
 		for i := uint32(1); i <= table.Shards(); i++ {
 			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: i, Question: q, Partial: true}})
 		}
@@ -390,7 +390,8 @@ func limitResponse(answers []*ebbv1.Answer) {
 		bins := len(d.GetBins()) + len(s.GetItems()) + len(s.GetMembers()) + len(x.GetBins())
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
-			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph())
+			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) +
+			len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
 	}
 	if bound <= proto.MessageBytesMax {
 		return

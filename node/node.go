@@ -210,14 +210,15 @@ func (n *Node) misjoined(s cluster.Strangers) {
 // serve opens the doors.
 func (n *Node) serve() {
 	peers := remote{n.peers}
+	router := cluster.NewRouter(cluster.RouterConfig{
+		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
+	})
+	coordinator := cluster.NewCoordinator(cluster.CoordinatorConfig{
+		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
+		Now: n.cfg.Clock.Now,
+	})
 	services := rpc.Services{
-		Router: cluster.NewRouter(cluster.RouterConfig{
-			Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
-		}),
-		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
-			Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
-			Now: n.cfg.Clock.Now,
-		}),
+		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator),
 		Local: n.backend, Cluster: clusterView{n},
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
 		Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,

@@ -126,7 +126,8 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
 		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins())
-		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles())
+		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles()) +
+			len(proto.QuestionPatterns(q))*(proto.KeyLenMax+3)
 	}
 	if bound <= proto.MessageBytesMax {
 		return nil
@@ -159,7 +160,7 @@ func checkAskResponse(resp *ebbv1.AskResponse) error {
 	bound := 0
 	for _, a := range resp.GetAnswers() {
 		d := a.GetDistribution()
-		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax
+		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+128) + len(a.GetExport().GetImage())
 	}
 	if bound <= proto.MessageBytesMax {
 		return nil

@@ -98,7 +98,7 @@ func (l local) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Shar
 
 func (f *fake) services() Services {
 	return Services{
-		Router: f, Coordinator: f, Local: local{f}, Cluster: f,
+		Router: f, Coordinator: f, Keys: f, Local: local{f}, Cluster: f,
 		Node: "ebb-0", Version: "test", Logger: slog.New(slog.DiscardHandler),
 	}
 }
@@ -135,4 +135,16 @@ func marshal(t testing.TB, m protobuf.Message) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+func (f *fake) Delete(_ context.Context, req *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
+	return &ebbv1.DeleteResponse{Deleted: uint64(len(req.GetKeys()))}, nil
+}
+
+func (f *fake) Expire(_ context.Context, req *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error) {
+	return &ebbv1.ExpireResponse{Changed: uint64(len(req.GetKeys()))}, nil
+}
+
+func (f *fake) Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
+	return &ebbv1.RenameResponse{BytesMoved: 1}, nil
 }

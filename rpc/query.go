@@ -50,6 +50,9 @@ func (c *call) distributionQuestion() (*ebbv1.DistributionQuestion, error) {
 	if q.Keys, err = c.keys(); err != nil {
 		return nil, err
 	}
+	if q.Patterns, err = texts("pattern", c.query["pattern"]); err != nil {
+		return nil, err
+	}
 	if err := c.selection(q); err != nil {
 		return nil, err
 	}
@@ -89,6 +92,9 @@ func (c *call) summaryQuestion() (*ebbv1.SummaryQuestion, error) {
 	q := &ebbv1.SummaryQuestion{}
 	var err error
 	if q.Keys, err = c.keys(); err != nil {
+		return nil, err
+	}
+	if q.Patterns, err = texts("pattern", c.query["pattern"]); err != nil {
 		return nil, err
 	}
 	if q.Bins, err = texts("bin", c.query["bin"]); err != nil {

@@ -54,9 +54,14 @@ var distributionParams = append([]param{
 	{name: "rate", kind: "number", summary: "decay from the last event at this rate per second instead of the stored half-life"},
 }, askParams...)
 
+var patternParam = param{
+	name: "pattern", kind: "string", summary: "every key that matches, of which * stands for any bytes but '/', ** for any bytes; may be repeated", repeated: true,
+}
+
 // mergedParams name keys in the query instead of the path.
 var mergedParams = append([]param{
 	{name: "key", kind: "string", summary: "the key; several are merged into one distribution", repeated: true},
+	patternParam,
 }, distributionParams...)
 
 var summaryParams = append([]param{
@@ -71,6 +76,7 @@ var summaryParams = append([]param{
 // mergedSummaryParams name keys in the query instead of the path.
 var mergedSummaryParams = append([]param{
 	{name: "key", kind: "string", summary: "the key; several of one kind are merged", repeated: true},
+	patternParam,
 }, summaryParams...)
 
 var overlapParams = append([]param{
@@ -133,6 +139,42 @@ var routes = []*route{
 		summary: "How many live keys a namespace has.",
 		params:  askParams, answer: &ebbv1.Answer{},
 		serve: serveCountKeys,
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/delete", id: "delete",
+		summary: "Forget keys.",
+		body:    &ebbv1.DeleteRequest{}, answer: &ebbv1.DeleteResponse{},
+		serve: rpc((*ebbServer).Delete),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/expire", id: "expire",
+		summary: "Say until when keys live at most.",
+		body:    &ebbv1.ExpireRequest{}, answer: &ebbv1.ExpireResponse{},
+		serve: rpc((*ebbServer).Expire),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/rename", id: "rename",
+		summary: "Give a key another name.",
+		body:    &ebbv1.RenameRequest{}, answer: &ebbv1.RenameResponse{},
+		serve: rpc((*ebbServer).Rename),
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/keys/{pattern...}", id: "keys",
+		summary: "Which keys a namespace has. In the pattern * stands for any bytes but '/', ** for any bytes.",
+		params:  listParams, answer: &ebbv1.Answer{},
+		serve: serveKeys,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/key/{key...}", id: "describe",
+		summary: "What a key is: its kind, sizes, errors, and when it leaves.",
+		params:  describeParams, answer: &ebbv1.Answer{},
+		serve: serveDescribe,
+	},
+	{
+		method: http.MethodDelete, pattern: "/v1/ns/{ns}/key/{key...}", id: "deleteKey",
+		summary: "Forget a key.",
+		answer:  &ebbv1.DeleteResponse{},
+		serve:   serveDelete,
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/ns/{ns}/distribution", id: "mergedDistribution",

@@ -46,6 +46,7 @@ type Cluster interface {
 type Services struct {
 	Router      Router
 	Coordinator Coordinator
+	Keys        Keys
 	Local       Local
 	Cluster     Cluster
 

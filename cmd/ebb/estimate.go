@@ -22,12 +22,13 @@ func newEstimate(s *session) *cobra.Command {
 	var window string
 	var limit int64
 	cmd := &cobra.Command{
-		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
+		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys, or those that match a pattern, are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99\n" +
 			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members\n" +
-			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m",
+			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m\n  ebb estimate 'visitors/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Bins: keysOf(bins), Quantiles: quantiles, Members: members, Confidence: q.confidence}
+			keys, patterns := named(args)
+			sq := &ebbv1.SummaryQuestion{Keys: keys, Patterns: patterns, Bins: keysOf(bins), Quantiles: quantiles, Members: members, Confidence: q.confidence}
 			if cmd.Flags().Changed("top") {
 				if e := proto.CheckTop(top); e != nil {
 					return e
@@ -98,6 +99,7 @@ type memberJSON struct {
 type summaryJSON struct {
 	Namespace   string         `json:"namespace"`
 	Keys        []string       `json:"keys"`
+	Matched     uint64         `json:"matched,omitempty"` // keys that the patterns found
 	Found       bool           `json:"found"`
 	Kind        string         `json:"kind,omitempty"`
 	Estimates   []estimateJSON `json:"estimates"`
@@ -112,7 +114,7 @@ type summaryJSON struct {
 func (s *session) printSummary(a *ebbv1.Answer, q *ebbv1.SummaryQuestion) error {
 	w, c := a.GetSummary(), a.GetCoverage()
 	out := summaryJSON{
-		Namespace: s.namespace, Keys: []string{}, Found: w.GetFound(), Over: w.GetOver(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
+		Namespace: s.namespace, Keys: []string{}, Matched: w.GetMatched(), Found: w.GetFound(), Over: w.GetOver(), Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(),
 		Coverage: coverageOf(c),
 	}
 	if out.Found {
@@ -202,7 +204,11 @@ func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	if err := printMembers(w, out); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nas of %s\n%s\n", when(out.AsOfUS), coverageText(c))
+	matched := ""
+	if out.Matched > 0 {
+		matched = fmt.Sprintf("%d keys that match, ", out.Matched)
+	}
+	_, err := fmt.Fprintf(w, "\n%sas of %s\n%s\n", matched, when(out.AsOfUS), coverageText(c))
 	return err
 }
 

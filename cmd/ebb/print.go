@@ -19,6 +19,7 @@ import (
 type distributionJSON struct {
 	Namespace   string       `json:"namespace"`
 	Keys        []string     `json:"keys"`
+	Matched     uint64       `json:"matched,omitempty"` // keys that the patterns found
 	Found       bool         `json:"found"`
 	Z           float64      `json:"z"`
 	Z2          float64      `json:"z2"`
@@ -103,7 +104,7 @@ func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
 	d, c := a.GetDistribution(), a.GetCoverage()
 	out := &distributionJSON{
-		Namespace: s.namespace, Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(), Other: d.GetOther(),
+		Namespace: s.namespace, Matched: d.GetMatched(), Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(), Other: d.GetOther(),
 		EffectiveN: d.GetEffectiveN(), EntropyBits: d.GetEntropyBits(), BinsTotal: d.GetBinsTotal(),
 		Bins: []binJSON{}, Keys: []string{}, AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
 		Coverage: coverageOf(c),
@@ -142,6 +143,9 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	bins := fmt.Sprintf("%d of %d bins", len(d.GetBins()), d.GetBinsTotal())
 	if asked {
 		bins = fmt.Sprintf("%d bins asked for, %d known", len(d.GetBins()), d.GetBinsTotal())
+	}
+	if d.GetMatched() > 0 {
+		bins += fmt.Sprintf(" of %d keys that match", d.GetMatched())
 	}
 	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s\n",
 		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))

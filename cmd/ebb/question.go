@@ -189,13 +189,15 @@ func newTop(s *session) *cobra.Command {
 	var q questionFlags
 	var n int64
 	cmd := &cobra.Command{
-		Use: "top KEY...", Short: "The most probable bins; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
-		Example: "  ebb top clicks/country\n  ebb top clicks/link/a clicks/link/b --n 3",
+		Use: "top KEY...", Short: "The most probable bins; several keys, or those that match a pattern, are merged", Args: argsBetween(1, -1, "KEY..."),
+		Long:    "The most probable bins of a distribution, or of several taken as one.\n\n" + patternHelp,
+		Example: "  ebb top clicks/country\n  ebb top clicks/link/a clicks/link/b --n 3\n  ebb top 'clicks/link/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if e := proto.CheckTop(n); e != nil {
 				return e
 			}
-			err := s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keysOf(args), Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}})
+			keys, patterns := named(args)
+			err := s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keys, Patterns: patterns, Select: &ebbv1.DistributionQuestion_Top{Top: uint32(n)}})
 			if _, e := strconv.Atoi(s.namespace); e == nil && errors.Is(err, proto.ErrNamespaceNotFound) {
 				return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", s.namespace).
 					WithHint("--n " + s.namespace + " is the number of bins; -n names the namespace")
@@ -211,10 +213,11 @@ func newTop(s *session) *cobra.Command {
 func newDist(s *session) *cobra.Command {
 	var q questionFlags
 	cmd := &cobra.Command{
-		Use: "dist KEY...", Short: "A whole distribution; several keys are merged", Args: argsBetween(1, -1, "KEY..."),
+		Use: "dist KEY...", Short: "A whole distribution; several keys, or those that match a pattern, are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb dist clicks/country --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keysOf(args), Select: &ebbv1.DistributionQuestion_All{All: true}})
+			keys, patterns := named(args)
+			return s.ask(cmd, &q, &ebbv1.DistributionQuestion{Keys: keys, Patterns: patterns, Select: &ebbv1.DistributionQuestion_All{All: true}})
 		},
 	}
 	q.add(cmd)

@@ -16,7 +16,7 @@ func newSurprise(s *session) *cobra.Command {
 	var n int64
 	cmd := &cobra.Command{
 		Use: "surprise KEY...", Short: "How a distribution differs from a baseline, and whether that may be chance", Args: argsBetween(1, -1, "KEY..."),
-		Example: "  ebb surprise clicks/link/A6qOVH --against clicks/country\n  ebb surprise clicks/today --against clicks/usual --bin MY",
+		Example: "  ebb surprise clicks/link/A6qOVH --against clicks/country\n  ebb surprise clicks/today --against clicks/usual --bin MY\n  ebb surprise clicks/link/A6qOVH --against 'clicks/link/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(against) == 0 {
 				return usagef("--against which baseline? name a key that knows what is usual")
@@ -24,7 +24,9 @@ func newSurprise(s *session) *cobra.Command {
 			if e := proto.CheckTop(n); e != nil {
 				return e
 			}
-			sq := &ebbv1.SurpriseQuestion{Keys: keysOf(args), Against: keysOf(against), Bins: keysOf(bins), Top: uint32(n)}
+			keys, patterns := named(args)
+			base, basePatterns := named(against)
+			sq := &ebbv1.SurpriseQuestion{Keys: keys, Patterns: patterns, Against: base, AgainstPatterns: basePatterns, Bins: keysOf(bins), Top: uint32(n)}
 			var err error
 			if sq.AsOfUs, err = instant(q.asOf); err != nil {
 				return err
@@ -42,7 +44,7 @@ func newSurprise(s *session) *cobra.Command {
 		},
 	}
 	q.addAsking(cmd)
-	cmd.Flags().Var(&against, "against", "`key` of the baseline (repeatable: several are taken as one)")
+	cmd.Flags().Var(&against, "against", "`key` of the baseline, or a pattern (repeatable: several are taken as one)")
 	cmd.Flags().Var(&bins, "bin", "say how surprising an event in this `bin` is, by the baseline (repeatable)")
 	cmd.Flags().Int64Var(&n, "n", 10, "how many bins of the difference (-n, with one dash, is the namespace)")
 	return cmd

@@ -1,0 +1,256 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"math/rand/v2"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// KeyOrder is how keys are listed.
+type KeyOrder = ebbv1.KeyOrder
+
+// The orders.
+const (
+	OrderName   = ebbv1.KeyOrder_KEY_ORDER_NAME
+	OrderTotal  = ebbv1.KeyOrder_KEY_ORDER_TOTAL  // the largest total first
+	OrderRecent = ebbv1.KeyOrder_KEY_ORDER_RECENT // the latest event first
+)
+
+// KeysQuery says which keys to list.
+type KeysQuery struct {
+	// Pattern of the names: * stands for any bytes but '/', ** for any bytes, and \* for a star. All keys if empty.
+	Pattern string
+	Kind    Kind // of the keys; any if 0
+	// Order is by name if 0. Only then there may be more keys than fit one answer: the others end after 10,000.
+	Order KeyOrder
+	// Limit ends the list after so many keys; 0 for all, or for 100 in another order than by name.
+	Limit int
+	// After begins the list by name after this key.
+	After string
+}
+
+// KeyInfo is a key and what is known of it at a time.
+type KeyInfo struct {
+	Key   string
+	Kind  Kind
+	Total Estimate // of a distribution Z; of other kinds Summary.Total
+	Bins  int      // stored bins of a distribution
+	// LastEvent is zero when the kind does not remember it; Fades when the key does
+	// not fade by itself; Expires when no time was set.
+	LastEvent, Fades, Expires time.Time
+	HalfLife                  time.Duration // in which Total halves; 0 if it does not
+	Shard                     uint32
+}
+
+// Keys lists the keys of a namespace, over all shards:
+//
+//	for key, err := range c.Keys(ctx, "default", client.KeysQuery{Pattern: "link/*"}) { ... }
+//
+// It asks for a page at a time, each a question of its own: a key that is there all the time comes once, one that comes or
+// goes meanwhile may or may not. It ends after an error.
+func (c *Client) Keys(ctx context.Context, ns string, query KeysQuery, opts ...AskOption) iter.Seq2[KeyInfo, error] {
+	return func(yield func(KeyInfo, error) bool) {
+		after, left := query.After, query.Limit
+		for {
+			page, err := c.keysPage(ctx, ns, query, after, left, opts)
+			if err != nil {
+				yield(KeyInfo{}, err)
+				return
+			}
+			for _, info := range page.Keys {
+				if !yield(info, nil) {
+					return
+				}
+			}
+			left -= len(page.Keys)
+			if len(page.Keys) == 0 || page.Matched <= uint64(len(page.Keys)) || query.Order > OrderName || query.Limit > 0 && left <= 0 {
+				return
+			}
+			after = page.Keys[len(page.Keys)-1].Key
+		}
+	}
+}
+
+// KeyPage is one answer to a KeysQuery.
+type KeyPage struct {
+	Keys     []KeyInfo
+	Matched  uint64 // how many keys there are of which these are the first
+	AsOf     time.Time
+	Coverage Coverage
+}
+
+// KeysPage asks for the first keys of a query, as many as fit one answer.
+func (c *Client) KeysPage(ctx context.Context, ns string, query KeysQuery, opts ...AskOption) (KeyPage, error) {
+	return c.keysPage(ctx, ns, query, query.After, query.Limit, opts)
+}
+
+// keysPerPage is how many keys a list takes at a time.
+const keysPerPage = 1_000
+
+func (c *Client) keysPage(ctx context.Context, ns string, query KeysQuery, after string, limit int, opts []AskOption) (KeyPage, error) {
+	if limit <= 0 && query.Order <= OrderName {
+		limit = keysPerPage
+	}
+	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{
+		Pattern: []byte(query.Pattern), Kind: query.Kind, Order: query.Order, After: []byte(after), Limit: clampCount(min(max(limit, 0), proto.KeysListMax)),
+	}}}
+	a, err := c.askOne(ctx, "keys", query.Pattern, q, opts)
+	if err != nil {
+		return KeyPage{}, err
+	}
+	w := a.GetKeys()
+	page := KeyPage{Matched: w.GetMatched(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	for _, info := range w.GetKeys() {
+		page.Keys = append(page.Keys, keyInfoOf(info, page.AsOf))
+	}
+	return page, nil
+}
+
+func keyInfoOf(w *ebbv1.KeyInfo, asOf time.Time) KeyInfo {
+	t := w.GetTotal()
+	return KeyInfo{
+		Key: string(w.GetKey()), Kind: w.GetKind(), Bins: int(w.GetBins()), Shard: w.GetShard(),
+		Total:     Estimate{Value: t.GetValue(), StdErr: t.GetStdError(), Low: t.GetLow(), High: t.GetHigh(), Confidence: t.GetConfidence(), AsOf: asOf},
+		LastEvent: timeOf(w.GetLastEventUs()), Fades: timeOf(w.GetFadesUs()), Expires: timeOf(w.GetExpiresUs()),
+		HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond,
+	}
+}
+
+// Description is what a key is.
+type Description struct {
+	KeyInfo
+	Found      bool
+	Bytes      int // of its summary in a snapshot
+	Decay      Decay
+	HalfLife   time.Duration // in force for this key; of a KindBloom how long a bin is found
+	Clock      Clock
+	Properties []Property // sizes and limits
+	Accuracy   string     // what its answers may be off by, in words
+	AsOf       time.Time
+	Coverage   Coverage
+}
+
+// Property is one size of a summary.
+type Property struct {
+	Name  string
+	Value float64
+}
+
+// Describe asks what a key is.
+func (c *Client) Describe(ctx context.Context, ns, key string, opts ...AskOption) (Description, error) {
+	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: []byte(key)}}}
+	a, err := c.askOne(ctx, "describe", key, q, opts)
+	if err != nil {
+		return Description{}, err
+	}
+	w := a.GetDescribe()
+	d := Description{
+		Found: w.GetFound(), Bytes: int(w.GetBytes()), Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Clock: w.GetClock(),
+		Accuracy: w.GetAccuracy(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage()),
+	}
+	d.KeyInfo = keyInfoOf(w.GetKey(), d.AsOf)
+	for _, p := range w.GetProperties() {
+		d.Properties = append(d.Properties, Property{p.GetName(), p.GetValue()})
+	}
+	return d, nil
+}
+
+// Delete forgets keys and says how many were there. Each is deleted once, however often the request had to be sent: what is
+// written after it stays. If some shards did not take it, the error is that of the first such key.
+func (c *Client) Delete(ctx context.Context, ns string, keys ...string) (deleted int, err error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	req := &ebbv1.DeleteRequest{Namespace: ns, Keys: bytesOf(keys...), IdempotencyKey: c.idempotencyKey()}
+	var resp *ebbv1.DeleteResponse
+	err = c.anywhere(ctx, attempt{op: "delete", key: only(keys)}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).Delete(ctx, req)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return int(resp.GetDeleted()), c.refusedKey("delete", keys, resp.GetRefused())
+}
+
+// Expire lets keys live for so long from now, by the clock of their namespace, and says how many were there. They go earlier
+// when they have faded, and whatever is added until then does not change the time.
+func (c *Client) Expire(ctx context.Context, ns string, ttl time.Duration, keys ...string) (changed int, err error) {
+	if ttl < time.Microsecond {
+		return 0, c.fail(attempt{op: "expire", key: only(keys)}, proto.ErrBadTime.Errorf("%v to live: it must be a microsecond at least", ttl).WithHint("Delete forgets a key at once"))
+	}
+	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns, TtlUs: ttl.Microseconds()}, keys)
+}
+
+// ExpireAt lets keys live until a time, by the clock of their namespace. A time that is over deletes them.
+func (c *Client) ExpireAt(ctx context.Context, ns string, t time.Time, keys ...string) (changed int, err error) {
+	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns, AtUs: max(microOf(t), 1)}, keys)
+}
+
+// Persist takes back what Expire said: keys live until they have faded.
+func (c *Client) Persist(ctx context.Context, ns string, keys ...string) (changed int, err error) {
+	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns}, keys)
+}
+
+func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []string) (changed int, err error) {
+	if len(keys) == 0 {
+		return 0, nil
+	}
+	req.Keys, req.IdempotencyKey = bytesOf(keys...), c.idempotencyKey()
+	var resp *ebbv1.ExpireResponse
+	err = c.anywhere(ctx, attempt{op: "expire", key: only(keys)}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).Expire(ctx, req)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return int(resp.GetChanged()), c.refusedKey("expire", keys, resp.GetRefused())
+}
+
+// Rename gives a key another name, and with overwrite also if there is a key of that name, which is lost. All that it holds goes
+// along, and its time to live.
+//
+// Between two shards it is a copy and then a deletion, which is repeated if the key is written in between: for that moment both names
+// are there, and what is written to the new one makes it ErrKeyBusy. Then, and when the outcome is unknown, look at both. What a key holds
+// goes from one shard to another up to proto.ImageBytesMax bytes; beyond it is ErrKeyTooLarge.
+func (c *Client) Rename(ctx context.Context, ns, key, to string, overwrite bool) error {
+	req := &ebbv1.RenameRequest{Namespace: ns, Key: []byte(key), To: []byte(to), Overwrite: overwrite, IdempotencyKey: c.idempotencyKey()}
+	oneShard := c.home(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: req.GetKey()}}}) ==
+		c.home(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: req.GetTo()}}})
+	return c.anywhere(ctx, attempt{op: "rename", key: key}, oneShard, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		_, err := ebbv1grpc.NewEbbClient(cc).Rename(ctx, req)
+		return err
+	})
+}
+
+func (c *Client) idempotencyKey() *ebbv1.IdempotencyKey {
+	return &ebbv1.IdempotencyKey{IssuedAtUs: c.now().UnixMicro(), Hi: rand.Uint64(), Lo: rand.Uint64()}
+}
+
+// refusedKey is the error of the first key that a shard did not take.
+func (c *Client) refusedKey(op string, keys []string, refused []*ebbv1.Refusal) error {
+	if len(refused) == 0 {
+		return nil
+	}
+	a := attempt{op: op}
+	if i := int(refused[0].GetIndex()); i < len(keys) {
+		a.key = keys[i]
+	}
+	return c.fail(a, proto.FromWire(refused[0].GetError()))
+}
+
+// only is the key that an operation is about, if it is one.
+func only(keys []string) string {
+	if len(keys) == 1 {
+		return keys[0]
+	}
+	return ""
+}

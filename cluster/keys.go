@@ -1,0 +1,276 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Keys is the friendly door to what is done with keys themselves. Like Increment it waits, within the context's deadline, for
+// shards that are electing a leader.
+type Keys struct {
+	router      *Router
+	coordinator *Coordinator
+}
+
+// NewKeys returns a Keys that writes and asks through these two.
+func NewKeys(r *Router, c *Coordinator) *Keys { return &Keys{router: r, coordinator: c} }
+
+// Delete forgets keys on whatever shards. Those of shards that did not take it are listed as refused; if none did, that is the error.
+func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
+	if err := proto.CheckDelete(req); err != nil {
+		return nil, err
+	}
+	sum, err := k.each(ctx, req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey(), func(keys [][]byte) *ebbv1.Command {
+		return &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: keys}}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.DeleteResponse{Deleted: sum.GetApplied(), Refused: sum.GetRefused()}, nil
+}
+
+// Expire says until when keys on whatever shards live at most.
+func (k *Keys) Expire(ctx context.Context, req *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error) {
+	if err := proto.CheckExpire(req); err != nil {
+		return nil, err
+	}
+	sum, err := k.each(ctx, req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey(), func(keys [][]byte) *ebbv1.Command {
+		e := &ebbv1.ExpireKeys{Keys: keys}
+		switch {
+		case req.GetAtUs() != 0:
+			e.Until = &ebbv1.ExpireKeys_AtUs{AtUs: req.GetAtUs()}
+		case req.GetTtlUs() != 0:
+			e.Until = &ebbv1.ExpireKeys_TtlUs{TtlUs: req.GetTtlUs()}
+		}
+		return &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: e}}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.ExpireResponse{Changed: sum.GetApplied(), Refused: sum.GetRefused()}, nil
+}
+
+// each makes commands of the keys of each shard, and adds up what became of them.
+func (k *Keys) each(
+	ctx context.Context, namespace string, keys [][]byte, id *ebbv1.IdempotencyKey, command func([][]byte) *ebbv1.Command,
+) (*ebbv1.IncrementResponse, error) {
+	table, namespace, err := k.known(namespace)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	order := make([]placed, len(keys))
+	for i, key := range keys {
+		order[i] = placed{table.ShardOf(namespace, key), uint32(i)}
+	}
+	slices.SortFunc(order, comparePlaced)
+	s := &split{request: new(ebbv1.ApplyRequest)}
+	last, part := uint32(0), uint64(0)
+	for len(order) > 0 {
+		n, size := 1, 0
+		for n < len(order) && order[n].shard == order[0].shard && size < commandBytesSoft {
+			size += len(keys[order[n].at]) + keyRoom
+			n++
+		}
+		if part++; order[0].shard != last {
+			last, part = order[0].shard, 0
+		}
+		some := make([][]byte, n)
+		at := make([]uint32, n)
+		for i, p := range order[:n] {
+			some[i], at[i] = keys[p.at], p.at
+		}
+		cmd, err := encoded(command(some), namespace, partKey(id, part))
+		if err != nil {
+			return nil, err
+		}
+		s.request.Commands = append(s.request.Commands, &ebbv1.ShardCommand{Shard: last, Command: cmd})
+		s.at = append(s.at, at)
+		order = order[n:]
+	}
+	return s.merge(k.router.apply(ctx, table, s.request, untilLeader))
+}
+
+func (k *Keys) known(namespace string) (*Table, string, error) {
+	table := k.router.cfg.Table()
+	if table.Shards() == 0 {
+		return nil, "", errStarting()
+	}
+	namespace = cmp.Or(namespace, proto.DefaultNamespace)
+	return table, namespace, checkNamespaceExists(table, namespace)
+}
+
+func limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, has := ctx.Deadline(); has {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, incrementTimeout)
+}
+
+func encoded(cmd *ebbv1.Command, namespace string, id *ebbv1.IdempotencyKey) ([]byte, error) {
+	cmd.Namespace = namespace
+	if id != nil {
+		cmd.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: id}
+	}
+	raw, err := pb.Marshal(cmd)
+	if err != nil {
+		return nil, fmt.Errorf("encode command about keys: %w", err)
+	}
+	return raw, nil
+}
+
+// Rename gives a key another name. Where both names are of one shard it is one entry of its log. Otherwise what the key holds is
+// exported, put under the new name, and deleted under the old one if nothing was added meanwhile; else it begins again:
+//
+//	old shard    export ------------------> delete if unchanged --- no ---> export ...
+//	new shard             put, if it may                                             put in place of the first
+//
+// In between, both names are there. It ends in KEY_BUSY when the key is written all the time; the new name is taken back then.
+func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
+	if err := proto.CheckRename(req); err != nil {
+		return nil, err
+	}
+	table, namespace, err := k.known(req.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	id := req.GetIdempotencyKey()
+	if id == nil {
+		id = &ebbv1.IdempotencyKey{IssuedAtUs: k.coordinator.cfg.Now().UnixMicro(), Hi: rand.Uint64(), Lo: rand.Uint64()}
+	}
+	m := &move{
+		Keys: k, table: table, namespace: namespace, id: id, key: req.GetKey(), to: req.GetTo(),
+		source: table.ShardOf(namespace, req.GetKey()), target: table.ShardOf(namespace, req.GetTo()),
+	}
+	if m.source == m.target {
+		put := &ebbv1.PutKey{Key: m.to, What: &ebbv1.PutKey_From{From: m.key}, Overwrite: req.GetOverwrite()}
+		_, err := m.apply(ctx, m.source, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}, id)
+		if err != nil {
+			return nil, err
+		}
+		return &ebbv1.RenameResponse{}, nil
+	}
+	moved, err := m.across(ctx, req.GetOverwrite())
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.RenameResponse{BytesMoved: moved}, nil
+}
+
+// move is a key on its way from one shard to another.
+type move struct {
+	*Keys
+	table          *Table
+	namespace      string
+	id             *ebbv1.IdempotencyKey
+	key, to        []byte
+	source, target uint32
+}
+
+// movesMax is how often a move begins again because the key was written.
+const movesMax = 8
+
+func (m *move) across(ctx context.Context, overwrite bool) (moved uint64, err error) {
+	put := &ebbv1.PutKey{Key: m.to, Overwrite: overwrite}
+	for range movesMax {
+		export, err := m.export(ctx)
+		if err != nil {
+			return 0, err
+		}
+		if !export.GetFound() {
+			m.takeBack(ctx, put.Replace)
+			return 0, proto.ErrKeyNotFound.Errorf("there is no key %q, or all of it has faded", m.key).WithShard(m.source)
+		}
+		put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
+		if err := m.put(ctx, put); err != nil {
+			return 0, err
+		}
+		deleted, err := m.remove(ctx, m.source, m.key, export.GetChecksum())
+		switch {
+		case err != nil:
+			return 0, err
+		case deleted:
+			return uint64(len(export.GetImage())), nil
+		}
+		put.Overwrite, put.Replace = false, pb.Uint64(export.GetChecksum())
+	}
+	m.takeBack(ctx, put.Replace)
+	return 0, proto.ErrKeyBusy.Errorf("key %q was written each of the %d times that it was to move from shard %d to shard %d", m.key, movesMax, m.source, m.target).
+		WithHint("try again, or stop writing it for a moment")
+}
+
+func (m *move) export(ctx context.Context) (*ebbv1.KeyExport, error) {
+	q := &ebbv1.Question{Namespace: m.namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: m.key}}}
+	resp, err := m.coordinator.Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
+	if err != nil {
+		return nil, err
+	}
+	a := resp.GetAnswers()[0]
+	if e := proto.FromWire(a.GetError()); e != nil {
+		return nil, e
+	}
+	return a.GetExport(), nil
+}
+
+// put waits for a shard whose clock is behind that of the image.
+func (m *move) put(ctx context.Context, put *ebbv1.PutKey) error {
+	for try := 1; ; try++ {
+		_, err := m.apply(ctx, m.target, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}, m.step())
+		switch {
+		case put.Replace != nil && errors.Is(err, proto.ErrKeyExists):
+			return proto.ErrKeyBusy.Errorf("keys %q and %q were both written while one was to become the other: %q holds what %q did when it began, and both are there",
+				m.key, m.to, m.to, m.key).WithHint("keep the one that you want: ebb del, or ebb rename --overwrite")
+		case !errors.Is(err, proto.ErrBadTime) || !pause(ctx, try+1):
+			return err
+		}
+	}
+}
+
+func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum uint64) (removed bool, err error) {
+	del := &ebbv1.DeleteKeys{Keys: [][]byte{key}, Checksum: &checksum}
+	r, err := m.apply(ctx, shard, &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: del}}, m.step())
+	return r.GetApplied() > 0, err
+}
+
+// takeBack removes what was put, if it is still that. That it may fail is no worse than that the caller's time ends.
+func (m *move) takeBack(ctx context.Context, checksum *uint64) {
+	if checksum != nil {
+		_, _ = m.remove(ctx, m.target, m.to, *checksum)
+	}
+}
+
+// step is the identity of one more command. A second attempt under the request's key is no repetition of the first.
+func (m *move) step() *ebbv1.IdempotencyKey {
+	return &ebbv1.IdempotencyKey{IssuedAtUs: m.id.GetIssuedAtUs(), Hi: rand.Uint64(), Lo: rand.Uint64()}
+}
+
+// apply applies one command once, and asks again under its identity as long as what became of it is unknown.
+func (m *move) apply(ctx context.Context, shard uint32, cmd *ebbv1.Command, id *ebbv1.IdempotencyKey) (*ebbv1.CommandResult, error) {
+	raw, err := encoded(cmd, m.namespace, id)
+	if err != nil {
+		return nil, err
+	}
+	req := &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: raw}}}
+	for try := 1; ; try++ {
+		r := m.router.apply(ctx, m.table, req, untilLeader).GetResults()[0]
+		e := proto.FromWire(r.GetError())
+		switch {
+		case e == nil:
+			return r, nil
+		case !errors.Is(e, proto.ErrUnknownOutcome) || !pause(ctx, try+1):
+			return r, e
+		}
+	}
+}

@@ -1,0 +1,388 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// patternHelp is what the words of a pattern mean, for the help of commands that take one.
+const patternHelp = `In a pattern * stands for any bytes but '/', ** for any bytes, and \* for a star: 'link/*' is every key of the directory link,
+'link/**' all that lies below it, and '**' every key. Quote it, or the shell looks for files.`
+
+// isPattern says whether a word of the command line is a pattern and not the name of a key.
+func isPattern(word string) bool { return strings.Contains(word, "*") }
+
+// named takes keys and patterns apart.
+func named(args []string) (keys, patterns [][]byte) {
+	for _, a := range args {
+		if isPattern(a) {
+			patterns = append(patterns, []byte(a))
+		} else {
+			keys = append(keys, []byte(a))
+		}
+	}
+	return keys, patterns
+}
+
+var keyOrders = map[string]ebbv1.KeyOrder{
+	"name": ebbv1.KeyOrder_KEY_ORDER_NAME, "total": ebbv1.KeyOrder_KEY_ORDER_TOTAL, "recent": ebbv1.KeyOrder_KEY_ORDER_RECENT,
+}
+
+func newKeys(s *session) *cobra.Command {
+	var q questionFlags
+	var kindName, order, after string
+	var limit, top int64
+	cmd := &cobra.Command{
+		Use: "keys [PATTERN]", Short: "Which keys there are, and which are hottest", Args: argsBetween(0, 1, "[PATTERN]"),
+		Long:    "The keys of a namespace, over all shards, with what is known of each.\n\n" + patternHelp,
+		Example: "  ebb keys\n  ebb keys 'link/*' --top 20\n  ebb keys --kind distinct --order recent --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			kq := &ebbv1.KeysQuestion{After: []byte(after), Limit: uint32(min(max(limit, 0), proto.KeysListMax+1))}
+			if len(args) > 0 {
+				kq.Pattern = []byte(args[0])
+			}
+			var err error
+			if kq.Order, err = choice("order", order, keyOrders); err != nil {
+				return err
+			}
+			if cmd.Flags().Changed("top") {
+				if top < 1 || top > proto.KeysListMax {
+					return usagef("--top %d: it must be from 1 to %d", top, proto.KeysListMax)
+				}
+				kq.Order, kq.Limit = ebbv1.KeyOrder_KEY_ORDER_TOTAL, uint32(top)
+			}
+			if kindName != "" {
+				known := false
+				if kq.Kind, known = proto.KindNamed(kindName); !known {
+					return noneOf("--kind", kindName, strings.Split(proto.KindNames(), ", "))
+				}
+			}
+			if kq.AsOfUs, err = instant(q.asOf); err != nil {
+				return err
+			}
+			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Keys{Keys: kq}}
+			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error { return s.printKeys(a, kq) })
+		},
+	}
+	q.addAsking(cmd)
+	cmd.Flags().StringVar(&kindName, "kind", "", "only keys of this `kind`: "+proto.KindNames())
+	cmd.Flags().StringVar(&order, "order", "name", "by name, by total (the largest first) or the most recent first")
+	cmd.Flags().Int64Var(&top, "top", 0, "the `n` keys with the largest totals: the same as --order total --limit n")
+	cmd.Flags().Int64Var(&limit, "limit", 100, "how many keys, 1 to 10,000")
+	cmd.Flags().StringVar(&after, "after", "", "of the order by name: keys after this `key`")
+	return cmd
+}
+
+// keyJSON is a key and what is known of it.
+type keyJSON struct {
+	Key         string       `json:"key"`
+	Kind        string       `json:"kind,omitempty"`
+	Total       estimateJSON `json:"total"`
+	Bins        uint32       `json:"bins,omitempty"`
+	LastEventUS int64        `json:"last_event_us,omitempty"`
+	FadesUS     int64        `json:"fades_us,omitempty"`
+	ExpiresUS   int64        `json:"expires_us,omitempty"`
+	Shard       uint32       `json:"shard"`
+}
+
+func keyOf(w *ebbv1.KeyInfo) keyJSON {
+	return keyJSON{
+		Key: printable(w.GetKey()), Kind: proto.KindName(w.GetKind()), Total: estimateOf("total", w.GetTotal()), Bins: w.GetBins(),
+		LastEventUS: w.GetLastEventUs(), FadesUS: w.GetFadesUs(), ExpiresUS: w.GetExpiresUs(), Shard: w.GetShard(),
+	}
+}
+
+// keysJSON is the answer to ebb keys as JSON.
+type keysJSON struct {
+	Namespace string       `json:"namespace"`
+	Keys      []keyJSON    `json:"keys"`
+	Matched   uint64       `json:"matched"`
+	AsOfUS    int64        `json:"as_of_us"`
+	Coverage  coverageJSON `json:"coverage"`
+}
+
+func (s *session) printKeys(a *ebbv1.Answer, q *ebbv1.KeysQuestion) error {
+	w := a.GetKeys()
+	s.noteAsOf(q.GetAsOfUs(), w.GetAsOfUs())
+	if s.output == "json" {
+		out := keysJSON{Namespace: s.namespace, Keys: []keyJSON{}, Matched: w.GetMatched(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		for _, info := range w.GetKeys() {
+			out.Keys = append(out.Keys, keyOf(info))
+		}
+		return printJSON(s.term.out, out)
+	}
+	var rows [][]string
+	for _, info := range w.GetKeys() {
+		total, std := info.GetTotal().GetValue(), info.GetTotal().GetStdError()
+		row := []string{printable(info.GetKey()), proto.KindName(info.GetKind())}
+		if s.output == "tsv" {
+			row = append(row, exact(total), exact(std), fmt.Sprint(info.GetBins()), fmt.Sprint(info.GetLastEventUs()), fmt.Sprint(info.GetFadesUs()), fmt.Sprint(info.GetExpiresUs()))
+		} else {
+			row = append(row, figure(total, 4), figure(std, 2), dash(info.GetBins()), moment(info.GetLastEventUs()), moment(info.GetFadesUs()), moment(info.GetExpiresUs()))
+		}
+		rows = append(rows, row)
+	}
+	if s.output != "tsv" && len(rows) == 0 {
+		_, err := fmt.Fprintf(s.term.out, "no key matches\n%s\n", coverageText(a.GetCoverage()))
+		return err
+	}
+	if err := s.printTable("KEY\tKIND\tTOTAL\tSTD ERROR\tBINS\tLAST EVENT\tFADES\tEXPIRES", rows); err != nil || s.output == "tsv" {
+		return err
+	}
+	more := ""
+	if last := w.GetKeys()[len(rows)-1]; uint64(len(rows)) < w.GetMatched() && q.GetOrder() == ebbv1.KeyOrder_KEY_ORDER_NAME {
+		more = "; go on with --after " + printable(last.GetKey())
+	}
+	_, err := fmt.Fprintf(s.term.out, "\n%d of %d keys, as of %s%s\n%s\n", len(rows), w.GetMatched(), when(w.GetAsOfUs()), more, coverageText(a.GetCoverage()))
+	return err
+}
+
+func dash(n uint32) string {
+	if n == 0 {
+		return "-"
+	}
+	return fmt.Sprint(n)
+}
+
+// moment is a time in a table, to the second.
+func moment(us int64) string {
+	if us == 0 {
+		return "-"
+	}
+	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05")
+}
+
+func newDescribe(s *session) *cobra.Command {
+	var q questionFlags
+	cmd := &cobra.Command{
+		Use: "describe KEY", Short: "What a key is: its kind, sizes, errors, and when it leaves", Args: argsBetween(1, 1, "KEY"),
+		Example: "  ebb describe clicks/country\n  ebb describe visitors/today --json",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			dq := &ebbv1.DescribeQuestion{Key: []byte(args[0])}
+			var err error
+			if dq.AsOfUs, err = instant(q.asOf); err != nil {
+				return err
+			}
+			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Describe{Describe: dq}}
+			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error {
+				s.noteAsOf(dq.GetAsOfUs(), a.GetDescribe().GetAsOfUs())
+				return s.printDescription(a)
+			})
+		},
+	}
+	q.addAsking(cmd)
+	return cmd
+}
+
+// descriptionJSON is the answer to ebb describe as JSON.
+type descriptionJSON struct {
+	Namespace  string             `json:"namespace"`
+	Found      bool               `json:"found"`
+	Key        keyJSON            `json:"key"`
+	Bytes      uint64             `json:"bytes"`
+	Decay      string             `json:"decay,omitempty"`
+	HalfLifeUS int64              `json:"half_life_us"`
+	Clock      string             `json:"clock,omitempty"`
+	Properties map[string]float64 `json:"properties"`
+	Accuracy   string             `json:"accuracy"`
+	AsOfUS     int64              `json:"as_of_us"`
+	Coverage   coverageJSON       `json:"coverage"`
+}
+
+func (s *session) printDescription(a *ebbv1.Answer) error {
+	w := a.GetDescribe()
+	info := w.GetKey()
+	out := descriptionJSON{
+		Namespace: s.namespace, Found: w.GetFound(), Key: keyOf(info), Bytes: w.GetBytes(), HalfLifeUS: w.GetHalfLifeUs(), Accuracy: w.GetAccuracy(),
+		Decay: enumWord(w.GetDecay().String(), "DECAY_"), Clock: enumWord(w.GetClock().String(), "CLOCK_"),
+		Properties: map[string]float64{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+	}
+	if !out.Found {
+		out.Key.Kind, out.Decay, out.Clock = "", "", ""
+	}
+	for _, p := range w.GetProperties() {
+		out.Properties[p.GetName()] = p.GetValue()
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, out)
+	}
+	if !out.Found {
+		_, err := fmt.Fprintf(s.term.out, "nothing known (no such key, or all of it has faded); it would be in shard %d\n", info.GetShard())
+		return err
+	}
+	rows := [][]string{
+		{"key", printable(info.GetKey())},
+		{"kind", out.Key.Kind},
+		{"shard", fmt.Sprint(info.GetShard())},
+		{"total", figure(info.GetTotal().GetValue(), 6) + plusMinus(info.GetTotal().GetStdError())},
+	}
+	if info.GetBins() > 0 {
+		rows = append(rows, []string{"bins", fmt.Sprint(info.GetBins())})
+	}
+	rows = append(rows, []string{"bytes", fmt.Sprint(w.GetBytes())}, []string{"decay", out.Decay})
+	if w.GetHalfLifeUs() > 0 {
+		rows = append(rows, []string{"half-life", (time.Duration(w.GetHalfLifeUs()) * time.Microsecond).String()})
+	}
+	rows = append(rows,
+		[]string{"clock", out.Clock}, []string{"last event", moment(info.GetLastEventUs())},
+		[]string{"fades", moment(info.GetFadesUs())}, []string{"expires", moment(info.GetExpiresUs())})
+	for _, p := range w.GetProperties() {
+		rows = append(rows, []string{p.GetName(), figure(p.GetValue(), 4)})
+	}
+	rows = append(rows, []string{"accuracy", w.GetAccuracy()})
+	if err := s.printTable("WHAT\t", rows); err != nil || s.output == "tsv" {
+		return err
+	}
+	_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(w.GetAsOfUs()), coverageText(a.GetCoverage()))
+	return err
+}
+
+func enumWord(name, prefix string) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, prefix)), "_", "-")
+}
+
+func plusMinus(stdErr float64) string {
+	if stdErr == 0 {
+		return ""
+	}
+	return " ± " + figure(stdErr, 2)
+}
+
+// onKeys does something to keys and says to how many of them.
+func (s *session) onKeys(cmd *cobra.Command, verb string, keys []string, do func(context.Context, *client.Client) (int, error)) error {
+	if key, twice := repeated(keysOf(keys)); twice {
+		return usagef("key %s is named twice", printable(key))
+	}
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	n, err := do(ctx, c)
+	if err != nil {
+		return err
+	}
+	switch s.output {
+	case "json":
+		return printJSON(s.term.out, map[string]int{strings.ReplaceAll(verb, " ", "_"): n, "absent": len(keys) - n})
+	case "tsv":
+		_, err = fmt.Fprintln(s.term.out, n)
+		return err
+	}
+	absent := ""
+	if n < len(keys) {
+		absent = fmt.Sprintf(", %d not there", len(keys)-n)
+		for _, key := range keys {
+			if isPattern(key) {
+				fmt.Fprintf(s.term.err, "note: %s is taken for the name of a key; `ebb keys` lists what matches a pattern\n", key)
+				break
+			}
+		}
+	}
+	_, err = fmt.Fprintf(s.term.out, "%s %d%s\n", verb, n, absent)
+	return err
+}
+
+func newDel(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "del KEY...", Short: "Forget keys", Args: argsBetween(1, -1, "KEY..."),
+		Long: "Forgets keys and all that they hold, whatever their kind. It takes names and no patterns: `ebb keys PATTERN -o tsv` lists names.",
+		Example: "  ebb del clicks/country\n" +
+			"  ebb keys 'tmp/*' -o tsv | cut -f1 | xargs ebb del",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.onKeys(cmd, "deleted", args, func(ctx context.Context, c *client.Client) (int, error) {
+				return c.Delete(ctx, s.namespace, args...)
+			})
+		},
+	}
+}
+
+func newExpire(s *session) *cobra.Command {
+	var at string
+	var never bool
+	cmd := &cobra.Command{
+		Use: "expire KEY [DURATION]", Short: "Say until when a key lives at most", Args: argsBetween(1, 2, "KEY [DURATION]"),
+		Long: `A key leaves at that time by the clock of its namespace, whatever is added until then; earlier if it has faded. One that is
+written again later is a new key, without a time.`,
+		Example: "  ebb expire session/ann 10m\n  ebb expire clicks/today --at 2030-01-01\n  ebb expire clicks/today --never",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			given := len(args) - 1
+			for _, flag := range []string{"at", "never"} {
+				if cmd.Flags().Changed(flag) {
+					given++
+				}
+			}
+			if given != 1 {
+				return usagef("until when? one of a duration, --at and --never: ebb expire KEY 10m")
+			}
+			us, err := instant(at)
+			if err != nil {
+				return err
+			}
+			var ttl time.Duration
+			if len(args) > 1 {
+				if err := (span{&ttl, time.Microsecond}).Set(args[1]); err != nil {
+					return usagef("DURATION %q: %w", args[1], err)
+				}
+			}
+			return s.onKeys(cmd, "changed", args[:1], func(ctx context.Context, c *client.Client) (int, error) {
+				switch {
+				case never:
+					return c.Persist(ctx, s.namespace, args[0])
+				case at != "":
+					if us == 0 {
+						us = time.Now().UnixMicro()
+					}
+					return c.ExpireAt(ctx, s.namespace, time.UnixMicro(us), args[0])
+				}
+				return c.Expire(ctx, s.namespace, ttl, args[0])
+			})
+		},
+	}
+	cmd.Flags().StringVar(&at, "at", "", "at this `time` (RFC 3339, a date, or seconds since 1970)")
+	cmd.Flags().BoolVar(&never, "never", false, "take back what was said before: it leaves when it has faded")
+	return cmd
+}
+
+func newRename(s *session) *cobra.Command {
+	var overwrite bool
+	cmd := &cobra.Command{
+		Use: "rename KEY NEW", Short: "Give a key another name", Args: argsBetween(2, 2, "KEY NEW"),
+		Long: `All that the key holds goes along, and its time to live. Where the two names belong to different shards it is copied and then deleted, again if it is written
+in between; what it holds may take 252 KiB then.`,
+		Example: "  ebb rename clicks/tody clicks/today\n  ebb rename clicks/new clicks/today --overwrite",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := s.dial(cmd)
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+			defer cancel()
+			if err := c.Rename(ctx, s.namespace, args[0], args[1], overwrite); err != nil {
+				return err
+			}
+			switch s.output {
+			case "json":
+				return printJSON(s.term.out, map[string]string{"key": args[1], "was": args[0]})
+			case "tsv":
+				_, err = fmt.Fprintf(s.term.out, "%s\t%s\n", args[0], args[1])
+				return err
+			}
+			_, err = fmt.Fprintf(s.term.out, "%s is %s now\n", args[0], args[1])
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&overwrite, "overwrite", false, "also if there is a key of the new name, which is lost")
+	return cmd
+}
