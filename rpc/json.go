@@ -218,7 +218,7 @@ func enumText(ed protoreflect.EnumDescriptor, n protoreflect.EnumNumber) string 
 }
 
 func enumPrefix(ed protoreflect.EnumDescriptor) string {
-	return strings.ToUpper(string(ed.Name())) + "_"
+	return strings.TrimSuffix(string(ed.Values().ByNumber(0).Name()), "UNSPECIFIED")
 }
 
 // enumNames are the texts of an enum's values, but for the unspecified one.
