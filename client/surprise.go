@@ -52,8 +52,10 @@ type SurprisingBin struct {
 
 // Surprise asks how a distribution differs from a baseline, and whether that may be chance.
 func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, opts ...AskOption) (Surprise, error) {
-	sq := &ebbv1.SurpriseQuestion{Keys: bytesOf(query.Keys...), Against: bytesOf(query.Against...), Bins: bytesOf(query.Bins...),
-		Patterns: bytesOf(query.Patterns...), AgainstPatterns: bytesOf(query.AgainstPatterns...)}
+	sq := &ebbv1.SurpriseQuestion{
+		Keys: bytesOf(query.Keys...), Against: bytesOf(query.Against...), Bins: bytesOf(query.Bins...),
+		Patterns: bytesOf(query.Patterns...), AgainstPatterns: bytesOf(query.AgainstPatterns...),
+	}
 	if query.Top != 0 {
 		sq.Top = clampCount(query.Top)
 	}
