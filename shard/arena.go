@@ -9,6 +9,8 @@ const (
 	cellsMax   = (nameLenMax + 2 + cellBytes - 1) / cellBytes
 	// pageCells is how many cells a page has.
 	pageCells = PageBytes / cellBytes
+	// arenaPagesMax is how many pages a place tells apart.
+	arenaPagesMax = 1 << 32 / pageCells
 )
 
 // arena keeps the bytes of names in pages of one size class each. A name, after
@@ -50,6 +52,8 @@ func lengthBytes(n int) int {
 // cells is how many cells a name of n bytes takes.
 func cells(n int) uint16 { return uint16((lengthBytes(n) + n + cellBytes - 1) / cellBytes) }
 
+// bytes returns a name where it lies: whoever keeps it copies it before the
+// state is written again, or its view goes.
 func (a *arena) bytes(p place) []byte {
 	b := a.pages.at(uint32(p / pageCells))[p%pageCells*cellBytes:]
 	if n := int(b[0]); n < 0x80 {
@@ -112,6 +116,9 @@ func (a *arena) withRoom(c uint16, epoch uint32) uint32 {
 		number = first - 1
 		a.unlink(number)
 	} else {
+		if a.pages.len() == arenaPagesMax {
+			panic("shard: more than 64 GiB of names in one shard")
+		}
 		number = a.pages.add(epoch)
 		a.classes = append(a.classes, class{})
 	}

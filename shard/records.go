@@ -116,7 +116,7 @@ func (r record) store(sum *summary, where uint32) {
 	}
 	r[2] = uint64(h.Last) | onEvent<<tickBits | f<<(tickBits+1) | era<<(64-eraLowBits)
 	r[3] = due | era&eraMask>>eraLowBits<<tickBits
-	r[5] = uint64(h.Bins) | uint64(bits.Len32(sum.pruneAt)-1)<<binsBits | uint64(where)<<32
+	r[5] = uint64(h.Bins) | uint64(bits.Len32(sum.pruneAt|1)-1)<<binsBits | uint64(where)<<32
 }
 
 // records keeps one record a key, in pages with copy-on-write.

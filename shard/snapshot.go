@@ -354,7 +354,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q is one too many", name)
 	} else if len(ns.eras) == 0 || *ns.params() != paramsOf(ns.definition) {
 		b.corrupt("namespace %q: settings do not agree", name)
-	} else if uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
+	} else if len(ns.eras) > eraMask || uint64(ns.eraBase)+uint64(len(ns.eras)) > uint64(eraMax) {
 		b.corrupt("namespace %q: era %d", name, ns.eraBase)
 	} else if ns.eventTime > s.now || !ns.soundEras(s.now) {
 		b.corrupt("namespace %q: its times are ahead or out of order, or its signs are not known", name)
@@ -440,6 +440,9 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), space: uint16(space),
 	}
 	sum.readPruned(b)
+	if sum.due > clockMax {
+		sum.due = sketch.MaxTick // no clock comes that far
+	}
 	f := formDistribution
 	if b.format > 1 {
 		f = form(b.byte())

@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+
+	"github.com/ebbdb/ebb/node/mapped"
 )
 
 const (
@@ -44,9 +47,36 @@ func (h headroom) adjust() {
 		h.percent = p
 		debug.SetGCPercent(p)
 	}
-	type marker struct{ _ *byte } // what has no pointers may share its memory, and live longer
 	runtime.AddCleanup(new(marker), headroom.adjust, h)
 }
+
+// marker dies with the next collection.
+type marker struct{ _ *byte } // what has no pointers may share its memory, and live longer
+
+// keepLimit sets the limit of Go's heap to that of the process less what is mapped
+// beside the heap, after each collection until ctx ends. A limit of math.MaxInt64 is none.
+func keepLimit(ctx context.Context, limit int64) {
+	if limit != math.MaxInt64 {
+		allowance{ctx: ctx, limit: limit}.adjust()
+	}
+}
+
+// allowance is what Go's heap may take of a limit.
+type allowance struct {
+	ctx   context.Context
+	limit int64
+}
+
+func (a allowance) adjust() {
+	if a.ctx.Err() != nil {
+		return
+	}
+	debug.SetMemoryLimit(heapLimit(a.limit, mapped.Total()))
+	runtime.AddCleanup(new(marker), allowance.adjust, a)
+}
+
+// heapLimit leaves a heap an eighth of the limit in any case: with less it would do nothing but collect.
+func heapLimit(limit, mapped int64) int64 { return max(limit-mapped, limit/8) }
 
 // gcPercent is the percentage at which a heap with so many live bytes grows by
 // the headroom or more, in steps: each change stops the world for a moment.

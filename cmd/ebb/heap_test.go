@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"testing"
+
+	"github.com/ebbdb/ebb/node/mapped"
 )
 
 // A small heap grows by the headroom, a large one as Go would have it.
@@ -60,4 +62,36 @@ func TestHeadroomFollowsCollections(t *testing.T) {
 	if !collect(small) {
 		t.Errorf("%d%% for a small heap again", set())
 	}
+}
+
+// The heap gets what is not mapped, and never so little that it cannot live.
+func TestHeapLimit(t *testing.T) {
+	const gb = 1 << 30
+	for _, c := range []struct{ limit, mapped, want int64 }{
+		{8 * gb, 0, 8 * gb}, {8 * gb, 3 * gb, 5 * gb}, {8 * gb, 7 * gb, gb}, {8 * gb, 20 * gb, gb},
+	} {
+		if got := heapLimit(c.limit, c.mapped); got != c.want {
+			t.Errorf("limit %d, mapped %d: %d, want %d", c.limit, c.mapped, got, c.want)
+		}
+	}
+}
+
+// The limit follows what is mapped, at the next collection.
+func TestLimitFollowsCollections(t *testing.T) {
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(-1))
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	const limit = 1 << 40
+	keepLimit(ctx, limit)
+	mem := mapped.New()
+	run := mem.Run(1 << 14) // 64 MiB, not touched
+	for range 100 {
+		runtime.GC()
+		if debug.SetMemoryLimit(-1) <= limit-64<<20 {
+			mem.FreeRun(run)
+			return
+		}
+		runtime.Gosched()
+	}
+	t.Errorf("the limit is %d with %d bytes mapped", debug.SetMemoryLimit(-1), mapped.Total())
 }

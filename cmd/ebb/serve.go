@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -78,6 +79,7 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 	if _, err := memlimit.Set(memlimit.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		cfg.Logger.Debug("no memory limit found", "err", err)
 	}
+	keepLimit(ctx, debug.SetMemoryLimit(-1))
 	keepHeadroom(ctx)
 	n, err := node.Open(ctx, cfg)
 	if err != nil {

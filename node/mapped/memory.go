@@ -11,8 +11,10 @@ import (
 
 const (
 	chunkBytes = 4 << 20
-	// warmMax is how many free pages are kept as they are for those who ask next.
-	warmMax = 128
+	// warmLeast is how many free pages are kept as they are for those who ask next, at the least; else it is one in warmShare of
+	// those mapped. Beside a snapshot each page that is written takes another and gives one back.
+	warmLeast = 128
+	warmShare = 16
 	// runMax is the largest run, in pages, that is cut from a chunk; larger ones are mapped and unmapped one by one.
 	runMax = 16
 )
@@ -83,19 +85,23 @@ func (m *Memory) Hold() (release func()) {
 
 func (m *Memory) release(number uint64) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	if i := slices.Index(m.holds, number); i >= 0 {
 		m.holds = slices.Delete(m.holds, i, i+1)
 	}
+	var excess [][]byte
 	done := 0
 	for done < len(m.waiting) && m.unseen(m.waiting[done].hold) {
-		m.reuse(m.waiting[done].run)
+		if run := m.waiting[done].run; !m.reuse(run) {
+			excess = append(excess, run)
+		}
 		done++
 	}
 	m.waiting = slices.Delete(m.waiting, 0, done)
 	if len(m.waiting) == 0 {
 		m.waiting = nil // a snapshot under load leaves a long one
 	}
+	m.mu.Unlock()
+	m.letGo(excess...)
 }
 
 // unseen: whatever might see what was given back after so many holds has been released.
@@ -103,27 +109,52 @@ func (m *Memory) unseen(hold uint64) bool { return len(m.holds) == 0 || m.holds[
 
 func (m *Memory) give(run []byte) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	kept := true
 	if m.unseen(m.begun) {
-		m.reuse(run)
-		return
+		kept = m.reuse(run)
+	} else {
+		m.waiting = append(m.waiting, returned{m.begun, run})
 	}
-	m.waiting = append(m.waiting, returned{m.begun, run})
+	m.mu.Unlock()
+	if !kept {
+		m.letGo(run)
+	}
 }
 
-func (m *Memory) reuse(run []byte) {
+// reuse keeps a run for the next who asks. It reports false when there are enough.
+func (m *Memory) reuse(run []byte) bool {
 	pages := len(run) / shard.PageBytes
-	if pages > runMax {
-		m.maps.unmap(run)
-		return
+	if pages > runMax || m.warm+pages > max(warmLeast, int(m.Mapped()/shard.PageBytes/warmShare)) {
+		return false
 	}
-	if m.warm+pages > warmMax && discard(run) {
-		m.cold[pages] = append(m.cold[pages], run)
-		m.maps.count(-int64(len(run)))
-		return
-	}
+	m.keep(run)
+	return true
+}
+
+func (m *Memory) keep(run []byte) {
+	pages := len(run) / shard.PageBytes
 	m.free[pages] = append(m.free[pages], run)
 	m.warm += pages
+}
+
+// letGo gives the memory of runs back to the system. That takes a microsecond for each, in which nobody waits for the lock.
+func (m *Memory) letGo(runs ...[]byte) {
+	for _, run := range runs {
+		pages := len(run) / shard.PageBytes
+		if pages > runMax {
+			m.maps.unmap(run)
+			continue
+		}
+		gone := discard(run)
+		m.mu.Lock()
+		if gone {
+			m.cold[pages] = append(m.cold[pages], run)
+			m.maps.count(-int64(len(run)))
+		} else {
+			m.keep(run)
+		}
+		m.mu.Unlock()
+	}
 }
 
 // take returns pages of zeros that follow each other.
