@@ -29,6 +29,9 @@ var (
 	ErrTooStale     = proto.ErrTooStale
 	ErrStarting     = proto.ErrStarting
 
+	ErrUnmergeable       = proto.ErrUnmergeable
+	ErrOverflow          = proto.ErrOverflow
+	ErrResourceExhausted = proto.ErrResourceExhausted
 	ErrBadRequest        = proto.ErrBadRequest
 	ErrBadKey            = proto.ErrBadKey
 	ErrBadBin            = proto.ErrBadBin

@@ -48,6 +48,11 @@ const (
 	// after 1.2; it takes 26 KB, and is made for 10,000 bins in a half-life. Its Total takes
 	// every bin to come once: one that comes again and again counts up to 8 times, which Low knows.
 	KindBloom = ebbv1.Kind_KIND_BLOOM
+	// KindString is one value, up to 128 KiB, which a write replaces: the last one in the order of the shard's log. It does not fade.
+	KindString = ebbv1.Kind_KIND_STRING
+	// KindPhrases is a set of up to 65,536 phrases of up to 256 bytes (2 MiB together), which Match finds in texts and Feed counts. A phrase is a Bin;
+	// an Amount below 0 removes it. It does not fade.
+	KindPhrases = ebbv1.Kind_KIND_PHRASES
 )
 
 // Increment is one event: it adds an amount to a bin of a distribution, or
@@ -61,6 +66,8 @@ type Increment struct {
 	Kind Kind
 	// Value is what a KindQuantile measures; Amount says how often. Others ignore it.
 	Value float64
+	// Text is the value of a KindString. Others have none.
+	Text string
 }
 
 // One is an Increment by 1 at the shard's own time.
@@ -79,7 +86,7 @@ func Measured(key string, value float64) Increment {
 func (in *Increment) item() item {
 	return item{
 		key: in.Key, bin: in.Bin, amount: in.Amount, time: microOf(in.Time),
-		kind: in.Kind, value: in.Value, valued: in.Kind == KindQuantile,
+		kind: in.Kind, value: in.Value, valued: in.Kind == KindQuantile, text: in.Text, texted: in.Kind == KindString || in.Text != "",
 	}
 }
 

@@ -57,6 +57,8 @@ type item struct {
 	kind     Kind   // 0: what the key is
 	value    float64
 	valued   bool // there is a value
+	text     string
+	texted   bool // there is a text
 }
 
 func (p *pen) reset(buf []byte, room int) {
@@ -156,6 +158,9 @@ func (p *pen) write(in *item, free *slot) {
 	if in.valued {
 		size += 9
 	}
+	if in.texted {
+		size += 1 + protowire.SizeBytes(len(in.text))
+	}
 	b := append(p.buf, tagIncrement)
 	b = protowire.AppendVarint(b, uint64(size))
 	start := len(b)
@@ -178,6 +183,9 @@ func (p *pen) write(in *item, free *slot) {
 	if in.valued {
 		b = binary.LittleEndian.AppendUint64(append(b, tagValue), math.Float64bits(in.value))
 	}
+	if in.texted {
+		b = protowire.AppendString(append(b, tagText), in.text)
+	}
 	p.buf = b
 	p.entries++
 	if free != nil {
@@ -194,6 +202,7 @@ const (
 	tagTime      = proto.FieldIncrementTimeUS<<3 | byte(protowire.VarintType)
 	tagOffset    = proto.FieldIncrementOffset<<3 | byte(protowire.VarintType)
 	tagKind      = proto.FieldIncrementKind<<3 | byte(protowire.VarintType)
+	tagText      = proto.FieldIncrementText<<3 | byte(protowire.BytesType)
 	tagValue     = proto.FieldIncrementValue<<3 | byte(protowire.Fixed64Type)
 )
 
@@ -203,7 +212,10 @@ func checkItem(in *item) error {
 		return proto.CheckKey([]byte(in.key))
 	}
 	if in.kind != 0 || in.valued {
-		w := proto.IncrementWire{Bin: []byte(in.bin), Amount: in.amount, Kind: in.kind, Value: in.value, HasValue: in.valued}
+		w := proto.IncrementWire{Bin: []byte(in.bin), Amount: in.amount, Kind: in.kind, Value: in.value, HasValue: in.valued, HasText: in.texted}
+		if in.texted {
+			w.Text = []byte(in.text)
+		}
 		if err := w.CheckEvent(); err != nil {
 			return err
 		}

@@ -22,7 +22,7 @@ type SummaryQuery struct {
 	// Top is how many of the bins to name that a KindTopK has counted most: it
 	// keeps 1,000, and counts the first 100 well.
 	Top int
-	// Members asks for the bins of a KindLinear by name, or for a sample of those of a KindSet.
+	// Members asks for the bins of a KindLinear by name, for a sample of those of a KindSet, or for the phrases of a KindPhrases.
 	Members bool
 	// Window asks a KindDistinct in a namespace with a window for what was there in the last so long, and
 	// up to a 60th of the namespace's window longer; the whole window if 0.
@@ -55,8 +55,10 @@ type Summary struct {
 	Memberships []Membership
 	// Members are the bins of a KindLinear by name, if asked for: all of them up to
 	// 250 (Total has no error then), none beyond. Of a KindSet they are a sample, uniform or, where it
-	// forgets, of the latest.
-	Members  []string
+	// forgets, of the latest. Of a KindPhrases they are all phrases.
+	Members []string
+	// Text is the value of a KindString.
+	Text     string
 	AsOf     time.Time
 	Coverage Coverage
 }
@@ -133,7 +135,7 @@ func estimateOf(e *ebbv1.Estimate, asOf time.Time) Estimate {
 
 func summaryOf(a *ebbv1.Answer) Summary {
 	w := a.GetSummary()
-	s := Summary{Found: w.GetFound(), Matched: int(w.GetMatched()), Kind: w.GetKind(), Over: w.GetOver(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	s := Summary{Found: w.GetFound(), Matched: int(w.GetMatched()), Kind: w.GetKind(), Over: w.GetOver(), Text: string(w.GetText()), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	for _, k := range w.GetKeys() {
 		s.Keys = append(s.Keys, string(k))
 	}

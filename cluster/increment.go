@@ -130,7 +130,7 @@ func cut(order []placed, increments []*ebbv1.Increment) int {
 			return i
 		}
 		const framing = 40 // tags, lengths, amount, time and offset at their longest
-		size += framing + len(increments[p.at].GetKey()) + len(increments[p.at].GetBin())
+		size += framing + len(increments[p.at].GetKey()) + len(increments[p.at].GetBin()) + len(increments[p.at].GetText())
 		if size > commandBytesSoft && i > 0 {
 			return i
 		}

@@ -388,6 +388,10 @@ func limitResponse(answers []*ebbv1.Answer) {
 		d, s, x := a.GetDistribution(), a.GetSummary(), a.GetSurprise()
 		keys := len(d.GetKeys()) + len(s.GetKeys()) + len(x.GetKeys()) + len(x.GetAgainst())
 		bins := len(d.GetBins()) + len(s.GetItems()) + len(s.GetMembers()) + len(x.GetBins())
+		for _, m := range a.GetMatch().GetMatches() {
+			bound += len(m.GetPhrase()) + binRoom
+		}
+		bound += len(s.GetText())
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) +

@@ -38,7 +38,11 @@ func (r *Reader) salt(namespace string) uint64 {
 	if namespace == "" {
 		namespace = proto.DefaultNamespace
 	}
-	return xxh3.HashString(fmt.Sprintf("%q %d %v %q %q %q %q %d %v", namespace, o.Format, o.NoHeader, o.Key, o.Bin, o.Time, o.Amount, o.TimeUnit, o.SkipEmpty))
+	text := fmt.Sprintf("%q %d %v %q %q %q %q %d %v", namespace, o.Format, o.NoHeader, o.Key, o.Bin, o.Time, o.Amount, o.TimeUnit, o.SkipEmpty)
+	if o.Kind != 0 || o.Value != "" { // without, it is what it was before there were kinds
+		text += fmt.Sprintf(" %d %q", o.Kind, o.Value)
+	}
+	return xxh3.HashString(text)
 }
 
 // SourceName proposes a name for the import of this file into a namespace, of the

@@ -191,7 +191,7 @@ func (r *run) write(ctx context.Context, row Row, offset uint64) error {
 		return err
 	}
 	r.written++
-	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time})
+	return r.source.Add(ctx, offset, client.Increment{Key: row.Key, Bin: row.Bin, Amount: row.Amount, Time: row.Time, Kind: r.reader.opts.Kind, Value: row.Value})
 }
 
 // pace waits until the next row may be written.

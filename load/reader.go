@@ -18,6 +18,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // Format is how a file writes its rows.
@@ -58,12 +59,15 @@ const EmptyBin = "-"
 // a constant.
 type Options struct {
 	Format   Format
-	NoHeader bool     // the first line is a row. Without it there is a header if a column is named
-	Key      string   // e.g. g, clicks/{g} or =all
-	Bin      string   // e.g. country
-	Time     string   // "" : the shards' own time
-	Amount   string   // "" : 1
-	TimeUnit TimeUnit // of Time
+	NoHeader bool   // the first line is a row. Without it there is a header if a column is named
+	Key      string // e.g. g, clicks/{g} or =all
+	Bin      string // e.g. country
+	Time     string // "" : the shards' own time
+	Amount   string // "" : 1
+	// Value is the column of what a quantile measures. Its rows have no bins.
+	Value    string
+	Kind     ebbv1.Kind // of the keys; what they are, or their namespace makes, when unspecified
+	TimeUnit TimeUnit   // of Time
 	// SkipEmpty leaves out rows with an empty bin, which otherwise count as "-".
 	SkipEmpty bool
 	// WholeLines leaves out a last line without a line end, and one whose quotes
@@ -79,6 +83,7 @@ type Row struct {
 	Key    string
 	Bin    string
 	Amount float64
+	Value  float64   // if there is a column of values
 	Time   time.Time // zero: none was asked for
 
 	last uint64 // the last of its lines
@@ -116,17 +121,18 @@ type Reader struct {
 	path string // of a regular file, which can be read again
 	file io.Closer
 
-	key, bin, time, amount *spec
-	fields                 []string // of the current row
-	names                  []string // of JSON fields
-	line                   uint64   // lines read so far
-	sum                    uint64   // of those lines
-	ahead                  uint64   // sum of those that were looked at, too
-	unended                uint64   // number of a last line without a line end
-	empty                  uint64   // rows left out by SkipEmpty
-	pending                []peeked // lines that were looked at before their turn
-	buf                    []byte
-	err                    error // that ended the reading
+	key, time, amount *spec
+	bin, value        *spec    // one of them
+	fields            []string // of the current row
+	names             []string // of JSON fields
+	line              uint64   // lines read so far
+	sum               uint64   // of those lines
+	ahead             uint64   // sum of those that were looked at, too
+	unended           uint64   // number of a last line without a line end
+	empty             uint64   // rows left out by SkipEmpty
+	pending           []peeked // lines that were looked at before their turn
+	buf               []byte
+	err               error // that ended the reading
 }
 
 // peeked is a line that nextLine has returned, and will again.
@@ -208,7 +214,12 @@ func (r *Reader) parseSpecs() (err error) {
 	if r.key, err = parseSpec("key", r.opts.Key); err != nil {
 		return err
 	}
-	if r.bin, err = parseSpec("bin", r.opts.Bin); err != nil {
+	if r.opts.Value != "" {
+		r.value, err = parseSpec("value", r.opts.Value)
+	} else {
+		r.bin, err = parseSpec("bin", r.opts.Bin)
+	}
+	if err != nil {
 		return err
 	}
 	if r.opts.Time != "" {
@@ -324,7 +335,7 @@ func formatOf(name, first string) Format {
 }
 
 func (r *Reader) hasHeader() bool {
-	return !r.opts.NoHeader && (r.key.named() || r.bin.named() || r.time.named() || r.amount.named())
+	return !r.opts.NoHeader && (r.key.named() || r.bin.named() || r.time.named() || r.amount.named() || r.value.named())
 }
 
 func (r *Reader) takeHeader(line string) error {
@@ -337,12 +348,12 @@ func (r *Reader) takeHeader(line string) error {
 
 func (r *Reader) resolve(header []string) error {
 	return errors.Join(r.key.resolve("key", header), r.bin.resolve("bin", header),
-		r.time.resolve("time", header), r.amount.resolve("amount", header))
+		r.time.resolve("time", header), r.amount.resolve("amount", header), r.value.resolve("value", header))
 }
 
 // resolveJSON gives every field that is named a place in fields.
 func (r *Reader) resolveJSON() {
-	for _, s := range []*spec{r.key, r.bin, r.time, r.amount} {
+	for _, s := range []*spec{r.key, r.bin, r.time, r.amount, r.value} {
 		if s == nil {
 			continue
 		}
@@ -556,14 +567,8 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	if err != nil {
 		return row, err
 	}
-	if row.Bin, err = r.take(r.bin, missing); err != nil {
+	if err = r.parseBin(&row, missing); err != nil {
 		return row, err
-	}
-	if row.Bin == "" {
-		if r.opts.SkipEmpty {
-			return row, errSkip
-		}
-		row.Bin = EmptyBin
 	}
 	if row.Key, err = r.take(r.key, missing); err != nil {
 		return row, err
@@ -571,7 +576,21 @@ func (r *Reader) parse(line string) (row Row, err error) {
 	if err = r.parseNumbers(&row, missing); err != nil {
 		return row, err
 	}
-	return row, check(&row)
+	return row, r.check(&row)
+}
+
+func (r *Reader) parseBin(row *Row, missing []error) (err error) {
+	if r.bin == nil {
+		return nil
+	}
+	if row.Bin, err = r.take(r.bin, missing); err != nil || row.Bin != "" {
+		return err
+	}
+	if r.opts.SkipEmpty {
+		return errSkip
+	}
+	row.Bin = EmptyBin
+	return nil
 }
 
 // take builds a spec's value. A JSON field that is missing is an error, except
@@ -603,7 +622,16 @@ func (r *Reader) parseNumbers(row *Row, missing []error) error {
 		if err != nil {
 			return err
 		}
-		if row.Amount, err = parseAmount(text); err != nil {
+		if row.Amount, err = parseFloat("amount", text); err != nil {
+			return err
+		}
+	}
+	if r.value != nil {
+		text, err := r.take(r.value, missing)
+		if err != nil {
+			return err
+		}
+		if row.Value, err = parseFloat("value", text); err != nil {
 			return err
 		}
 	}
@@ -611,14 +639,12 @@ func (r *Reader) parseNumbers(row *Row, missing []error) error {
 }
 
 // check refuses what a node would refuse.
-func check(row *Row) error {
+func (r *Reader) check(row *Row) error {
 	if err := proto.CheckKey([]byte(row.Key)); err != nil {
 		return err
 	}
-	if err := proto.CheckBin([]byte(row.Bin)); err != nil {
-		return err
-	}
-	if err := proto.CheckAmount(row.Amount); err != nil {
+	in := proto.IncrementWire{Bin: []byte(row.Bin), Amount: row.Amount, Kind: r.opts.Kind, Value: row.Value, HasValue: r.value != nil}
+	if err := in.CheckEvent(); err != nil {
 		return err
 	}
 	return nil

@@ -154,11 +154,11 @@ func jsonFields(line []byte, names, fields []string) ([]string, []error, error) 
 	return fields, missing, nil
 }
 
-// parseAmount parses the text of an amount.
-func parseAmount(text string) (float64, error) {
+// parseFloat parses the text of an amount or a value.
+func parseFloat(what, text string) (float64, error) {
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
-		return 0, fmt.Errorf("bad amount %s: it is not a number", quote(text))
+		return 0, fmt.Errorf("bad %s %s: it is not a number", what, quote(text))
 	}
 	return n, nil
 }

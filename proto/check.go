@@ -29,6 +29,7 @@ const (
 	FieldIncrementOffset        = 5
 	FieldIncrementKind          = 6
 	FieldIncrementValue         = 7
+	FieldIncrementText          = 8
 	FieldCommandDefineNamespace = 6
 	FieldCommandDelete          = 13
 	FieldCommandPut             = 14
@@ -96,7 +97,7 @@ func CheckIncrement(in *ebbv1.Increment) *Error {
 	if err := CheckTime(in.GetTimeUs()); err != nil {
 		return err
 	}
-	w := IncrementWire{Bin: in.GetBin(), Amount: 1, Kind: in.GetKind(), Value: in.GetValue(), HasValue: in.Value != nil}
+	w := IncrementWire{Bin: in.GetBin(), Amount: 1, Kind: in.GetKind(), Value: in.GetValue(), HasValue: in.Value != nil, Text: in.GetText(), HasText: in.Text != nil}
 	if in.Amount != nil {
 		w.Amount = in.GetAmount()
 	}
@@ -108,13 +109,20 @@ func (in *IncrementWire) CheckEvent() *Error {
 	if in.Kind < ebbv1.Kind_KIND_UNSPECIFIED || in.Kind > KindMax {
 		return ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, KindNames())
 	}
-	// Of a write without a kind only the key knows whether its value is enough.
-	if in.Kind != ebbv1.Kind_KIND_QUANTILE && !(in.Kind == 0 && in.HasValue) || len(in.Bin) > 0 {
+	if !in.Nameless() || len(in.Bin) > 0 {
 		if err := checkBinLen(len(in.Bin)); err != nil {
 			return err
 		}
 	}
 	switch {
+	case in.Kind == ebbv1.Kind_KIND_STRING && !in.HasText:
+		return ErrBadRequest.Errorf("no text: a string wants its value")
+	case in.HasText && in.Kind != 0 && in.Kind != ebbv1.Kind_KIND_STRING:
+		return ErrBadRequest.Errorf("text for kind %s: only a string has one", KindName(in.Kind))
+	case len(in.Text) > TextLenMax:
+		return ErrBadRequest.Errorf("text of %d bytes: the limit is %d", len(in.Text), TextLenMax)
+	case in.Kind == ebbv1.Kind_KIND_PHRASES && !HasTokens(in.Bin):
+		return ErrBadBin.Errorf("phrase %q: it has no letter, number or symbol", in.Bin)
 	case in.Kind == ebbv1.Kind_KIND_QUANTILE && !in.HasValue:
 		return ErrBadAmount.Errorf("no value: a quantile wants what was measured")
 	case math.IsNaN(in.Value) || math.IsInf(in.Value, 0):
@@ -123,8 +131,27 @@ func (in *IncrementWire) CheckEvent() *Error {
 	return CheckAmount(in.Amount)
 }
 
+// Nameless says that an event may go without a bin: of a write without a kind, only the key knows.
+func (in *IncrementWire) Nameless() bool {
+	switch in.Kind {
+	case ebbv1.Kind_KIND_QUANTILE, ebbv1.Kind_KIND_STRING:
+		return true
+	case ebbv1.Kind_KIND_UNSPECIFIED:
+		return in.HasValue || in.HasText
+	}
+	return false
+}
+
+// HasTokens is false of what is certainly no phrase: punctuation and spaces of ASCII only. It knows no tables of
+// Unicode, which differ between versions, so that all replicas refuse the same.
+func HasTokens(phrase []byte) bool {
+	return slices.ContainsFunc(phrase, func(c byte) bool {
+		return c >= 0x80 || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
+	})
+}
+
 // KindMax is the last kind.
-const KindMax = ebbv1.Kind_KIND_SET
+const KindMax = ebbv1.Kind_KIND_PHRASES
 
 // KindName is the name of a kind as people write it: "distribution", "distinct".
 func KindName(k ebbv1.Kind) string {
@@ -286,6 +313,8 @@ type IncrementWire struct {
 	Kind     ebbv1.Kind
 	Value    float64
 	HasValue bool
+	Text     []byte
+	HasText  bool
 }
 
 // Parse reads one serialised Increment and reports whether it is well formed.
@@ -321,6 +350,9 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 			var v uint64
 			v, n = protowire.ConsumeFixed64(raw)
 			in.Value, in.HasValue = math.Float64frombits(v), true
+		case num == FieldIncrementText && typ == protowire.BytesType:
+			in.Text, n = protowire.ConsumeBytes(raw)
+			in.HasText = true
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, raw)
 		}
@@ -360,6 +392,10 @@ func AppendIncrement(b []byte, in *IncrementWire) []byte {
 		b = protowire.AppendTag(b, FieldIncrementValue, protowire.Fixed64Type)
 		b = protowire.AppendFixed64(b, math.Float64bits(in.Value))
 	}
+	if in.HasText {
+		b = protowire.AppendTag(b, FieldIncrementText, protowire.BytesType)
+		b = protowire.AppendBytes(b, in.Text)
+	}
 	return b
 }
 
@@ -379,6 +415,9 @@ func (in *IncrementWire) size() int {
 	}
 	if in.HasValue {
 		n += 1 + 8
+	}
+	if in.HasText {
+		n += 1 + protowire.SizeBytes(len(in.Text))
 	}
 	return n
 }
@@ -519,6 +558,8 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkDescribeQuestion(ask.Describe)
 	case *ebbv1.Question_Export:
 		return CheckKey(ask.Export.GetKey())
+	case *ebbv1.Question_Match:
+		return checkMatchQuestion(ask.Match)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -527,7 +568,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, match or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
@@ -547,6 +588,8 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return [][]byte{ask.Describe.GetKey()}
 	case *ebbv1.Question_Export:
 		return [][]byte{ask.Export.GetKey()}
+	case *ebbv1.Question_Match:
+		return [][]byte{ask.Match.GetKey()}
 	}
 	return nil
 }
@@ -609,6 +652,17 @@ func checkDifferentKeys(keys [][]byte) *Error {
 			return ErrBadRequest.Errorf("key %q is named twice: a set is compared with others", key)
 		}
 		seen[string(key)] = true
+	}
+	return nil
+}
+
+
+func checkMatchQuestion(q *ebbv1.MatchQuestion) *Error {
+	if err := CheckKey(q.GetKey()); err != nil {
+		return err
+	}
+	if n := len(q.GetText()); n > MatchTextMax {
+		return ErrBadRequest.Errorf("text of %d bytes: the limit is %d", n, MatchTextMax).WithHint("send it in several, each to the end of a sentence")
 	}
 	return nil
 }

@@ -5,6 +5,8 @@ const (
 	KeyLenMax       = 512
 	BinLenMax       = 256
 	NamespaceLenMax = 64
+	TextLenMax      = 128 << 10 // of the value of a string
+	MatchTextMax    = 256 << 10 // of a text in which phrases are looked for
 	BatchOpsMax     = 10_000
 	BatchBytesMax   = 1 << 20
 	MessageBytesMax = 4 << 20

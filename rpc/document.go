@@ -270,7 +270,7 @@ func numeralShape(fd protoreflect.FieldDescriptor) string {
 // has the same code at every door.
 func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 	switch name := string(fd.Name()); {
-	case name == "key" || name == "keys" || name == "against" || name == "pattern" || name == "patterns" || name == "against_patterns" || name == "after" || name == "to":
+	case name == "key" || name == "keys" || name == "against" || name == "pattern" || name == "patterns" || name == "against_patterns" || name == "after" || name == "to" || name == "phrases" || name == "into":
 		return proto.ErrBadKey
 	case name == "bin" || name == "bins" && fd.Kind() == protoreflect.BytesKind:
 		return proto.ErrBadBin
@@ -295,7 +295,7 @@ func isTime(fd protoreflect.FieldDescriptor) bool {
 // isMoment tells the times of requests that stand for now when 0. To those who
 // write one, 0 is the beginning of 1970: the microsecond after it, as in the Go client.
 func isMoment(fd protoreflect.FieldDescriptor) bool {
-	return fd.FullName() == "ebb.v1.Increment.time_us" || fd.FullName() == "ebb.v1.ExpireRequest.at_us" ||
+	return fd.FullName() == "ebb.v1.Increment.time_us" || fd.FullName() == "ebb.v1.ExpireRequest.at_us" || fd.FullName() == "ebb.v1.FeedRequest.time_us" ||
 		fd.Name() == "as_of_us" && strings.HasSuffix(string(fd.ContainingMessage().Name()), "Question")
 }
 

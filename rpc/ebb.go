@@ -39,6 +39,40 @@ func (s *ebbServer) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskR
 	return resp, nil
 }
 
+// Feed asks, and counts what it hears. A repetition with one idempotency key counts nothing twice in any shard; if phrases came or
+// went in between, each shard keeps what it has counted.
+func (s *ebbServer) Feed(ctx context.Context, req *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error) {
+	if err := checkNamespaceField(req.GetNamespace()); err != nil {
+		return nil, err
+	}
+	if err := proto.CheckFeed(req); err != nil {
+		return nil, err
+	}
+	if err := checkIdempotencyKey(req.GetIdempotencyKey()); err != nil {
+		return nil, err
+	}
+	heard, err := s.Ask(ctx, &ebbv1.AskRequest{Questions: proto.FeedQuestions(req)})
+	if err != nil {
+		return nil, err
+	}
+	found, bad := proto.FoundIn(req, heard.GetAnswers())
+	if bad != nil {
+		return nil, bad
+	}
+	resp := &ebbv1.FeedResponse{Found: found}
+	if len(found) == 0 {
+		return resp, nil
+	}
+	counted, err := s.Increment(ctx, &ebbv1.IncrementRequest{
+		Namespace: req.GetNamespace(), Increments: proto.FeedIncrements(req, found), IdempotencyKey: req.GetIdempotencyKey(),
+	})
+	if err != nil {
+		return nil, err
+	}
+	resp.Applied, resp.Duplicates, resp.Refused = counted.GetApplied(), counted.GetDuplicates(), counted.GetRefused()
+	return resp, nil
+}
+
 func (s *ebbServer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	if err := checkSetNamespaceRequest(req); err != nil {
 		return nil, err
@@ -125,6 +159,7 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	bound := 0
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
+		bound += len(q.GetMatch().GetText())
 		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins())
 		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles()) +
 			len(proto.QuestionPatterns(q))*(proto.KeyLenMax+3)

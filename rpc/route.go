@@ -105,6 +105,12 @@ var routes = []*route{
 		serve: rpc((*ebbServer).Ask),
 	},
 	{
+		method: http.MethodPost, pattern: "/v1/feed", id: "feed",
+		summary: "Count the phrases of a key that stand in texts.",
+		body:    &ebbv1.FeedRequest{}, answer: &ebbv1.FeedResponse{},
+		serve: rpc((*ebbServer).Feed),
+	},
+	{
 		method: http.MethodPost, pattern: "/v1/namespaces", id: "setNamespace",
 		summary: "Create a namespace or change its settings.",
 		body:    &ebbv1.SetNamespaceRequest{}, answer: &ebbv1.SetNamespaceResponse{},

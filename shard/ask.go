@@ -20,6 +20,8 @@ const (
 	bytesPerCost = 8
 	// compareCost is what it takes to compare a bin with a baseline, in bins read.
 	compareCost = 64
+	// matchCost is what it takes to look for phrases in a byte of text.
+	matchCost = 16
 )
 
 // Cost returns how many bins (or keys, to count them) a question visits: about
@@ -53,6 +55,8 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		return f.listCost(ask.Keys)
 	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
 		return f.describeCost(q.Question)
+	case *ebbv1.Question_Match:
+		return bodyCost + matchCost*len(q.Question.GetMatch().GetText())
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
@@ -99,6 +103,8 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askDescribe(q, ask.Describe, at)
 	case *ebbv1.Question_Export:
 		return f.askExport(q, ask.Export)
+	case *ebbv1.Question_Match:
+		return f.askMatch(q, ask.Match, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}
@@ -224,6 +230,8 @@ func otherKind(key []byte, is, asked ebbv1.Kind) *proto.Error {
 	switch {
 	case is == ebbv1.Kind_KIND_DISTRIBUTION:
 		return e.WithHint("ask for its distribution: ebb dist, ebb top, ebb get")
+	case asked == ebbv1.Kind_KIND_PHRASES:
+		return e.WithHint("name a key that holds phrases: ebb phrases add KEY PHRASE...")
 	case asked == ebbv1.Kind_KIND_DISTRIBUTION:
 		return e.WithHint("ask for its summary: ebb estimate")
 	}

@@ -121,7 +121,7 @@ func unknownTo(kind ebbv1.Kind, q *ebbv1.SummaryQuestion) string {
 		return "quantiles"
 	case q.GetTop() > 0 && kind != ebbv1.Kind_KIND_TOPK:
 		return "bins by name"
-	case q.GetMembers() && kind != ebbv1.Kind_KIND_LINEAR && kind != ebbv1.Kind_KIND_SET:
+	case q.GetMembers() && kind != ebbv1.Kind_KIND_LINEAR && kind != ebbv1.Kind_KIND_SET && kind != ebbv1.Kind_KIND_PHRASES:
 		return "members"
 	}
 	return ""

@@ -56,6 +56,8 @@ const (
 	formSet
 	formSetDecayed
 
+	formString         form = 12
+	formPhrases        form = 13
 	formDistinctWindow form = 14
 )
 
@@ -70,6 +72,8 @@ var forms = map[form]func() body{
 	formMorris:          func() body { return new(morris) },
 	formBloom:           func() body { return new(bloom) },
 	formBloomExpiring:   func() body { return new(bloomExpiring) },
+	formString:          func() body { return new(stringValue) },
+	formPhrases:         func() body { return new(phrases) },
 	formDistinctWindow:  func() body { return new(distinctWindow) },
 	formSet:             func() body { return new(set) },
 	formSetDecayed:      func() body { return new(setDecayed) },
@@ -94,6 +98,10 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_BLOOM
 	case formSet, formSetDecayed:
 		return ebbv1.Kind_KIND_SET
+	case formString:
+		return ebbv1.Kind_KIND_STRING
+	case formPhrases:
+		return ebbv1.Kind_KIND_PHRASES
 	}
 	return ebbv1.Kind_KIND_DISTRIBUTION
 }
@@ -105,11 +113,12 @@ type event struct {
 	seed    uint64 // of the namespace
 	amount  float64
 	value   float64
+	text    []byte // of the log
 	chance  uint64 // what decides whatever is left to chance; see State.chance
 }
 
 func eventOf(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) event {
-	return event{now: clock, at: t, bin: in.Bin, seed: ns.seed, amount: in.Amount, value: in.Value}
+	return event{now: clock, at: t, bin: in.Bin, seed: ns.seed, amount: in.Amount, value: in.Value, text: in.Text}
 }
 
 func (e *event) hash() uint64 { return hashOf(e.bin, e.seed) }
@@ -176,6 +185,11 @@ func newBody(kind ebbv1.Kind, ns *namespace) body {
 		}
 		s, err := sketch.NewSet(sketch.SetParams{K: k, Members: true, Signature: setSignature, Hash: hash})
 		return sound(&set{s}, err)
+	case ebbv1.Kind_KIND_STRING:
+		return &stringValue{}
+	case ebbv1.Kind_KIND_PHRASES:
+		p, err := sketch.NewPhrases(hash)
+		return sound(&phrases{p}, err)
 	}
 	return nil
 }
@@ -228,7 +242,7 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	switch {
 	case created && code != 0:
 		s.dropKey(ns, key, &sum)
-	case created:
+	case code == 0 && (created || in.Amount < 0):
 		return s.settle(ns, key, &sum, clock)
 	}
 	return code
@@ -253,21 +267,38 @@ func (s *State) addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.
 	switch {
 	case b == nil:
 		return ebbv1.Code_CODE_WRONG_KIND
-	case in.Amount < 0:
+	case in.Amount < 0 && b.form() != formPhrases:
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
-	case b.form() == formQuantile && !in.HasValue && in.Kind == 0:
-		return ebbv1.Code_CODE_WRONG_KIND
-	case b.form() == formQuantile && !in.HasValue:
-		return ebbv1.Code_CODE_BAD_AMOUNT
-	case b.form() != formQuantile && len(in.Bin) == 0:
-		return ebbv1.Code_CODE_BAD_BIN
+	}
+	if code := fits(b.form(), in); code != 0 {
+		return code
 	}
 	e := eventOf(ns, clock, t, in)
 	e.chance = s.chance(ns)
-	if err := b.add(&e); errors.Is(err, sketch.ErrOverflow) {
+	switch err := b.add(&e); {
+	case errors.Is(err, sketch.ErrOverflow):
 		return ebbv1.Code_CODE_OVERFLOW
-	} else if err != nil {
+	case errors.Is(err, sketch.ErrFull):
+		return ebbv1.Code_CODE_TOO_MANY_BINS
+	case err != nil:
 		return ebbv1.Code_CODE_BAD_AMOUNT
+	}
+	return 0
+}
+
+// fits refuses an event that does not have what a form is written with.
+func fits(f form, in *proto.IncrementWire) ebbv1.Code {
+	switch {
+	case f == formQuantile && in.HasValue, f == formString && in.HasText:
+		return 0
+	case (f == formQuantile || f == formString) && in.Kind == 0:
+		return ebbv1.Code_CODE_WRONG_KIND
+	case f == formQuantile:
+		return ebbv1.Code_CODE_BAD_AMOUNT
+	case f == formString:
+		return ebbv1.Code_CODE_BAD_REQUEST
+	case len(in.Bin) == 0, f == formPhrases && !proto.HasTokens(in.Bin):
+		return ebbv1.Code_CODE_BAD_BIN
 	}
 	return 0
 }

@@ -172,6 +172,9 @@ func FuzzPutImage(f *testing.F) {
 			if kind == ebbv1.Kind_KIND_QUANTILE {
 				in.Value = new(0.5)
 			}
+			if kind == ebbv1.Kind_KIND_STRING {
+				in.Text = []byte("text")
+			}
 		}
 		s := base(f)
 		s.Apply(3, encodeEntry(f, beginning, []*ebbv1.Command{c}), nil)

@@ -80,7 +80,7 @@ func (s *State) increment(ns *namespace, in *proto.IncrementWire) ebbv1.Code {
 	case t > s.now+s.limits.Future:
 		return ebbv1.Code_CODE_BAD_TIME
 	}
-	if in.Amount < 0 && !ns.params().AllowNegative {
+	if in.Amount < 0 && !ns.params().AllowNegative && in.Kind != ebbv1.Kind_KIND_PHRASES {
 		return ebbv1.Code_CODE_NEGATIVE_AMOUNT
 	}
 	// From here on time has passed, even if there is no room: or a full
@@ -99,9 +99,9 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 	switch {
 	case len(in.Key) == 0 || len(in.Key) > proto.KeyLenMax:
 		return ebbv1.Code_CODE_BAD_KEY
-	case len(in.Bin) == 0 && in.Kind != ebbv1.Kind_KIND_QUANTILE && !(in.Kind == 0 && in.HasValue) || len(in.Bin) > proto.BinLenMax:
+	case len(in.Bin) == 0 && !in.Nameless() || len(in.Bin) > proto.BinLenMax:
 		return ebbv1.Code_CODE_BAD_BIN
-	case in.Kind < 0 || in.Kind > proto.KindMax:
+	case in.Kind < 0 || in.Kind > proto.KindMax || len(in.Text) > proto.TextLenMax:
 		return ebbv1.Code_CODE_BAD_REQUEST
 	case !(math.Abs(in.Value) <= math.MaxFloat64):
 		return ebbv1.Code_CODE_BAD_AMOUNT
@@ -207,6 +207,9 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 	case ebbv1.Code_CODE_BAD_KEY:
 		return proto.ErrBadKey.Errorf("key of %d bytes: it has 1 to %d", len(in.Key), proto.KeyLenMax)
 	case ebbv1.Code_CODE_BAD_BIN:
+		if len(in.Bin) > 0 && len(in.Bin) <= proto.BinLenMax {
+			return proto.ErrBadBin.Errorf("phrase %s for key %s: it has no letter, number or symbol", quote(in.Bin), quote(in.Key))
+		}
 		return proto.ErrBadBin.Errorf("bin of %d bytes: it has 1 to %d", len(in.Bin), proto.BinLenMax)
 	case ebbv1.Code_CODE_BAD_TIME:
 		return refusedTime(ns, in.TimeUS)
@@ -221,12 +224,18 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		if in.Kind < 0 || in.Kind > proto.KindMax {
 			return proto.ErrBadRequest.Errorf("kind %d is unknown: %s", in.Kind, proto.KindNames())
 		}
+		if len(in.Text) > proto.TextLenMax || in.Kind == ebbv1.Kind_KIND_STRING && !in.HasText {
+			return proto.ErrBadRequest.Errorf("text of %d bytes for key %s: a string wants one of at most %d", len(in.Text), quote(in.Key), proto.TextLenMax)
+		}
 		return proto.ErrBadRequest.Errorf("offset %d: offsets of a source begin at 1 and grow", in.Offset)
 	case ebbv1.Code_CODE_TOO_MANY_BINS:
+		if in.Kind == ebbv1.Kind_KIND_PHRASES {
+			return proto.ErrTooManyBins.Errorf("phrase %s is one too many for key %s: it holds %d phrases of %d bytes together", quote(in.Bin), quote(in.Key), sketch.PhrasesMax, sketch.PhrasesBytesMax)
+		}
 		return proto.ErrTooManyBins.Errorf("bin %s is one too many for key %s: bins_max of its namespace is %d", quote(in.Bin), quote(in.Key), binsMax(ns))
 	case ebbv1.Code_CODE_NEGATIVE_AMOUNT:
 		if ns != nil && ns.params().AllowNegative {
-			return proto.ErrNegativeAmount.Errorf("amount %g for key %s: only distributions take negative amounts", in.Amount, quote(in.Key))
+			return proto.ErrNegativeAmount.Errorf("amount %g for key %s: only distributions take negative amounts, and phrases if the kind is named", in.Amount, quote(in.Key))
 		}
 		return proto.ErrNegativeAmount.Errorf("amount %g for bin %s of key %s: the namespace does not allow negative amounts", in.Amount, quote(in.Bin), quote(in.Key))
 	case ebbv1.Code_CODE_BAD_AMOUNT:
@@ -249,8 +258,8 @@ func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only", proto.KindName(in.Kind), quote(in.Key))
 	}
 	if in.Kind == 0 {
-		return proto.ErrWrongKind.Errorf("bin %s for key %s: it is a quantile, and wants a value", quote(in.Bin), quote(in.Key)).
-			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25")
+		return proto.ErrWrongKind.Errorf("bin %s for key %s: its kind wants a value or a text", quote(in.Bin), quote(in.Key)).
+			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25, ebb string set KEY VALUE")
 	}
 	return proto.ErrWrongKind.Errorf("kind %s for key %s: it holds another", proto.KindName(in.Kind), quote(in.Key)).
 		WithHint("a key keeps the kind of its first write until it has faded; choose another key")

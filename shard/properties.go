@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -113,6 +114,11 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 	case *bloomExpiring:
 		p := b.Params()
 		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)
+	case *stringValue:
+		return []*ebbv1.Property{property("bytes", float64(len(b.value))), property("bytes_max", proto.TextLenMax)}, "the value is as it was written"
+	case *phrases:
+		return []*ebbv1.Property{property("phrases_max", sketch.PhrasesMax), property("bytes", float64(b.Bytes())), property("bytes_max", sketch.PhrasesBytesMax)},
+			"all phrases that stand in a text are found, and no others"
 	}
 	return nil, ""
 }

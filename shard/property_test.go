@@ -144,6 +144,9 @@ func (d *script) increment() *ebbv1.Increment {
 		if v := rapid.SampledFrom([]float64{0.5, 0.5, 3, -7, 0, 1e300, math.NaN()}).Draw(d.t, "value"); v != 0 {
 			in.Value = &v
 		}
+		if rapid.Bool().Draw(d.t, "with a text") {
+			in.Text = []byte(rapid.SampledFrom([]string{"", "a", "another"}).Draw(d.t, "text"))
+		}
 	}
 	return in
 }

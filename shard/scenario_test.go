@@ -22,13 +22,15 @@ import (
 //	apply at=d
 //	    one log entry, stamped at d after the scenario's beginning; a command a line:
 //	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [window=d] [size.NAME=x]...
-//	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
+//	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [text=..] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
 //	      del NAME KEY... | expire NAME KEY... [ttl=d | at=d] | move NAME FROM TO [overwrite] | put NAME KEY of=NAME/KEY [overwrite] [replace]
 //	ask NAME KEY... [top=n] [bins=(a,b)] [pattern=p] [as-of=d] [rate=x] [view]
 //	summary NAME KEY... [bins=(a,b)] [quantiles=(x,y)] [members] [limit=n] [pattern=p] [window=d] [as-of=d] [view]
 //	overlap NAME KEY... [as-of=d] [view]
 //	graph NAME KEY... [links=n] [min-jaccard=x] [as-of=d] [view]
+//	match NAME KEY
+//	    finds phrases in the text below
 //	count NAME
 //	keys NAME [pattern] [kind=..] [order=name|total|recent] [limit=n] [after=key] [as-of=d]
 //	key NAME KEY
@@ -39,7 +41,7 @@ import (
 //	freeze
 //	    for later questions with "view"
 //
-// Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
+// In bins and texts _ is a space. Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		sc := &scenario{t: t, s: New(1, &wiping{})}
@@ -77,6 +79,8 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 		return sc.overlap(d)
 	case "graph":
 		return sc.graph(d)
+	case "match":
+		return sc.match(d)
 	case "count":
 		q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}
 		return fmt.Sprintf("%d of %d kept\n", sc.s.Ask(q, 0).GetAnswer().GetCountKeys().GetKeys(), sc.s.Keys())
@@ -258,6 +262,8 @@ func (sc *scenario) increments(namespace, key string, words []string) *ebbv1.Com
 		switch {
 		case strings.HasPrefix(w, "kind="):
 			kind, _ = proto.KindNamed(who)
+		case strings.HasPrefix(w, "text="):
+			batch.Increments = append(batch.Increments, &ebbv1.Increment{Key: []byte(key), Text: []byte(strings.ReplaceAll(value(w), "_", " "))})
 		case strings.HasPrefix(w, "values="):
 			for v := range strings.SplitSeq(strings.Trim(who, "()"), ",") {
 				batch.Increments = append(batch.Increments, &ebbv1.Increment{Key: []byte(key), Value: new(sc.number(v))})
@@ -392,7 +398,7 @@ func (sc *scenario) increment(key, w string) *ebbv1.Increment {
 	w, offset, _ := strings.Cut(w, "#")
 	w, at, _ := strings.Cut(w, "@")
 	bin, amount, _ := strings.Cut(w, "=")
-	in.Bin = []byte(bin)
+	in.Bin = []byte(strings.ReplaceAll(bin, "_", " "))
 	if offset != "" {
 		in.Offset = uint64(sc.number(offset))
 	}
@@ -505,6 +511,9 @@ func (sc *scenario) summary(d *datadriven.TestData) string {
 	if len(s.Members) > 0 {
 		fmt.Fprintf(&out, "  members %s\n", s.Members)
 	}
+	if s.Text != nil {
+		fmt.Fprintf(&out, "  text %q\n", s.Text)
+	}
 	if s.Over {
 		fmt.Fprintln(&out, "  over")
 	}
@@ -572,6 +581,24 @@ func (sc *scenario) graph(d *datadriven.TestData) string {
 		for _, l := range n.Links {
 			fmt.Fprintf(&out, "    %s %.4g +- %.3g\n", g.Nodes[l.To].Set.Key, l.Jaccard.Value, l.Jaccard.StdError)
 		}
+	}
+	return out.String()
+}
+
+func (sc *scenario) match(d *datadriven.TestData) string {
+	q := &ebbv1.MatchQuestion{Key: []byte(d.CmdArgs[1].Key), Text: []byte(d.Input)}
+	a := sc.s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Match{Match: q}}}, 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	m := a.GetAnswer().GetMatch()
+	if !m.Found {
+		return fmt.Sprintf("not found, as of %s\n", since(m.AsOfUs))
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "%d matches, as of %s\n", len(m.Matches), since(m.AsOfUs))
+	for _, x := range m.Matches {
+		fmt.Fprintf(&out, "  %d to %d: %s\n", x.Begin, x.End, x.Phrase)
 	}
 	return out.String()
 }

@@ -439,6 +439,9 @@ func (s *State) readKey(b *blockReader, key uint32) {
 	sum := summary{
 		era: b.uint32(), due: b.tick(), onEvent: b.bool(), pruneAt: b.uint32(), space: uint16(space),
 	}
+	if sum.due > clockMax { // as records have it
+		sum.due = sketch.MaxTick
+	}
 	sum.readPruned(b)
 	if sum.due > clockMax {
 		sum.due = sketch.MaxTick // no clock comes that far

@@ -55,7 +55,7 @@ func furnished(t testing.TB) *State {
 	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
 		c := dated(increments("of/"+proto.KindName(kind), "us", "fr"))
 		for _, in := range c.GetIncrements().Increments {
-			in.Kind, in.Value = kind, new(2.5)
+			in.Kind, in.Value, in.Text = kind, new(2.5), []byte("text")
 		}
 		apply(c)
 	}
@@ -331,6 +331,15 @@ var misfits = []struct {
 	{"a summary of another kind that is visited long after its death", func(s *State) { changeBody(s, func(sum *summary) { sum.due = sketch.MaxTick }) }},
 	{"a summary of another kind that is visited a while after its death", func(s *State) {
 		changeBody(s, func(sum *summary) { sum.due = sum.body.death(proto.DefaultThreshold) + 20*proto.DefaultHalfLifeUS })
+	}},
+	{"a set without a phrase", func(s *State) {
+		for key := range s.keys.names.all {
+			if set, ok := s.summary(key).body.(*phrases); ok {
+				for set.Len() > 0 {
+					set.Remove(set.Sorted()[0])
+				}
+			}
+		}
 	}},
 	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
 	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},

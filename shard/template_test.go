@@ -44,7 +44,7 @@ func TestTemplatesCanBeMade(t *testing.T) {
 				if b == nil || b.form().kind() != kind {
 					t.Fatalf("%v of %v: %T", kind, def.Sizes, b)
 				}
-				e := eventOf(ns, 1e15, 1e15, &proto.IncrementWire{Bin: []byte("bin"), Amount: 1, Value: 2})
+				e := eventOf(ns, 1e15, 1e15, &proto.IncrementWire{Bin: []byte("bin"), Amount: 1, Value: 2, Text: []byte("text"), HasText: true})
 				if err := b.add(&e); err != nil {
 					t.Fatalf("%v of %v: %v", kind, def.Sizes, err)
 				}

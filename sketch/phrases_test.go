@@ -389,3 +389,48 @@ func BenchmarkPhrasesAdd(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkPhrasesBloom searches as the report does, by a hierarchy of Bloom filters: one of what phrases begin with, and one of phrases. It
+// tells what the exact search costs more, and what this one finds that is not there.
+func BenchmarkPhrasesBloom(b *testing.B) {
+	for _, rate := range []float64{0.01, 0.0001} {
+		b.Run(fmt.Sprintf("phrases=10000/rate=%g", rate), func(b *testing.B) {
+			p, text := keywords(b, 10_000, 1000)
+			begins, err := NewBloom(BloomParams{Capacity: uint64(p.used), FalseRate: rate})
+			whole, err2 := NewBloom(BloomParams{Capacity: uint64(p.Len()), FalseRate: rate})
+			if err := errors.Join(err, err2); err != nil {
+				b.Fatal(err)
+			}
+			for _, m := range p.Sorted() {
+				h := p.begin()
+				for _, t := range tokensOf(m, p.seed.Seed) {
+					h = extend(h, t.hash)
+					begins.Add(h)
+				}
+				whole.Add(h)
+			}
+			said := 0
+			for b.Loop() {
+				said = 0
+				all := tokensOf(text, p.seed.Seed)
+				for i := range all {
+					h := p.begin()
+					for _, t := range all[i:] {
+						h = extend(h, t.hash)
+						if !begins.Has(h).Found {
+							break
+						}
+						if whole.Has(h).Found {
+							said++
+						}
+					}
+				}
+			}
+			there := 0
+			p.Find(text, func(PhraseMatch) bool { there++; return true })
+			b.ReportMetric(float64(begins.Size()+whole.Size())/float64(p.Len()), "B/phrase")
+			b.ReportMetric(float64(there), "matches")
+			b.ReportMetric(float64(said-there), "wrong")
+		})
+	}
+}

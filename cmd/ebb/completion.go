@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // completionPatience is how long a shell may wait for the cluster to name its
@@ -37,6 +39,7 @@ func flagWords() map[string][]string {
 		"time-unit":   timeUnits,
 		"log-format":  logFormats,
 		"log-level":   logLevels,
+		"kind":        strings.Split(proto.KindNames(), ", "),
 		"half-life":   {"30s", "10m", "1h", "1d", "7d", "none"},
 	}
 }
@@ -47,6 +50,7 @@ var flagFiles = map[string]cobra.ShellCompDirective{
 	"dir":      cobra.ShellCompDirectiveFilterDirs,
 	"out":      cobra.ShellCompDirectiveFilterDirs,
 	"profile":  cobra.ShellCompDirectiveDefault,
+	"file":     cobra.ShellCompDirectiveDefault,
 }
 
 func wordsOf[E any](values map[string]E) []string {

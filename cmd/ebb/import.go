@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -12,12 +13,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/load"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // importFlags are the columns and limits of an import.
 type importFlags struct {
 	opts                     load.Options
 	format, timeUnit, source string
+	kind                     string
 	rate                     float64
 	showRefused              int
 	patience                 time.Duration
@@ -56,12 +60,16 @@ A shard remembers 4,096 sources, for ever: ebb source drop forgets those that ar
 
 In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
+  ebb import clicks.tsv --key 'visitors/{g}' --bin user --kind distinct
+  ebb import requests.csv --key path --kind quantile --value seconds
   zcat log.gz | ebb import - --format jsonl --key =status --bin code --source access-log`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.opts.Key, "key", "", "`column` of the key, a template like clicks/{g}, or a constant like =all (required)")
-	fl.StringVar(&f.opts.Bin, "bin", "", "`column` of the bin (required)")
+	fl.StringVar(&f.opts.Bin, "bin", "", "`column` of the bin (required, but with --value)")
+	fl.StringVar(&f.kind, "kind", "", "`kind` of the keys: "+proto.KindNames()+" (what they are, or their namespace makes, if not given)")
+	fl.StringVar(&f.opts.Value, "value", "", "of --kind quantile: `column` of what was measured, instead of --bin")
 	fl.StringVar(&f.opts.Time, "time", "", "`column` of the time of the event; the shards' own time without")
 	fl.StringVar(&f.opts.Amount, "amount", "", "`column` of the amount; 1 without")
 	fl.StringVar(&f.format, "format", "auto", "tsv, csv, jsonl or auto")
@@ -80,7 +88,10 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 }
 
 func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err error) {
-	if f.opts.Key == "" || f.opts.Bin == "" {
+	if err := f.setKind(); err != nil {
+		return err
+	}
+	if f.opts.Key == "" || f.opts.Bin == "" && f.opts.Value == "" {
 		return usagef("--key and --bin say which columns to count: ebb import %s --key COLUMN --bin COLUMN", path)
 	}
 	if f.rate < 0 {
@@ -137,6 +148,24 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		err = fmt.Errorf("%d of %d rows: %w", p.Refused, p.Rows, errRefusedRows)
 	}
 	return err
+}
+
+// setKind reads --kind, and checks that it goes with the columns.
+func (f *importFlags) setKind() error {
+	kind, known := proto.KindNamed(f.kind)
+	quantile := kind == ebbv1.Kind_KIND_QUANTILE
+	switch {
+	case f.kind != "" && !known:
+		return noneOf("--kind", f.kind, strings.Split(proto.KindNames(), ", "))
+	case kind == ebbv1.Kind_KIND_STRING:
+		return usagef("--kind string: an import counts; ebb string set writes a value")
+	case quantile && (f.opts.Value == "" || f.opts.Bin != ""):
+		return usagef("--kind quantile takes --value COLUMN, and no --bin")
+	case f.opts.Value != "" && !quantile:
+		return usagef("--value is of --kind quantile")
+	}
+	f.opts.Kind = kind
+	return nil
 }
 
 func (f *importFlags) open(s *session, path string) (*load.Reader, error) {

@@ -31,8 +31,13 @@ func (q *questionFlags) add(cmd *cobra.Command) {
 
 // addAsking adds those of questions without intervals.
 func (q *questionFlags) addAsking(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now; the past before a shard's clock is not kept, and answered at that clock")
+	q.addReading(cmd)
+}
+
+// addReading adds those of questions about what does not fade.
+func (q *questionFlags) addReading(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now; the past before a shard's clock is not kept, and answered at that clock")
 	f.StringVar(&q.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
 	durationVar(f, &q.staleness, "max-staleness", 10*time.Second, time.Microsecond, "of bounded consistency")
 	f.BoolVar(&q.partial, "allow-partial", false, "answer from the shards that can, and say which could not")

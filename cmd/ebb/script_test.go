@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -36,6 +37,7 @@ func TestScripts(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await":  await,
 			"fetch":  fetchPage,
+			"post":   post,
 			"json":   checkJSON,
 			"repeat": repeat,
 			"bytes":  notText,
@@ -79,6 +81,16 @@ func await(ts *testscript.TestScript, neg bool, _ []string) {
 // fetch PATH: GET from $HTTP, to standard output.
 func fetchPage(ts *testscript.TestScript, _ bool, args []string) {
 	resp, err := http.Get("http://" + ts.Getenv("HTTP") + args[0])
+	keepPage(ts, resp, err)
+}
+
+// post sends a document to a path, and keeps the answer as fetch does.
+func post(ts *testscript.TestScript, _ bool, args []string) {
+	resp, err := http.Post("http://"+ts.Getenv("HTTP")+args[0], "application/json", strings.NewReader(args[1]))
+	keepPage(ts, resp, err)
+}
+
+func keepPage(ts *testscript.TestScript, resp *http.Response, err error) {
 	ts.Check(err)
 	defer resp.Body.Close()
 	body := make([]byte, 1<<20)

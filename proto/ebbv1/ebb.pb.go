@@ -265,21 +265,27 @@ const (
 	// which bins were there: their number, a sample of them, and what several sets have in common (see OverlapQuestion, GraphQuestion); in a
 	// namespace with half-life each counts less the longer it was not seen
 	Kind_KIND_SET Kind = 9
+	// one value, which a write replaces: text, of which 131,072 bytes at most. It does not fade.
+	Kind_KIND_STRING Kind = 10
+	// a set of phrases, to be found in texts; an amount below 0 removes one. It does not fade.
+	Kind_KIND_PHRASES Kind = 11
 )
 
 // Enum value maps for Kind.
 var (
 	Kind_name = map[int32]string{
-		0: "KIND_UNSPECIFIED",
-		1: "KIND_DISTRIBUTION",
-		2: "KIND_DISTINCT",
-		3: "KIND_COUNTMIN",
-		4: "KIND_QUANTILE",
-		5: "KIND_TOPK",
-		6: "KIND_LINEAR",
-		7: "KIND_MORRIS",
-		8: "KIND_BLOOM",
-		9: "KIND_SET",
+		0:  "KIND_UNSPECIFIED",
+		1:  "KIND_DISTRIBUTION",
+		2:  "KIND_DISTINCT",
+		3:  "KIND_COUNTMIN",
+		4:  "KIND_QUANTILE",
+		5:  "KIND_TOPK",
+		6:  "KIND_LINEAR",
+		7:  "KIND_MORRIS",
+		8:  "KIND_BLOOM",
+		9:  "KIND_SET",
+		10: "KIND_STRING",
+		11: "KIND_PHRASES",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
@@ -292,6 +298,8 @@ var (
 		"KIND_MORRIS":       7,
 		"KIND_BLOOM":        8,
 		"KIND_SET":          9,
+		"KIND_STRING":       10,
+		"KIND_PHRASES":      11,
 	}
 )
 
@@ -775,7 +783,9 @@ type Increment struct {
 	// any other than what the key is, is refused with WRONG_KIND
 	Kind Kind `protobuf:"varint,6,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
 	// of a quantile: what was measured; amount says how often
-	Value         *float64 `protobuf:"fixed64,7,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	Value *float64 `protobuf:"fixed64,7,opt,name=value,proto3,oneof" json:"value,omitempty"`
+	// of a string: its value, up to 131,072 bytes
+	Text          []byte `protobuf:"bytes,8,opt,name=text,proto3,oneof" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -857,6 +867,13 @@ func (x *Increment) GetValue() float64 {
 		return *x.Value
 	}
 	return 0
+}
+
+func (x *Increment) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
 }
 
 // SessionIdentity makes one command of a producer session count once.
@@ -2765,6 +2782,7 @@ type Question struct {
 	//	*Question_Keys
 	//	*Question_Describe
 	//	*Question_Export
+	//	*Question_Match
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2895,6 +2913,15 @@ func (x *Question) GetExport() *ExportQuestion {
 	return nil
 }
 
+func (x *Question) GetMatch() *MatchQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Match); ok {
+			return x.Match
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -2935,6 +2962,10 @@ type Question_Export struct {
 	Export *ExportQuestion `protobuf:"bytes,10,opt,name=export,proto3,oneof"`
 }
 
+type Question_Match struct {
+	Match *MatchQuestion `protobuf:"bytes,11,opt,name=match,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -2952,6 +2983,8 @@ func (*Question_Keys) isQuestion_Ask() {}
 func (*Question_Describe) isQuestion_Ask() {}
 
 func (*Question_Export) isQuestion_Ask() {}
+
+func (*Question_Match) isQuestion_Ask() {}
 
 // OverlapQuestion asks what sets have in common. A key that is not there is an empty set.
 type OverlapQuestion struct {
@@ -3297,6 +3330,60 @@ func (x *ExportQuestion) GetKey() []byte {
 	return nil
 }
 
+// MatchQuestion asks which phrases of a key stand in a text: token by token, in any case of letters.
+type MatchQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// up to 262,144 bytes; what is not UTF-8 in it separates tokens
+	Text          []byte `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MatchQuestion) Reset() {
+	*x = MatchQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MatchQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MatchQuestion) ProtoMessage() {}
+
+func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
+func (*MatchQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *MatchQuestion) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *MatchQuestion) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
 // SurpriseQuestion asks how a distribution differs from a baseline, and whether that may be chance.
 type SurpriseQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3320,7 +3407,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3332,7 +3419,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3345,7 +3432,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -3426,7 +3513,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3438,7 +3525,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3451,7 +3538,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -3548,7 +3635,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3647,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3660,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -3679,7 +3766,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3691,7 +3778,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3704,7 +3791,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -3723,7 +3810,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3735,7 +3822,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3748,7 +3835,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 type AskRequest struct {
@@ -3763,7 +3850,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3775,7 +3862,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3788,7 +3875,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -3829,7 +3916,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3841,7 +3928,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3854,7 +3941,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -3880,6 +3967,7 @@ type Answer struct {
 	//	*Answer_Keys
 	//	*Answer_Describe
 	//	*Answer_Export
+	//	*Answer_Match
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3887,7 +3975,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3899,7 +3987,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3912,7 +4000,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Answer) GetError() *Error {
@@ -4017,6 +4105,15 @@ func (x *Answer) GetExport() *KeyExport {
 	return nil
 }
 
+func (x *Answer) GetMatch() *Matches {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Match); ok {
+			return x.Match
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -4057,6 +4154,10 @@ type Answer_Export struct {
 	Export *KeyExport `protobuf:"bytes,11,opt,name=export,proto3,oneof"`
 }
 
+type Answer_Match struct {
+	Match *Matches `protobuf:"bytes,12,opt,name=match,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
@@ -4074,6 +4175,8 @@ func (*Answer_Keys) isAnswer_Value() {}
 func (*Answer_Describe) isAnswer_Value() {}
 
 func (*Answer_Export) isAnswer_Value() {}
+
+func (*Answer_Match) isAnswer_Value() {}
 
 // Overlap is what sets have in common, evaluated at one time. In a namespace with half-life every bin weighs what it counts, in the union the
 // most of all sets, in the intersection the least, in the difference what it is more in the first than in any other.
@@ -4097,7 +4200,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4109,7 +4212,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4122,7 +4225,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -4187,7 +4290,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4199,7 +4302,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4212,7 +4315,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -4250,7 +4353,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4262,7 +4365,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4275,7 +4378,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -4311,7 +4414,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4323,7 +4426,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4336,7 +4439,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -4365,7 +4468,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4377,7 +4480,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4390,7 +4493,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -4431,7 +4534,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4443,7 +4546,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4456,7 +4559,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -4535,7 +4638,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4547,7 +4650,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4560,7 +4663,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -4608,7 +4711,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4723,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4736,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -4710,7 +4813,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4722,7 +4825,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4735,7 +4838,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *Property) GetName() string {
@@ -4766,7 +4869,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4778,7 +4881,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4791,7 +4894,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -4818,6 +4921,375 @@ func (x *KeyExport) GetChecksum() uint64 {
 func (x *KeyExport) GetAsOfUs() int64 {
 	if x != nil {
 		return x.AsOfUs
+	}
+	return 0
+}
+
+// Matches are the phrases that stand in a text: all of them, with those that overlap or contain each other.
+type Matches struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// false: no such key
+	Found bool `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	// by where they begin, then shorter ones first, then by the bytes of the phrase
+	Matches       []*Match `protobuf:"bytes,3,rep,name=matches,proto3" json:"matches,omitempty"`
+	AsOfUs        int64    `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Matches) Reset() {
+	*x = Matches{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Matches) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Matches) ProtoMessage() {}
+
+func (x *Matches) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Matches.ProtoReflect.Descriptor instead.
+func (*Matches) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Matches) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *Matches) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *Matches) GetMatches() []*Match {
+	if x != nil {
+		return x.Matches
+	}
+	return nil
+}
+
+func (x *Matches) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// Match is a phrase that stands in a text.
+type Match struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// as it was added
+	Phrase []byte `protobuf:"bytes,1,opt,name=phrase,proto3" json:"phrase,omitempty"`
+	// bytes of the text, from begin to before end
+	Begin         uint32 `protobuf:"varint,2,opt,name=begin,proto3" json:"begin,omitempty"`
+	End           uint32 `protobuf:"varint,3,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Match) Reset() {
+	*x = Match{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Match) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Match) ProtoMessage() {}
+
+func (x *Match) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Match.ProtoReflect.Descriptor instead.
+func (*Match) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *Match) GetPhrase() []byte {
+	if x != nil {
+		return x.Phrase
+	}
+	return nil
+}
+
+func (x *Match) GetBegin() uint32 {
+	if x != nil {
+		return x.Begin
+	}
+	return 0
+}
+
+func (x *Match) GetEnd() uint32 {
+	if x != nil {
+		return x.End
+	}
+	return 0
+}
+
+// FeedRequest counts the phrases of a key that stand in texts.
+type FeedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// key of kind phrases
+	Phrases []byte `protobuf:"bytes,2,opt,name=phrases,proto3" json:"phrases,omitempty"`
+	// each by itself; up to 1,000, and 262,144 bytes together
+	Texts [][]byte `protobuf:"bytes,3,rep,name=texts,proto3" json:"texts,omitempty"`
+	// the key that counts: each phrase found is a bin; with member, the beginning of the keys INTO/PHRASE
+	Into []byte `protobuf:"bytes,4,opt,name=into,proto3" json:"into,omitempty"`
+	// of the keys that count, if new; a distribution, and with member a set, when it is not given
+	Kind Kind `protobuf:"varint,5,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
+	// if given, whoever said it is the bin, and each phrase has a key of its own
+	Member []byte `protobuf:"bytes,6,opt,name=member,proto3" json:"member,omitempty"`
+	// when it was said; see Increment
+	TimeUs int64 `protobuf:"varint,7,opt,name=time_us,json=timeUs,proto3" json:"time_us,omitempty"`
+	// optional; without it a retry may count twice
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,8,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *FeedRequest) Reset() {
+	*x = FeedRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedRequest) ProtoMessage() {}
+
+func (x *FeedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
+func (*FeedRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+}
+
+func (x *FeedRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *FeedRequest) GetPhrases() []byte {
+	if x != nil {
+		return x.Phrases
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetTexts() [][]byte {
+	if x != nil {
+		return x.Texts
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetInto() []byte {
+	if x != nil {
+		return x.Into
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetKind() Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Kind_KIND_UNSPECIFIED
+}
+
+func (x *FeedRequest) GetMember() []byte {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
+func (x *FeedRequest) GetTimeUs() int64 {
+	if x != nil {
+		return x.TimeUs
+	}
+	return 0
+}
+
+func (x *FeedRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+// FeedResponse says what a feed has found and counted.
+type FeedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// how often each phrase was found in all texts together, by the bytes of the phrase
+	Found []*Found `protobuf:"bytes,1,rep,name=found,proto3" json:"found,omitempty"`
+	// increments, of which a phrase that stands in the texts several times takes one
+	Applied uint64 `protobuf:"varint,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	// increments that an earlier attempt had already applied
+	Duplicates uint64 `protobuf:"varint,3,opt,name=duplicates,proto3" json:"duplicates,omitempty"`
+	// by position in found
+	Refused       []*Refusal `protobuf:"bytes,4,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FeedResponse) Reset() {
+	*x = FeedResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FeedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FeedResponse) ProtoMessage() {}
+
+func (x *FeedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
+func (*FeedResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+}
+
+func (x *FeedResponse) GetFound() []*Found {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+func (x *FeedResponse) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *FeedResponse) GetDuplicates() uint64 {
+	if x != nil {
+		return x.Duplicates
+	}
+	return 0
+}
+
+func (x *FeedResponse) GetRefused() []*Refusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+// Found is a phrase and how often it was found.
+type Found struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Phrase        []byte                 `protobuf:"bytes,1,opt,name=phrase,proto3" json:"phrase,omitempty"`
+	Count         uint32                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Found) Reset() {
+	*x = Found{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Found) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Found) ProtoMessage() {}
+
+func (x *Found) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Found.ProtoReflect.Descriptor instead.
+func (*Found) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+}
+
+func (x *Found) GetPhrase() []byte {
+	if x != nil {
+		return x.Phrase
+	}
+	return nil
+}
+
+func (x *Found) GetCount() uint32 {
+	if x != nil {
+		return x.Count
 	}
 	return 0
 }
@@ -4853,7 +5325,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4865,7 +5337,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4878,7 +5350,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -4995,7 +5467,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5007,7 +5479,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5020,7 +5492,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -5085,14 +5557,16 @@ type Summary struct {
 	// only a lower bound.
 	Over bool `protobuf:"varint,12,opt,name=over,proto3" json:"over,omitempty"`
 	// how many keys the patterns of the question found
-	Matched       uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
+	Matched uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
+	// of a string: its value
+	Text          []byte `protobuf:"bytes,16,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5104,7 +5578,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5117,7 +5591,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -5211,6 +5685,13 @@ func (x *Summary) GetMatched() uint64 {
 	return 0
 }
 
+func (x *Summary) GetText() []byte {
+	if x != nil {
+		return x.Text
+	}
+	return nil
+}
+
 // Membership says whether a bin was there.
 type Membership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5224,7 +5705,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5236,7 +5717,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5249,7 +5730,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Membership) GetContained() bool {
@@ -5277,7 +5758,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5289,7 +5770,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5302,7 +5783,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Item) GetBin() []byte {
@@ -5336,7 +5817,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5348,7 +5829,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5361,7 +5842,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -5416,7 +5897,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5428,7 +5909,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5441,7 +5922,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -5520,7 +6001,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5532,7 +6013,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5545,7 +6026,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -5674,7 +6155,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5686,7 +6167,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5699,7 +6180,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -5746,7 +6227,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5758,7 +6239,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5771,7 +6252,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -5794,7 +6275,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5806,7 +6287,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5819,7 +6300,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -5857,7 +6338,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5869,7 +6350,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5882,7 +6363,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -5922,7 +6403,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5934,7 +6415,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5947,7 +6428,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -5974,7 +6455,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5986,7 +6467,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5999,7 +6480,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -6085,7 +6566,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6097,7 +6578,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6110,7 +6591,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -6175,7 +6656,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6187,7 +6668,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6200,7 +6681,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -6240,7 +6721,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6252,7 +6733,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6265,7 +6746,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -6319,7 +6800,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6331,7 +6812,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6344,7 +6825,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Table) GetClusterId() string {
@@ -6404,7 +6885,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6416,7 +6897,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6429,7 +6910,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 type TableResponse struct {
@@ -6443,7 +6924,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6455,7 +6936,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6468,7 +6949,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -6497,7 +6978,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6509,7 +6990,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6522,7 +7003,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -6548,7 +7029,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6560,7 +7041,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6573,7 +7054,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -6591,7 +7072,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6603,7 +7084,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6616,7 +7097,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 type ListNamespacesResponse struct {
@@ -6628,7 +7109,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6640,7 +7121,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6653,7 +7134,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -6671,7 +7152,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6683,7 +7164,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6696,7 +7177,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -6721,7 +7202,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6733,7 +7214,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6746,7 +7227,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -6841,7 +7322,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6853,7 +7334,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6866,7 +7347,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -6924,7 +7405,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6936,7 +7417,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6949,7 +7430,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -7017,7 +7498,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x01(\x04R\rbloomCapacity\x12(\n" +
 	"\x10bloom_false_rate\x18\v \x01(\x01R\x0ebloomFalseRate\x12%\n" +
 	"\x0equantile_error\x18\f \x01(\x01R\rquantileError\x12)\n" +
-	"\x10quantile_buckets\x18\r \x01(\rR\x0fquantileBuckets\"\xcf\x01\n" +
+	"\x10quantile_buckets\x18\r \x01(\rR\x0fquantileBuckets\"\xf1\x01\n" +
 	"\tIncrement\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x10\n" +
 	"\x03bin\x18\x02 \x01(\fR\x03bin\x12\x1b\n" +
@@ -7025,9 +7506,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\atime_us\x18\x04 \x01(\x03R\x06timeUs\x12\x16\n" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12 \n" +
 	"\x04kind\x18\x06 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12\x19\n" +
-	"\x05value\x18\a \x01(\x01H\x01R\x05value\x88\x01\x01B\t\n" +
+	"\x05value\x18\a \x01(\x01H\x01R\x05value\x88\x01\x01\x12\x17\n" +
+	"\x04text\x18\b \x01(\fH\x02R\x04text\x88\x01\x01B\t\n" +
 	"\a_amountB\b\n" +
-	"\x06_value\"G\n" +
+	"\x06_valueB\a\n" +
+	"\x05_text\"G\n" +
 	"\x0fSessionIdentity\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\":\n" +
@@ -7162,7 +7645,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\x96\x04\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xc5\x04\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -7175,7 +7658,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04keys\x18\b \x01(\v2\x14.ebb.v1.KeysQuestionH\x00R\x04keys\x126\n" +
 	"\bdescribe\x18\t \x01(\v2\x18.ebb.v1.DescribeQuestionH\x00R\bdescribe\x120\n" +
 	"\x06export\x18\n" +
-	" \x01(\v2\x16.ebb.v1.ExportQuestionH\x00R\x06exportB\x05\n" +
+	" \x01(\v2\x16.ebb.v1.ExportQuestionH\x00R\x06export\x12-\n" +
+	"\x05match\x18\v \x01(\v2\x15.ebb.v1.MatchQuestionH\x00R\x05matchB\x05\n" +
 	"\x03ask\"_\n" +
 	"\x0fOverlapQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
@@ -7204,7 +7688,10 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"\"\n" +
 	"\x0eExportQuestion\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\fR\x03key\"\xc7\x01\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\"5\n" +
+	"\rMatchQuestion\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
+	"\x04text\x18\x02 \x01(\fR\x04text\"\xc7\x01\n" +
 	"\x10SurpriseQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
@@ -7249,7 +7736,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\x8e\x04\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xb7\x04\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -7263,7 +7750,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04keys\x18\t \x01(\v2\x0f.ebb.v1.KeyListH\x00R\x04keys\x124\n" +
 	"\bdescribe\x18\n" +
 	" \x01(\v2\x16.ebb.v1.KeyDescriptionH\x00R\bdescribe\x12+\n" +
-	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06exportB\a\n" +
+	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06export\x12'\n" +
+	"\x05match\x18\f \x01(\v2\x0f.ebb.v1.MatchesH\x00R\x05matchB\a\n" +
 	"\x05value\"\xa5\x02\n" +
 	"\aOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
@@ -7329,7 +7817,35 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05found\x18\x01 \x01(\bR\x05found\x12\x14\n" +
 	"\x05image\x18\x02 \x01(\fR\x05image\x12\x1a\n" +
 	"\bchecksum\x18\x03 \x01(\x06R\bchecksum\x12\x18\n" +
-	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xbf\x03\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"t\n" +
+	"\aMatches\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12'\n" +
+	"\amatches\x18\x03 \x03(\v2\r.ebb.v1.MatchR\amatches\x12\x18\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"G\n" +
+	"\x05Match\x12\x16\n" +
+	"\x06phrase\x18\x01 \x01(\fR\x06phrase\x12\x14\n" +
+	"\x05begin\x18\x02 \x01(\rR\x05begin\x12\x10\n" +
+	"\x03end\x18\x03 \x01(\rR\x03end\"\x83\x02\n" +
+	"\vFeedRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x18\n" +
+	"\aphrases\x18\x02 \x01(\fR\aphrases\x12\x14\n" +
+	"\x05texts\x18\x03 \x03(\fR\x05texts\x12\x12\n" +
+	"\x04into\x18\x04 \x01(\fR\x04into\x12 \n" +
+	"\x04kind\x18\x05 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12\x16\n" +
+	"\x06member\x18\x06 \x01(\fR\x06member\x12\x17\n" +
+	"\atime_us\x18\a \x01(\x03R\x06timeUs\x12?\n" +
+	"\x0fidempotency_key\x18\b \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\x98\x01\n" +
+	"\fFeedResponse\x12#\n" +
+	"\x05found\x18\x01 \x03(\v2\r.ebb.v1.FoundR\x05found\x12\x18\n" +
+	"\aapplied\x18\x02 \x01(\x04R\aapplied\x12\x1e\n" +
+	"\n" +
+	"duplicates\x18\x03 \x01(\x04R\n" +
+	"duplicates\x12)\n" +
+	"\arefused\x18\x04 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"5\n" +
+	"\x05Found\x12\x16\n" +
+	"\x06phrase\x18\x01 \x01(\fR\x06phrase\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\xbf\x03\n" +
 	"\bSurprise\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
@@ -7354,7 +7870,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"baseline_p\x18\x03 \x01(\x01R\tbaselineP\x12\x1b\n" +
 	"\tlift_bits\x18\x04 \x01(\x01R\bliftBits\x12\x1d\n" +
 	"\n" +
-	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xaf\x03\n" +
+	"share_bits\x18\x05 \x01(\x01R\tshareBits\"\xc3\x03\n" +
 	"\aSummary\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12 \n" +
@@ -7371,7 +7887,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x03(\v2\x12.ebb.v1.MembershipR\vmemberships\x12\x18\n" +
 	"\amembers\x18\v \x03(\fR\amembers\x12\x12\n" +
 	"\x04over\x18\f \x01(\bR\x04over\x12\x18\n" +
-	"\amatched\x18\x14 \x01(\x04R\amatched\"I\n" +
+	"\amatched\x18\x14 \x01(\x04R\amatched\x12\x12\n" +
+	"\x04text\x18\x10 \x01(\fR\x04text\"I\n" +
 	"\n" +
 	"Membership\x12\x1c\n" +
 	"\tcontained\x18\x01 \x01(\bR\tcontained\x12\x1d\n" +
@@ -7536,7 +8053,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*\xbb\x01\n" +
+	"\x11PRECISION_COMPACT\x10\x02*\xde\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
@@ -7548,7 +8065,10 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vKIND_MORRIS\x10\a\x12\x0e\n" +
 	"\n" +
 	"KIND_BLOOM\x10\b\x12\f\n" +
-	"\bKIND_SET\x10\t*v\n" +
+	"\bKIND_SET\x10\t\x12\x0f\n" +
+	"\vKIND_STRING\x10\n" +
+	"\x12\x10\n" +
+	"\fKIND_PHRASES\x10\v*v\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
@@ -7573,7 +8093,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 83)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -7619,53 +8139,59 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*KeysQuestion)(nil),           // 41: ebb.v1.KeysQuestion
 	(*DescribeQuestion)(nil),       // 42: ebb.v1.DescribeQuestion
 	(*ExportQuestion)(nil),         // 43: ebb.v1.ExportQuestion
-	(*SurpriseQuestion)(nil),       // 44: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 45: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 46: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 47: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 48: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 49: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 50: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 51: ebb.v1.Answer
-	(*Overlap)(nil),                // 52: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 53: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 54: ebb.v1.Graph
-	(*GraphNode)(nil),              // 55: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 56: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 57: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 58: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 59: ebb.v1.KeyDescription
-	(*Property)(nil),               // 60: ebb.v1.Property
-	(*KeyExport)(nil),              // 61: ebb.v1.KeyExport
-	(*Surprise)(nil),               // 62: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 63: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 64: ebb.v1.Summary
-	(*Membership)(nil),             // 65: ebb.v1.Membership
-	(*Item)(nil),                   // 66: ebb.v1.Item
-	(*Estimate)(nil),               // 67: ebb.v1.Estimate
-	(*Coverage)(nil),               // 68: ebb.v1.Coverage
-	(*Distribution)(nil),           // 69: ebb.v1.Distribution
-	(*Bin)(nil),                    // 70: ebb.v1.Bin
-	(*KeyCount)(nil),               // 71: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 72: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 73: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 74: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 75: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 76: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 77: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 78: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 79: ebb.v1.Table
-	(*TableRequest)(nil),           // 80: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 81: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 82: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 83: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 84: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 85: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 86: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 87: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 88: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 89: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 90: ebb.v1.Error
+	(*MatchQuestion)(nil),          // 44: ebb.v1.MatchQuestion
+	(*SurpriseQuestion)(nil),       // 45: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 46: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 47: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 48: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 49: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 50: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 51: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 52: ebb.v1.Answer
+	(*Overlap)(nil),                // 53: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 54: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 55: ebb.v1.Graph
+	(*GraphNode)(nil),              // 56: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 57: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 58: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 59: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 60: ebb.v1.KeyDescription
+	(*Property)(nil),               // 61: ebb.v1.Property
+	(*KeyExport)(nil),              // 62: ebb.v1.KeyExport
+	(*Matches)(nil),                // 63: ebb.v1.Matches
+	(*Match)(nil),                  // 64: ebb.v1.Match
+	(*FeedRequest)(nil),            // 65: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 66: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 67: ebb.v1.Found
+	(*Surprise)(nil),               // 68: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 69: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 70: ebb.v1.Summary
+	(*Membership)(nil),             // 71: ebb.v1.Membership
+	(*Item)(nil),                   // 72: ebb.v1.Item
+	(*Estimate)(nil),               // 73: ebb.v1.Estimate
+	(*Coverage)(nil),               // 74: ebb.v1.Coverage
+	(*Distribution)(nil),           // 75: ebb.v1.Distribution
+	(*Bin)(nil),                    // 76: ebb.v1.Bin
+	(*KeyCount)(nil),               // 77: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 78: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 79: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 80: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 81: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 82: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 83: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 84: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 85: ebb.v1.Table
+	(*TableRequest)(nil),           // 86: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 87: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 88: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 89: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 90: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 91: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 92: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 93: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 94: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 95: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 96: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -7677,7 +8203,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	9,   // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	12,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	90,  // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	96,  // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	12,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	14,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	12,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -7699,86 +8225,93 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	24,  // 28: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
 	25,  // 29: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
 	9,   // 30: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	90,  // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	96,  // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	14,  // 32: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	35,  // 33: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	34,  // 34: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	46,  // 35: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	48,  // 36: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	45,  // 37: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	44,  // 38: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	47,  // 35: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	49,  // 36: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	46,  // 37: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	45,  // 38: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
 	39,  // 39: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
 	40,  // 40: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
 	41,  // 41: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
 	42,  // 42: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
 	43,  // 43: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	4,   // 44: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	6,   // 45: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	47,  // 46: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	38,  // 47: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,   // 48: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	51,  // 49: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	90,  // 50: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	68,  // 51: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	69,  // 52: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	71,  // 53: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	64,  // 54: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	62,  // 55: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	52,  // 56: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	54,  // 57: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	58,  // 58: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	59,  // 59: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	61,  // 60: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	53,  // 61: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	67,  // 62: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	67,  // 63: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	67,  // 64: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	67,  // 65: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	67,  // 66: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	55,  // 67: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	53,  // 68: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	56,  // 69: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	67,  // 70: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 71: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	67,  // 72: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	57,  // 73: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	57,  // 74: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 75: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 76: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	60,  // 77: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	63,  // 78: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 79: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	67,  // 80: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	67,  // 81: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	67,  // 82: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	66,  // 83: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	65,  // 84: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	67,  // 85: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	70,  // 86: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 87: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 88: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	38,  // 89: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	72,  // 90: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,   // 91: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	75,  // 92: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	90,  // 93: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	51,  // 94: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	77,  // 95: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	76,  // 96: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	78,  // 97: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	7,   // 98: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	79,  // 99: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	7,   // 100: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	7,   // 101: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	7,   // 102: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	76,  // 103: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	87,  // 104: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	88,  // 105: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	106, // [106:106] is the sub-list for method output_type
-	106, // [106:106] is the sub-list for method input_type
-	106, // [106:106] is the sub-list for extension type_name
-	106, // [106:106] is the sub-list for extension extendee
-	0,   // [0:106] is the sub-list for field type_name
+	44,  // 44: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	4,   // 45: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	6,   // 46: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	48,  // 47: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	38,  // 48: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,   // 49: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	52,  // 50: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	96,  // 51: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	74,  // 52: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	75,  // 53: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	77,  // 54: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	70,  // 55: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	68,  // 56: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	53,  // 57: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	55,  // 58: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	59,  // 59: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	60,  // 60: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	62,  // 61: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	63,  // 62: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	54,  // 63: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	73,  // 64: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	73,  // 65: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	73,  // 66: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	73,  // 67: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	73,  // 68: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	56,  // 69: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	54,  // 70: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	57,  // 71: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	73,  // 72: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 73: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	73,  // 74: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	58,  // 75: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	58,  // 76: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 77: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 78: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	61,  // 79: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	64,  // 80: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	4,   // 81: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	12,  // 82: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	67,  // 83: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	14,  // 84: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	69,  // 85: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 86: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	73,  // 87: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	73,  // 88: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	73,  // 89: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	72,  // 90: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	71,  // 91: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	73,  // 92: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	76,  // 93: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 94: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 95: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	38,  // 96: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	78,  // 97: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,   // 98: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	81,  // 99: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	96,  // 100: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	52,  // 101: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	83,  // 102: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	82,  // 103: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	84,  // 104: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	7,   // 105: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	85,  // 106: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	7,   // 107: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	7,   // 108: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	7,   // 109: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	82,  // 110: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	93,  // 111: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	94,  // 112: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	113, // [113:113] is the sub-list for method output_type
+	113, // [113:113] is the sub-list for method input_type
+	113, // [113:113] is the sub-list for extension type_name
+	113, // [113:113] is the sub-list for extension extendee
+	0,   // [0:113] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -7824,13 +8357,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Keys)(nil),
 		(*Question_Describe)(nil),
 		(*Question_Export)(nil),
+		(*Question_Match)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[39].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[40].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[45].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -7840,8 +8374,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Keys)(nil),
 		(*Answer_Describe)(nil),
 		(*Answer_Export)(nil),
+		(*Answer_Match)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[68].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[74].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -7851,7 +8386,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   83,
+			NumMessages:   89,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -27,6 +27,7 @@ const (
 	Ebb_Delete_FullMethodName         = "/ebb.v1.Ebb/Delete"
 	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
 	Ebb_Rename_FullMethodName         = "/ebb.v1.Ebb/Rename"
+	Ebb_Feed_FullMethodName           = "/ebb.v1.Ebb/Feed"
 	Ebb_SetNamespace_FullMethodName   = "/ebb.v1.Ebb/SetNamespace"
 	Ebb_ListNamespaces_FullMethodName = "/ebb.v1.Ebb/ListNamespaces"
 	Ebb_Table_FullMethodName          = "/ebb.v1.Ebb/Table"
@@ -49,6 +50,8 @@ type EbbClient interface {
 	Expire(ctx context.Context, in *ebbv1.ExpireRequest, opts ...grpc.CallOption) (*ebbv1.ExpireResponse, error)
 	// Rename gives a key another name.
 	Rename(ctx context.Context, in *ebbv1.RenameRequest, opts ...grpc.CallOption) (*ebbv1.RenameResponse, error)
+	// Feed counts the phrases of a key that stand in texts.
+	Feed(ctx context.Context, in *ebbv1.FeedRequest, opts ...grpc.CallOption) (*ebbv1.FeedResponse, error)
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
@@ -117,6 +120,16 @@ func (c *ebbClient) Rename(ctx context.Context, in *ebbv1.RenameRequest, opts ..
 	return out, nil
 }
 
+func (c *ebbClient) Feed(ctx context.Context, in *ebbv1.FeedRequest, opts ...grpc.CallOption) (*ebbv1.FeedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.FeedResponse)
+	err := c.cc.Invoke(ctx, Ebb_Feed_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *ebbClient) SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.SetNamespaceResponse)
@@ -173,6 +186,8 @@ type EbbServer interface {
 	Expire(context.Context, *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error)
 	// Rename gives a key another name.
 	Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error)
+	// Feed counts the phrases of a key that stand in texts.
+	Feed(context.Context, *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error)
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
@@ -205,6 +220,9 @@ func (UnimplementedEbbServer) Expire(context.Context, *ebbv1.ExpireRequest) (*eb
 }
 func (UnimplementedEbbServer) Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rename not implemented")
+}
+func (UnimplementedEbbServer) Feed(context.Context, *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Feed not implemented")
 }
 func (UnimplementedEbbServer) SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetNamespace not implemented")
@@ -329,6 +347,24 @@ func _Ebb_Rename_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Ebb_Feed_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.FeedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).Feed(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_Feed_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).Feed(ctx, req.(*ebbv1.FeedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Ebb_SetNamespace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.SetNamespaceRequest)
 	if err := dec(in); err != nil {
@@ -427,6 +463,10 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rename",
 			Handler:    _Ebb_Rename_Handler,
+		},
+		{
+			MethodName: "Feed",
+			Handler:    _Ebb_Feed_Handler,
 		},
 		{
 			MethodName: "SetNamespace",

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Match is a phrase that stands in a text.
+type Match struct {
+	Phrase     string // as it was added
+	Begin, End int    // bytes of the text
+}
+
+// Matches are all phrases that stand in a text, by where they begin, shorter ones first; also those that overlap or contain each other.
+type Matches struct {
+	Found    bool // false: no such key
+	Matches  []Match
+	AsOf     time.Time
+	Coverage Coverage
+}
+
+// Match asks which phrases of a KindPhrases stand in a text of up to 256 KiB: token by token, in any case of letters. A token is a run of letters and
+// numbers, a character of a script that has no spaces between words, or a symbol such as an emoji; what stands between tokens makes no
+// difference, and neither does what is not UTF-8.
+func (c *Client) Match(ctx context.Context, ns, key, text string, opts ...AskOption) (Matches, error) {
+	a, err := c.askOne(ctx, "match", key, matchQuestion(ns, key, text), opts)
+	if err != nil {
+		return Matches{}, err
+	}
+	return matchesOf(a), nil
+}
+
+func matchQuestion(ns, key, text string) *ebbv1.Question {
+	return &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{Key: []byte(key), Text: []byte(text)}}}
+}
+
+func matchesOf(a *ebbv1.Answer) Matches {
+	w := a.GetMatch()
+	m := Matches{Found: w.GetFound(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
+	for _, x := range w.GetMatches() {
+		m.Matches = append(m.Matches, Match{Phrase: string(x.GetPhrase()), Begin: int(x.GetBegin()), End: int(x.GetEnd())})
+	}
+	return m
+}
+
+// Phrases makes an increment of each phrase: what adds them to a key of KindPhrases.
+func Phrases(key string, phrases ...string) []Increment {
+	all := make([]Increment, len(phrases))
+	for i, p := range phrases {
+		all[i] = Increment{Key: key, Bin: p, Amount: 1, Kind: KindPhrases}
+	}
+	return all
+}
+
+// Feeding says where the phrases that are found in a text are counted.
+type Feeding struct {
+	// Phrases is a key of KindPhrases.
+	Phrases string
+	// Into is the key that counts: each phrase found is a bin. With Member it is the beginning of keys.
+	Into string
+	// Kind of the keys that count, if they are new; KindDistribution if not given, and with Member KindSet.
+	Kind Kind
+	// Member, if given, is who said it: each phrase has a key Into/PHRASE of its own, and Member is the bin.
+	Member string
+	// Time is when it was said; the shard's own when zero.
+	Time time.Time
+}
+
+// Found is a phrase and how often it was found.
+type Found struct {
+	Phrase string
+	Count  int
+}
+
+// Feed counts the phrases of a key that stand in texts, each by itself, and says how often each was found. Each counts once, however often it had to
+// be sent. When it returns an error, some may be counted, as with Increment; what was found is returned all the same.
+func (c *Client) Feed(ctx context.Context, ns string, to Feeding, texts ...string) ([]Found, error) {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	f := &ebbv1.FeedRequest{Namespace: ns, Phrases: []byte(to.Phrases), Into: []byte(to.Into), Kind: to.Kind, Member: []byte(to.Member)}
+	found, err := c.look(ctx, f, texts)
+	if err != nil {
+		return nil, c.fail(attempt{op: "feed", key: to.Phrases}, err)
+	}
+	out := make([]Found, len(found))
+	increments := make([]Increment, len(found))
+	for i, in := range proto.FeedIncrements(f, found) {
+		out[i] = Found{Phrase: string(found[i].GetPhrase()), Count: int(found[i].GetCount())}
+		increments[i] = Increment{Key: string(in.GetKey()), Bin: string(in.GetBin()), Amount: in.GetAmount(), Kind: in.GetKind(), Time: to.Time}
+	}
+	return out, c.Increment(ctx, ns, increments...)
+}
+
+// look finds what stands in texts, some at a time.
+func (c *Client) look(ctx context.Context, f *ebbv1.FeedRequest, texts []string) ([]*ebbv1.Found, error) {
+	var answers []*ebbv1.Answer
+	for len(texts) > 0 {
+		n := batchOf(texts)
+		f.Texts = bytesOf(texts[:n]...)
+		if err := proto.CheckFeed(f); err != nil {
+			return nil, err
+		}
+		some, err := c.Ask(ctx, proto.FeedQuestions(f))
+		if err != nil {
+			return nil, err
+		}
+		answers, texts = append(answers, some...), texts[n:]
+	}
+	found, err := proto.FoundIn(f, answers)
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
+// batchOf is how many of the texts are asked about at once: at least one.
+func batchOf(texts []string) int {
+	const bytesMax = 64 << 10
+	n, size := 0, 0
+	for n < len(texts) && n < proto.QuestionsMax && (n == 0 || size+len(texts[n]) <= bytesMax) {
+		size += len(texts[n])
+		n++
+	}
+	return n
+}
+
+// SetString replaces the value of a key of KindString, or makes one, when it is acknowledged.
+func (c *Client) SetString(ctx context.Context, ns, key, value string) error {
+	return c.Increment(ctx, ns, Increment{Key: key, Amount: 1, Kind: KindString, Text: value})
+}
+
+// Value is what a key of KindString holds.
+type Value struct {
+	Found    bool // false: no such key
+	Text     string
+	AsOf     time.Time
+	Coverage Coverage
+}
+
+// String asks for the value of a key of KindString.
+func (c *Client) String(ctx context.Context, ns, key string, opts ...AskOption) (Value, error) {
+	s, err := c.Summary(ctx, ns, SummaryQuery{Keys: []string{key}}, opts...)
+	switch {
+	case err != nil:
+		return Value{}, err
+	case s.Found && s.Kind != KindString:
+		return Value{}, c.otherKind("string", key, s.Kind, "has no value")
+	}
+	return Value{Found: s.Found, Text: s.Text, AsOf: s.AsOf, Coverage: s.Coverage}, nil
+}

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func newPhrases(s *session) *cobra.Command {
+	var addFrom, removeFrom string
+	add := &cobra.Command{
+		Use: "add KEY [PHRASE...]", Short: "Add phrases", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
+		Example: "  ebb phrases add places \"New York\" Paris\n  ebb phrases add places --file places.txt",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.changePhrases(cmd, args[0], args[1:], addFrom, 1)
+		},
+	}
+	add.Flags().StringVar(&addFrom, "file", "", "add each line of this `file`; - is the standard input")
+	remove := &cobra.Command{
+		Use: "remove KEY [PHRASE...]", Short: "Remove phrases, as they were added", Args: argsBetween(1, -1, "KEY [PHRASE...]"),
+		Example: "  ebb phrases remove places Paris",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return s.changePhrases(cmd, args[0], args[1:], removeFrom, -1)
+		},
+	}
+	remove.Flags().StringVar(&removeFrom, "file", "", "remove each line of this `file`; - is the standard input")
+	var q questionFlags
+	list := &cobra.Command{
+		Use: "list KEY", Short: "The phrases of a key, by their bytes", Args: argsBetween(1, 1, "KEY"),
+		Example: "  ebb phrases list places -o tsv",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			sq := &ebbv1.SummaryQuestion{Keys: keysOf(args), Members: true}
+			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Summary{Summary: sq}}
+			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error { return s.printPhrases(a, args[0]) })
+		},
+	}
+	q.addReading(list)
+	return children(
+		&cobra.Command{
+			Use: "phrases", Short: "Keys that hold phrases to be found in texts",
+			Long: `A key of kind phrases holds up to 65,536 phrases of up to 256 bytes, 2 MiB together.
+They are found in a text token by token: a token is a run of letters and numbers, one
+character of a script that is written without spaces, or a symbol such as an emoji.
+Letters are compared in any case, and what stands between tokens makes no difference.
+See ebb match and ebb feed.`,
+		},
+		add, remove, list,
+	)
+}
+
+// linesOf are the lines of a file that are not empty.
+func (s *session) linesOf(path string) ([]string, error) {
+	in := s.term.in
+	if path != "-" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		in = f
+	}
+	var lines []string
+	err := eachLine(in, func(line string) error {
+		if strings.TrimSpace(line) != "" {
+			lines = append(lines, line)
+		}
+		return nil
+	})
+	return lines, err
+}
+
+// eachLine visits the lines of a text without their ends.
+func eachLine(in io.Reader, visit func(line string) error) error {
+	lines := bufio.NewScanner(in)
+	lines.Buffer(make([]byte, 64<<10), proto.MatchTextMax+2) // with the end of the line
+	for lines.Scan() {
+		if err := visit(lines.Text()); err != nil {
+			return err
+		}
+	}
+	if errors.Is(lines.Err(), bufio.ErrTooLong) {
+		return usagef("a line is longer than %d bytes, which is the limit of a text", proto.MatchTextMax)
+	}
+	return lines.Err()
+}
+
+func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, file string, amount float64) error {
+	if file != "" {
+		more, err := s.linesOf(file)
+		if err != nil {
+			return err
+		}
+		list = append(list, more...)
+	}
+	if len(list) == 0 {
+		return usagef("which phrases? name some, or a --file with one a line")
+	}
+	increments := client.Phrases(key, list...)
+	for i := range increments {
+		increments[i].Amount = amount
+	}
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	if err := c.Increment(ctx, s.namespace, increments...); err != nil {
+		return partly(len(increments), err)
+	}
+	word := "added"
+	if amount < 0 {
+		word = "removed"
+	}
+	switch s.output {
+	case "json":
+		return printJSON(s.term.out, map[string]int{word: len(list)})
+	case "tsv":
+		_, err = fmt.Fprintln(s.term.out, len(list))
+	default:
+		_, err = fmt.Fprintf(s.term.out, "%s %d\n", word, len(list))
+	}
+	return err
+}
+
+type phrasesJSON struct {
+	Namespace string       `json:"namespace"`
+	Key       string       `json:"key"`
+	Found     bool         `json:"found"`
+	Phrases   []string     `json:"phrases"`
+	AsOfUS    int64        `json:"as_of_us"`
+	Coverage  coverageJSON `json:"coverage"`
+}
+
+func (s *session) printPhrases(a *ebbv1.Answer, key string) error {
+	w := a.GetSummary()
+	if w.GetFound() && w.GetKind() != ebbv1.Kind_KIND_PHRASES {
+		return proto.ErrWrongKind.Errorf("key %q is a %s, and holds no phrases", key, proto.KindName(w.GetKind()))
+	}
+	out := phrasesJSON{
+		Namespace: s.namespace, Key: key, Found: w.GetFound(), Phrases: []string{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+	}
+	for _, m := range w.GetMembers() {
+		out.Phrases = append(out.Phrases, printable(m))
+	}
+	switch s.output {
+	case "json":
+		return printJSON(s.term.out, out)
+	case "table":
+		if !out.Found {
+			_, err := fmt.Fprintln(s.term.out, "nothing known (no such key)")
+			return err
+		}
+	}
+	for _, p := range out.Phrases {
+		fmt.Fprintln(s.term.out, p)
+	}
+	if s.output != "table" {
+		return nil
+	}
+	_, err := fmt.Fprintf(s.term.out, "\n%d phrases\nas of %s\n%s\n", len(out.Phrases), when(out.AsOfUS), coverageText(a.GetCoverage()))
+	return err
+}
