@@ -656,7 +656,6 @@ func checkDifferentKeys(keys [][]byte) *Error {
 	return nil
 }
 
-
 func checkMatchQuestion(q *ebbv1.MatchQuestion) *Error {
 	if err := CheckKey(q.GetKey()); err != nil {
 		return err
