@@ -161,7 +161,7 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 	}
 	if ask := q.GetGraph(); ask != nil {
 		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{
-			Keys: keys, AsOfUs: ask.AsOfUs, SetBytes: cmp.Or(ask.SetBytes, shard.GraphSetBytes(len(all))),
+			Keys: keys, AsOfUs: ask.AsOfUs, PartBytes: uint32(shard.GraphBytes / len(all) * len(keys)),
 		}}}
 	}
 	ask := q.GetDistribution()

@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"cmp"
+
 	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
@@ -11,25 +13,19 @@ import (
 const (
 	// linksDefault is how many links of each set a graph has when the question does not say.
 	linksDefault = 2
-	// graphBytes is how many bytes all sets of a graph take together, about, as long as none is smaller than its signature.
-	graphBytes = 3 << 20
+	// GraphBytes is how many bytes all sets of a graph take together on the way, about; each takes its signature at least.
+	GraphBytes = 3 << 20
+	// setBytesMax is what one set takes at most.
+	setBytesMax = 16 << 10
 	// thingBytes is what a thing of a set that forgets takes on the way: its hash and its age.
 	thingBytes = 14
 )
 
-// GraphSetBytes is how many bytes of each of n sets a part of a graph carries, so that parts of any number fit into messages.
-func GraphSetBytes(n int) uint32 {
-	return uint32(min(graphBytes/max(n, 1), 16<<10))
-}
-
 // askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question says, else its signature;
 // of one that forgets as many things as fit.
 func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
-	room := int(ask.SetBytes)
-	if room == 0 {
-		room = int(GraphSetBytes(len(ask.Keys)))
-	}
-	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body) body { return fitting(b, room) })
+	room := int(cmp.Or(ask.PartBytes, GraphBytes)) / max(len(ask.Keys), 1)
+	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body) body { return fitting(b, min(room, setBytesMax)) })
 }
 
 // fitting is what of a set takes about so many bytes.

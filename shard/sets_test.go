@@ -168,7 +168,7 @@ func TestGraphOfLargeSets(t *testing.T) {
 				}
 			}
 		}
-		q := graphAsked(&ebbv1.GraphQuestion{SetBytes: 4000}, keys...)
+		q := graphAsked(&ebbv1.GraphQuestion{PartBytes: 6 * 4000}, keys...)
 		part := partOf(t, s, q, now)
 		if n := len(part.GetPart()); n > 6*4200 {
 			t.Errorf("a part of %d bytes", n)
@@ -300,7 +300,7 @@ func BenchmarkMergeGraph(b *testing.B) {
 	for _, halfLife := range []sketch.Tick{0, 3600 * second} {
 		b.Run(fmt.Sprintf("halflife=%ds", halfLife/second), func(b *testing.B) {
 			const now, shards, sets = sketch.Tick(1_700_000_000 * second), 16, 1000
-			q := &ebbv1.GraphQuestion{SetBytes: GraphSetBytes(sets)}
+			q := &ebbv1.GraphQuestion{}
 			parts := make([][]byte, shards)
 			for i := range parts {
 				parts[i] = binary.AppendUvarint([]byte{partGraph}, uint64(now))
@@ -314,7 +314,7 @@ func BenchmarkMergeGraph(b *testing.B) {
 						b.Fatal(err)
 					}
 				}
-				s.size, s.body = sizeOf(s.body, now), fitting(s.body, int(q.SetBytes))
+				s.size, s.body = sizeOf(s.body, now), fitting(s.body, GraphBytes/sets)
 				parts[i%shards] = s.append(parts[i%shards])
 				q.Keys = append(q.Keys, s.name)
 			}

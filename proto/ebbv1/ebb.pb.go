@@ -3063,8 +3063,8 @@ type GraphQuestion struct {
 	AsOfUs int64 `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
 	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
-	// between nodes: how many bytes of each set a part carries, about; by the number of keys when 0
-	SetBytes      uint32 `protobuf:"varint,6,opt,name=set_bytes,json=setBytes,proto3" json:"set_bytes,omitempty"`
+	// between nodes: how many bytes the sets of a part take together, about; 3 MiB when 0
+	PartBytes     uint32 `protobuf:"varint,6,opt,name=part_bytes,json=partBytes,proto3" json:"part_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3134,9 +3134,9 @@ func (x *GraphQuestion) GetConfidence() float64 {
 	return 0
 }
 
-func (x *GraphQuestion) GetSetBytes() uint32 {
+func (x *GraphQuestion) GetPartBytes() uint32 {
 	if x != nil {
-		return x.SetBytes
+		return x.PartBytes
 	}
 	return 0
 }
@@ -7666,7 +7666,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x03 \x01(\x01R\n" +
-	"confidence\"\xb1\x01\n" +
+	"confidence\"\xb3\x01\n" +
 	"\rGraphQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05links\x18\x02 \x01(\rR\x05links\x12\x1f\n" +
@@ -7675,8 +7675,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x05 \x01(\x01R\n" +
-	"confidence\x12\x1b\n" +
-	"\tset_bytes\x18\x06 \x01(\rR\bsetBytes\"\xb8\x01\n" +
+	"confidence\x12\x1d\n" +
+	"\n" +
+	"part_bytes\x18\x06 \x01(\rR\tpartBytes\"\xb8\x01\n" +
 	"\fKeysQuestion\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\fR\apattern\x12 \n" +
 	"\x04kind\x18\x02 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12&\n" +
