@@ -32,6 +32,8 @@
 //	TopK             the items that occur most, each count in a bracket
 //	CountMin         how often any item occurred
 //	Quantile         quantiles and ranks of values, with a bounded relative error
+//	Distinct         how many distinct things there are; DistinctDecayed and DistinctWindow forget
+//	Set              the same, a sample of them, and what sets share; SetDecayed forgets
 //	LinearCounter    distinct members, one by one while they are few
 //	Bloom            whether a key was seen; BloomScalable grows, BloomExpiring forgets
 //	Morris           a count in one or two bytes
