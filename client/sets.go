@@ -52,7 +52,9 @@ func sizedSetOf(w *ebbv1.SizedSet, asOf time.Time) SizedSet {
 
 // GraphQuery says which keys of KindSet to compare, each with each.
 type GraphQuery struct {
-	Keys []string // up to 3,000
+	Keys []string // up to 3,000, with those that match
+	// Patterns name further keys: the sets that match. See KeysQuery.
+	Patterns []string
 	// Links is how many of each set to name; 2 if 0.
 	Links int
 	// MinJaccard leaves out links of a smaller similarity.
@@ -61,7 +63,7 @@ type GraphQuery struct {
 
 // Graph is which sets are alike, at one time.
 type Graph struct {
-	Nodes    []GraphNode // in the order of the keys; without those of shards that have not answered
+	Nodes    []GraphNode // in the order of the keys, and then by name; without those of shards that have not answered
 	AsOf     time.Time
 	Coverage Coverage
 }
@@ -82,7 +84,7 @@ type GraphLink struct {
 // Graph asks of many keys of KindSet, in any shards, which are most similar.
 func (c *Client) Graph(ctx context.Context, ns string, query GraphQuery, opts ...AskOption) (Graph, error) {
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{
-		Keys: bytesOf(query.Keys...), Links: clampCount(query.Links), MinJaccard: query.MinJaccard,
+		Keys: bytesOf(query.Keys...), Patterns: bytesOf(query.Patterns...), Links: clampCount(query.Links), MinJaccard: query.MinJaccard,
 	}}}
 	a, err := c.askOne(ctx, "graph", keyOf(q), q, opts)
 	if err != nil {

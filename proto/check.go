@@ -629,8 +629,11 @@ func checkOverlapQuestion(q *ebbv1.OverlapQuestion, least int) *Error {
 }
 
 func checkGraphQuestion(q *ebbv1.GraphQuestion) *Error {
-	if n := len(q.GetKeys()); n == 0 || n > GraphKeysMax {
+	if n := len(q.GetKeys()); n == 0 && len(q.GetPatterns()) == 0 || n > GraphKeysMax {
 		return ErrBadCount.Errorf("%d keys: a question about a graph names 1 to %d", n, GraphKeysMax)
+	}
+	if err := checkKeysOrPatterns(q.GetKeys(), q.GetPatterns()); err != nil {
+		return err
 	}
 	if n := q.GetLinks(); n > LinksMax {
 		return ErrBadCount.Errorf("%d links: a graph has 1 to %d of each set", n, LinksMax)

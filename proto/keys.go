@@ -65,6 +65,8 @@ func QuestionPatterns(q *ebbv1.Question) [][]byte {
 		return ask.Summary.GetPatterns()
 	case *ebbv1.Question_Surprise:
 		return slices.Concat(ask.Surprise.GetPatterns(), ask.Surprise.GetAgainstPatterns())
+	case *ebbv1.Question_Graph:
+		return ask.Graph.GetPatterns()
 	}
 	return nil
 }

@@ -2,6 +2,8 @@ package shard
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	pb "google.golang.org/protobuf/proto"
 
@@ -24,8 +26,24 @@ const (
 // askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question says, else its signature;
 // of one that forgets as many things as fit.
 func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
-	room := int(cmp.Or(ask.PartBytes, GraphBytes)) / max(len(ask.Keys), 1)
-	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body) body { return fitting(b, min(room, setBytesMax)) })
+	room := int(cmp.Or(ask.PartBytes, GraphBytes))
+	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body, of int) body { return fitting(b, min(room/of, setBytesMax)) })
+}
+
+// inOrder lists the sets in the order of the keys named, and then by name.
+func (g *gathered) inOrder(keys [][]byte) (sets []namedSet) {
+	named := map[string]bool{}
+	for _, key := range keys {
+		if s, told := g.sets[string(key)]; told {
+			sets, named[string(key)] = append(sets, s), true
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.sets)) {
+		if !named[name] {
+			sets = append(sets, g.sets[name])
+		}
+	}
+	return sets
 }
 
 // fitting is what of a set takes about so many bytes.
@@ -47,12 +65,12 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 		return nil, err
 	}
 	out := &ebbv1.Graph{AsOfUs: int64(g.at), Confidence: sureness(&ebbv1.SummaryQuestion{Confidence: q.Confidence})}
-	var sets []namedSet
-	for _, key := range q.Keys {
-		if s, told := g.sets[string(key)]; told {
-			sets = append(sets, s)
-			out.Nodes = append(out.Nodes, &ebbv1.GraphNode{Set: s.sized(q.Confidence)})
-		}
+	sets := g.inOrder(q.Keys)
+	if n := len(sets); n > proto.GraphKeysMax {
+		return nil, proto.ErrResponseTooLarge.Errorf("%d keys match: the limit of a graph is %d sets", n, proto.GraphKeysMax).WithHint("use a narrower pattern")
+	}
+	for _, s := range sets {
+		out.Nodes = append(out.Nodes, &ebbv1.GraphNode{Set: s.sized(q.Confidence)})
 	}
 	list, err := sameForm(sets)
 	if err != nil {

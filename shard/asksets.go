@@ -27,21 +27,29 @@ type namedSet struct {
 	body body // a set or a setDecayed; nil: not there
 }
 
-// askSets answers with a part, or with what follows from it alone. small makes a body fit to travel.
-func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, small func(body) body) *ebbv1.ShardAnswer {
+// askSets answers with a part, or with what follows from it alone. small makes a body, one of so many, fit to travel.
+func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, small func(b body, of int) body) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(asOf), at)
 	if err := f.tooCostly(q); err != nil {
 		return f.unanswered(err)
 	}
-	part := binary.AppendUvarint([]byte{kind}, uint64(at))
+	var sets []namedSet
 	for _, name := range proto.QuestionKeys(q.Question) {
 		s, err := f.setNamed(ns, name, at)
 		if err != nil {
 			return f.unanswered(err)
 		}
+		sets = append(sets, s)
+	}
+	sets, err := f.setsMatching(sets, ns, q.Question, at)
+	if err != nil {
+		return f.unanswered(err)
+	}
+	part := binary.AppendUvarint([]byte{kind}, uint64(at))
+	for _, s := range sets {
 		if s.body != nil {
-			s.body = small(s.body)
+			s.body = small(s.body, len(sets))
 		}
 		part = s.append(part)
 	}
@@ -49,11 +57,30 @@ func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch
 	if q.Partial || answer.Error != nil {
 		return answer
 	}
-	whole, err := Merge(q.Question, []*ebbv1.ShardAnswer{answer})
-	if err != nil {
-		return f.unanswered(proto.AsError(err))
+	whole, failed := Merge(q.Question, []*ebbv1.ShardAnswer{answer})
+	if failed != nil {
+		return f.unanswered(proto.AsError(failed))
 	}
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: whole}, AsOfUs: int64(at)}
+}
+
+// setsMatching adds to sets those whose keys match the patterns of a question and are not named by it.
+func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, at sketch.Tick) ([]namedSet, *proto.Error) {
+	texts := proto.QuestionPatterns(q)
+	if ns == nil || len(texts) == 0 {
+		return sets, nil
+	}
+	named, cost := f.slotsOf(ns, proto.QuestionKeys(q)), 0
+	err := f.matching(ns, compilePatterns(texts), at, func(key uint32) *proto.Error {
+		if named[key] || f.kind(key) != ebbv1.Kind_KIND_SET {
+			return nil
+		}
+		b := f.summary(key).body
+		sets = append(sets, namedSet{name: f.keys.bytesOf(key), body: b, size: sizeOf(b, at)})
+		cost += f.totalCost(key)
+		return f.overCost(cost)
+	})
+	return sets, err
 }
 
 // setNamed finds a set as it is at a time.
@@ -123,7 +150,9 @@ func gather(kind byte, answers []*ebbv1.ShardAnswer) (*gathered, *proto.Error) {
 	for i, sets := range parts {
 		for _, s := range sets {
 			s.fade(times[i], g.at)
-			g.sets[string(s.name)] = s
+			if g.sets[string(s.name)].body == nil { // where patterns ask all shards, most do not have it
+				g.sets[string(s.name)] = s
+			}
 		}
 	}
 	return g, nil

@@ -180,7 +180,7 @@ func Merge(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, erro
 	if len(answers) == 1 && answers[0].GetAnswer() != nil {
 		return answers[0].GetAnswer(), nil
 	}
-	if len(proto.QuestionPatterns(q)) > 0 {
+	if len(proto.QuestionPatterns(q)) > 0 && q.GetGraph() == nil { // a graph names what matched
 		return mergeMatched(q, answers)
 	}
 	return mergeParts(q, answers)

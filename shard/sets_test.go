@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	pb "google.golang.org/protobuf/proto"
@@ -341,4 +342,49 @@ func newSetOf(halfLife sketch.Tick) body {
 	}
 	s, err := sketch.NewSetDecayed(sketch.SetDecayedParams{HalfLife: halfLife, Members: true})
 	return sound(&setDecayed{s}, err)
+}
+
+// A graph takes its sets from patterns as well: those that match, each once, after those that are named, and nothing of other kinds.
+func TestGraphOfPatterns(t *testing.T) {
+	const now = 1_700_000_000 * second
+	def := &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}
+	states := []*State{definedAt(t, def, now), definedAt(t, def, now)}
+	for i, key := range []string{"fans/rust", "fans/go", "fans/php", "fans/c/all", "others/x", "fans/visits"} {
+		kind := ebbv1.Kind_KIND_SET
+		if key == "fans/visits" {
+			kind = ebbv1.Kind_KIND_DISTINCT
+		}
+		batch := &ebbv1.Increments{}
+		for bin := range 4 {
+			batch.Increments = append(batch.Increments, &ebbv1.Increment{Key: []byte(key), Bin: fmt.Append(nil, 2*i+bin), Kind: kind})
+		}
+		s, c := states[i%2], &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: batch}}
+		s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)
+	}
+	for _, c := range []struct {
+		patterns, keys string
+		want           string
+	}{
+		{"fans/*", "", "fans/go fans/php fans/rust"},
+		{"fans/**", "", "fans/c/all fans/go fans/php fans/rust"},
+		{"fans/*", "others/x fans/php fans/none", "others/x fans/php fans/none fans/go fans/rust"},
+		{"fans/g* fans/r*", "", "fans/go fans/rust"},
+		{"nobody/*", "", ""},
+	} {
+		q := graphAsked(&ebbv1.GraphQuestion{Patterns: named(strings.Fields(c.patterns)...)}, strings.Fields(c.keys)...)
+		a, err := Merge(q, []*ebbv1.ShardAnswer{partOf(t, states[0], q, now), partOf(t, states[1], q, now)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, n := range a.GetGraph().Nodes {
+			got = append(got, string(n.Set.Key))
+			if n.Set.Found == (string(n.Set.Key) == "fans/none") || string(n.Set.Key) == "fans/go" && len(n.Links) == 0 {
+				t.Errorf("%s: %v", c.patterns, n)
+			}
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s and %s: %v, want %s", c.patterns, c.keys, got, c.want)
+		}
+	}
 }

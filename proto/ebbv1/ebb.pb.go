@@ -3053,7 +3053,7 @@ func (x *OverlapQuestion) GetConfidence() float64 {
 // GraphQuestion asks which of many sets are alike: for each its most similar ones.
 type GraphQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// of kind set, 1 to 3,000, none twice
+	// of kind set, up to 3,000 with those of the patterns, none twice
 	Keys [][]byte `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
 	// how many links of each set, 1 to 100; 2 when 0
 	Links uint32 `protobuf:"varint,2,opt,name=links,proto3" json:"links,omitempty"`
@@ -3064,7 +3064,9 @@ type GraphQuestion struct {
 	// of the intervals, 0.5 to 0.9999; 0.95 when 0
 	Confidence float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
 	// between nodes: how many bytes the sets of a part take together, about; 3 MiB when 0
-	PartBytes     uint32 `protobuf:"varint,6,opt,name=part_bytes,json=partBytes,proto3" json:"part_bytes,omitempty"`
+	PartBytes uint32 `protobuf:"varint,6,opt,name=part_bytes,json=partBytes,proto3" json:"part_bytes,omitempty"`
+	// every set whose key matches one of these, see KeysQuestion
+	Patterns      [][]byte `protobuf:"bytes,40,rep,name=patterns,proto3" json:"patterns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3139,6 +3141,13 @@ func (x *GraphQuestion) GetPartBytes() uint32 {
 		return x.PartBytes
 	}
 	return 0
+}
+
+func (x *GraphQuestion) GetPatterns() [][]byte {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
 }
 
 // KeysQuestion asks which keys a namespace has, over all shards.
@@ -4342,7 +4351,7 @@ func (x *SizedSet) GetSize() *Estimate {
 // Graph is which sets are alike, evaluated at one time.
 type Graph struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// as they were asked for, as far as shards have answered
+	// as they were asked for, as far as shards have answered; then those that patterns found, by name
 	Nodes  []*GraphNode `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	AsOfUs int64        `protobuf:"varint,2,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
 	// of the intervals that are not certain
@@ -7666,7 +7675,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
 	"\n" +
 	"confidence\x18\x03 \x01(\x01R\n" +
-	"confidence\"\xb3\x01\n" +
+	"confidence\"\xcf\x01\n" +
 	"\rGraphQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05links\x18\x02 \x01(\rR\x05links\x12\x1f\n" +
@@ -7677,7 +7686,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"confidence\x18\x05 \x01(\x01R\n" +
 	"confidence\x12\x1d\n" +
 	"\n" +
-	"part_bytes\x18\x06 \x01(\rR\tpartBytes\"\xb8\x01\n" +
+	"part_bytes\x18\x06 \x01(\rR\tpartBytes\x12\x1a\n" +
+	"\bpatterns\x18( \x03(\fR\bpatterns\"\xb8\x01\n" +
 	"\fKeysQuestion\x12\x18\n" +
 	"\apattern\x18\x01 \x01(\fR\apattern\x12 \n" +
 	"\x04kind\x18\x02 \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12&\n" +
