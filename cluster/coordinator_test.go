@@ -156,6 +156,7 @@ func TestCoordinatorComparesSets(t *testing.T) {
 		{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Keys: keys}}},
 		{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Keys: keys[:1]}}},
 		{Ask: &ebbv1.Question_Overlap{Overlap: &ebbv1.OverlapQuestion{Keys: keys[3:6]}}},
+		{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Patterns: [][]byte{[]byte("set-*")}, Keys: keys[11:]}}},
 	}})
 	nodes := answers[0].GetGraph().GetNodes()
 	if len(nodes) != len(keys) || answers[0].GetCoverage().GetShardsTotal() < 4 {
@@ -174,6 +175,10 @@ func TestCoordinatorComparesSets(t *testing.T) {
 	}
 	if one := answers[1].GetGraph().GetNodes(); len(one) != 1 || !near(one[0].Set.Size, 4) {
 		t.Errorf("%v", answers[1])
+	}
+	matching := answers[3].GetGraph().GetNodes()
+	if len(matching) != len(keys) || string(matching[0].Set.Key) != "set-11" || string(matching[1].Set.Key) != "set-0" || answers[3].GetCoverage().GetShardsTotal() != 16 {
+		t.Errorf("%v", answers[3])
 	}
 	if o := answers[2].GetOverlap(); !near(o.GetUnion(), 8) || !near(o.GetIntersection(), 0) || !near(o.GetDifference(), 2) || string(o.GetSets()[1].GetKey()) != "set-4" {
 		t.Errorf("%v", answers[2])

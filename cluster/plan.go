@@ -50,7 +50,7 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 			p.refuse(i, err)
 			continue
 		}
-		p.add(table, spelledOut(q), &single[i])
+		p.add(table, shared(table, spelledOut(q)), &single[i])
 		if len(p.parts) > partsMax {
 			return nil, proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", partsMax)
 		}
@@ -65,6 +65,16 @@ func spelledOut(q *ebbv1.Question) *ebbv1.Question {
 		return q
 	}
 	return &ebbv1.Question{Namespace: proto.DefaultNamespace, Ask: q.GetAsk()}
+}
+
+// shared returns the question with what each of all shards may take for its part of a graph.
+func shared(table *Table, q *ebbv1.Question) *ebbv1.Question {
+	if len(q.GetGraph().GetPatterns()) == 0 {
+		return q
+	}
+	q = pb.CloneOf(q)
+	q.GetGraph().PartBytes = shard.GraphBytes / table.Shards()
+	return q
 }
 
 func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
