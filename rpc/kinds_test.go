@@ -95,6 +95,10 @@ func TestSetsThroughTheDoors(t *testing.T) {
 			"/graph?key=go&key=rust&key=php&links=1&min_jaccard=0.25&as_of=" + as, `"links":[{"to":1,"jaccard":{"value":0.5,`,
 		},
 		{
+			&ebbv1.Question{Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{Patterns: asBytes("*s*", "go"), AsOfUs: later}}},
+			"/graph?pattern=*s*&pattern=go&as_of=" + as, `"links":[{"to":1,"jaccard":{"value":0.5,`,
+		},
+		{
 			&ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: asBytes("go", "rust", "php"), Members: true, Limit: 10, AsOfUs: later}}},
 			"/summary?key=go&key=rust&key=php&members=true&limit=10&as_of=" + as, `"members":["ann","bob","cid","dan","eve"]`,
 		},

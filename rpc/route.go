@@ -85,7 +85,8 @@ var overlapParams = append([]param{
 }, askParams...)
 
 var graphParams = append([]param{
-	{name: "key", kind: "string", summary: "a set; there are up to 3,000, for many of which POST /v1/ask has more room", repeated: true},
+	{name: "key", kind: "string", summary: "a set; there are up to 3,000", repeated: true},
+	patternParam,
 	{name: "links", kind: "integer", summary: "how many links of each set, 1 to 100; 2 by default"},
 	{name: "min_jaccard", kind: "number", summary: "leave out links of a smaller similarity, 0 to 1"},
 	asOfParam, confidenceParam,
@@ -392,6 +393,9 @@ func serveGraph(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, e
 	ask := &ebbv1.GraphQuestion{}
 	var err error
 	if ask.Keys, err = c.keys(); err != nil {
+		return nil, err
+	}
+	if ask.Patterns, err = texts("pattern", c.query["pattern"]); err != nil {
 		return nil, err
 	}
 	if err := c.setAll(ask.ProtoReflect(), "as_of", "confidence", "links", "min_jaccard"); err != nil {

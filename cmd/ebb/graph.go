@@ -15,15 +15,18 @@ func newGraph(s *session) *cobra.Command {
 	var links int64
 	var least float64
 	cmd := &cobra.Command{
-		Use: "graph KEY...", Short: "Which sets are alike: for each its most similar ones", Args: argsBetween(1, -1, "KEY..."),
+		Use: "graph KEY...", Short: "Which sets are alike: for each of some keys, or those that match a pattern, its most similar ones", Args: argsBetween(1, -1, "KEY..."),
 		Long: `Compares keys of kind set, each with each, and lists for each its strongest links with their Jaccard similarity, intersection / union.
-There may be 3,000.`,
-		Example: "  ebb graph stars/go stars/rust stars/python --links 1\n  ebb graph $(cat keys) --min-jaccard 0.1 --json",
+There may be 3,000.
+
+` + patternHelp,
+		Example: "  ebb graph stars/go stars/rust stars/python --links 1\n  ebb graph 'stars/*' --min-jaccard 0.1 --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if links < 1 || links > proto.LinksMax {
 				return usagef("--links %d: it must be from 1 to %d", links, proto.LinksMax)
 			}
-			gq := &ebbv1.GraphQuestion{Keys: keysOf(args), Links: uint32(links), MinJaccard: least, Confidence: q.confidence}
+			keys, patterns := named(args)
+			gq := &ebbv1.GraphQuestion{Keys: keys, Patterns: patterns, Links: uint32(links), MinJaccard: least, Confidence: q.confidence}
 			var err error
 			if gq.AsOfUs, err = instant(q.asOf); err != nil {
 				return err

@@ -30,11 +30,7 @@ func TestGraphPutsNeighboursTogether(t *testing.T) {
 	mustEbb(ctx, t, f, "namespace", "create", "stars", "--decay", "none", "--kind", "set")
 	mustEbb(ctx, t, f, "import", starsDir+"/stargazer.csv.gz", "--no-header", "-n", "stars", "--key", "stars/{2}", "--bin", "1", "--quiet")
 	projects := slices.Sorted(maps.Keys(stars))
-	query := client.GraphQuery{Links: 2}
-	for _, p := range projects {
-		query.Keys = append(query.Keys, "stars/"+p)
-	}
-	g, err := c.Graph(ctx, "stars", query)
+	g, err := c.Graph(ctx, "stars", client.GraphQuery{Patterns: []string{"stars/*"}})
 	if err != nil || len(g.Nodes) != len(projects) {
 		t.Fatalf("%d nodes: %v", len(g.Nodes), err)
 	}
