@@ -28,6 +28,7 @@ var (
 	ErrIncomplete   = proto.ErrIncomplete
 	ErrTooStale     = proto.ErrTooStale
 	ErrStarting     = proto.ErrStarting
+	ErrKeyBusy      = proto.ErrKeyBusy
 
 	ErrUnmergeable       = proto.ErrUnmergeable
 	ErrOverflow          = proto.ErrOverflow
@@ -49,6 +50,10 @@ var (
 	ErrWrongKind         = proto.ErrWrongKind
 	ErrTooManyBins       = proto.ErrTooManyBins
 	ErrNegativeAmount    = proto.ErrNegativeAmount
+
+	ErrKeyNotFound = proto.ErrKeyNotFound
+	ErrKeyExists   = proto.ErrKeyExists
+	ErrKeyTooLarge = proto.ErrKeyTooLarge
 
 	ErrSessionExpired  = proto.ErrSessionExpired
 	ErrSequenceTooOld  = proto.ErrSequenceTooOld

@@ -142,13 +142,14 @@ func (w *world) start(name string, listener net.Listener) {
 	}
 	table := w.table.Load
 	local := testBackend{n}
+	router := cluster.NewRouter(cluster.RouterConfig{
+		Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w,
+	})
+	coordinator := cluster.NewCoordinator(cluster.CoordinatorConfig{
+		Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now,
+	})
 	n.server = rpc.NewGRPC(rpc.Services{
-		Router: cluster.NewRouter(cluster.RouterConfig{
-			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w,
-		}),
-		Coordinator: cluster.NewCoordinator(cluster.CoordinatorConfig{
-			Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now,
-		}),
+		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator),
 		Local: local, Cluster: n, Node: name, Version: "test",
 	}, grpc.ChainUnaryInterceptor(n.gate))
 	go func() { _ = n.server.Serve(n.listener) }() // ends with Stop, in close

@@ -199,7 +199,7 @@ func CommandNamespace(raw []byte) []byte {
 }
 
 // CheckCommand checks a serialised Command as clients may send it: its framing,
-// limits, and every increment. Commands that only a shard's leader may write
+// limits, and every increment and key. Commands that only a shard's leader may write
 // (define_namespace, behaviour, tick) are refused. It allocates nothing unless
 // it refuses.
 func CheckCommand(raw []byte) *Error {

@@ -212,9 +212,11 @@ func writeJSON(w http.ResponseWriter, status int, b []byte) {
 // httpStatus is the status that fits a code best.
 func httpStatus(c ebbv1.Code) int {
 	switch c {
-	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:
+	case ebbv1.Code_CODE_NAMESPACE_NOT_FOUND, ebbv1.Code_CODE_KEY_NOT_FOUND:
 		return http.StatusNotFound
-	case ebbv1.Code_CODE_NAMESPACE_EXISTS, ebbv1.Code_CODE_WRONG_KIND, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_UNMERGEABLE:
+	case ebbv1.Code_CODE_KEY_TOO_LARGE:
+		return http.StatusUnprocessableEntity
+	case ebbv1.Code_CODE_NAMESPACE_EXISTS, ebbv1.Code_CODE_KEY_EXISTS, ebbv1.Code_CODE_WRONG_KIND, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_UNMERGEABLE:
 		return http.StatusConflict
 	case ebbv1.Code_CODE_BATCH_TOO_LARGE, ebbv1.Code_CODE_MESSAGE_TOO_LARGE:
 		return http.StatusRequestEntityTooLarge

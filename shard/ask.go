@@ -251,6 +251,9 @@ func (f *frame) alive(ns *namespace, key uint32, at sketch.Tick) bool {
 	if f.expired(key, at) {
 		return false
 	}
+	if r := f.summaries.records.at(key); r.form() != recordBody && r.due() > at && r.era() == ns.presentEra()&eraMask {
+		return true // see due-is-never-late
+	}
 	sum := f.summary(key)
 	if sum.body != nil {
 		return !ended(sum.body, ns.params(), at)

@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"testing"
 
 	pb "google.golang.org/protobuf/proto"
@@ -192,4 +193,58 @@ func FuzzPutImage(f *testing.F) {
 			t.Errorf("put, and nothing is there")
 		}
 	})
+}
+
+// Parts of lists from elsewhere are refused, or make a list of keys and numbers.
+func FuzzMergeKeys(f *testing.F) {
+	s := definedAt(f, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second}, beginning)
+	s.Apply(2, encodeEntry(f, beginning, []*ebbv1.Command{increments("link/a", "x"), increments("link/b", "x", "y")}), nil)
+	q := &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Limit: 3}}}
+	own := s.Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, 0)
+	f.Add(own.GetPart(), int32(0))
+	f.Add([]byte{partKeys}, int32(ebbv1.KeyOrder_KEY_ORDER_TOTAL))
+	f.Fuzz(func(t *testing.T, raw []byte, order int32) {
+		q := &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Limit: 3, Order: ebbv1.KeyOrder(order)}}}
+		part := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: raw}}
+		a, err := Merge(q, []*ebbv1.ShardAnswer{own, part})
+		if err != nil {
+			return
+		}
+		for _, info := range a.GetKeys().GetKeys() {
+			if len(info.Key) == 0 || !number(info.GetTotal().GetValue()) {
+				t.Fatalf("listed %v", info)
+			}
+		}
+		if n := len(a.GetKeys().GetKeys()); n > 3 {
+			t.Fatalf("%d keys of 3", n)
+		}
+	})
+}
+
+// What it takes to list the hottest of many keys, and to look through their names.
+func BenchmarkKeys(b *testing.B) {
+	const keys = 100_000
+	s := definedAt(b, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 3600 * second}, beginning)
+	for i := range keys / 1000 {
+		var commands []*ebbv1.Command
+		for k := range 1000 {
+			commands = append(commands, increments(fmt.Sprintf("link/%d/%06d", i%10, 1000*i+k), "a", "b", "c", "d"))
+		}
+		s.Apply(uint64(i)+2, encodeEntry(b, beginning, commands), nil)
+	}
+	for name, q := range map[string]*ebbv1.KeysQuestion{
+		"by name":    {Limit: 100},
+		"of pattern": {Pattern: []byte("link/3/*"), Limit: 100},
+		"hottest":    {Order: ebbv1.KeyOrder_KEY_ORDER_TOTAL, Limit: 20},
+	} {
+		b.Run(name, func(b *testing.B) {
+			question := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: q}}, Partial: true}
+			for b.Loop() {
+				if a := s.Ask(question, 0); a.GetError() != nil {
+					b.Fatal(a)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/keys, "ns/key")
+		})
+	}
 }

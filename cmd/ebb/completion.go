@@ -83,12 +83,41 @@ func (s *session) addCompletion(cmd *cobra.Command) {
 			}
 			return s.completeNamespace(c, args, start)
 		}
+	case slices.Contains(takesKeys, cmd.Name()):
+		cmd.ValidArgsFunction = s.completeKey
 	case cmd.Name() != "import" && cmd.Runnable() && cmd.ValidArgsFunction == nil && !cmd.HasSubCommands():
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
 	}
 	for _, sub := range cmd.Commands() {
 		s.addCompletion(sub)
 	}
+}
+
+// takesKeys are the commands whose first argument, at least, is a key.
+var takesKeys = []string{"incr", "get", "top", "dist", "estimate", "surprise", "overlap", "graph", "describe", "del", "expire", "rename"}
+
+// completeKey asks the cluster for keys that begin like the word. After the first key of a command that takes one there are no words.
+func (s *session) completeKey(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
+	one := slices.Contains([]string{"incr", "get", "describe", "expire"}, cmd.Name())
+	if one && len(args) > 0 || isPattern(start) || s.settle(cmd.Flags()) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
+	defer cancel()
+	c, err := client.Dial(ctx, s.addrs...)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer c.Close()
+	page, err := c.KeysPage(ctx, s.namespace, client.KeysQuery{Pattern: strings.ReplaceAll(start, `\`, `\\`) + "**", Limit: 100}, client.Any(), client.AllowPartial())
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	names := make([]string, 0, len(page.Keys))
+	for _, info := range page.Keys {
+		names = append(names, printable([]byte(info.Key)))
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
 }
 
 // completeNamespace asks the cluster. One that does not answer has no words.

@@ -1,0 +1,137 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+)
+
+func ExampleClient_Keys() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("link/a", "US"), ebb.One("link/b", "US"), ebb.One("link/b", "BR"), ebb.One("other", "x")))
+	for key, err := range c.Keys(ctx, "plain", ebb.KeysQuery{Pattern: "link/*", Order: ebb.OrderTotal}) {
+		fmt.Println(key.Key, key.Kind, key.Total.Value, err)
+	}
+	// Output:
+	// <nil>
+	// link/b KIND_DISTRIBUTION 2 <nil>
+	// link/a KIND_DISTRIBUTION 1 <nil>
+}
+
+func ExampleClient_KeysPage() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("a", "x"), ebb.One("b", "x"), ebb.One("c", "x")))
+	page, err := c.KeysPage(ctx, "plain", ebb.KeysQuery{Limit: 2})
+	fmt.Println(len(page.Keys), "of", page.Matched, err)
+	page, err = c.KeysPage(ctx, "plain", ebb.KeysQuery{After: page.Keys[1].Key})
+	fmt.Println(page.Keys[0].Key, page.Coverage.Complete(), err)
+	// Output:
+	// <nil>
+	// 2 of 3 <nil>
+	// c true <nil>
+}
+
+func ExampleClient_MergedMatching() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("link/a", "US"), ebb.One("link/b", "US"), ebb.One("link/b", "BR")))
+	d, err := c.MergedMatching(ctx, "plain", "link/*", 1)
+	fmt.Println(d.Matched, "keys,", d.Bins[0].Name, d.Bins[0].Count, "of", d.Z, err)
+	// Output:
+	// <nil>
+	// 2 keys, US 2 of 3 <nil>
+}
+
+func ExampleClient_Describe() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.Seen("visitors", "ann")))
+	d, err := c.Describe(ctx, "plain", "visitors")
+	fmt.Println(d.Kind, d.Accuracy, d.Expires.IsZero(), err)
+	// Output:
+	// <nil>
+	// KIND_DISTINCT standard error 0.76% true <nil>
+}
+
+func ExampleClient_Delete() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("a", "x")))
+	fmt.Println(c.Delete(ctx, "plain", "a", "nobody"))
+	fmt.Println(c.Increment(ctx, "plain", ebb.Seen("a", "of another kind")))
+	// Output:
+	// <nil>
+	// 1 <nil>
+	// <nil>
+}
+
+func ExampleClient_Rename() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("a", "x"), ebb.One("b", "y")))
+	err := c.Rename(ctx, "plain", "a", "b", false)
+	fmt.Println(errors.Is(err, ebb.ErrKeyExists))
+	fmt.Println(c.Rename(ctx, "plain", "a", "b", true))
+	r, err := c.Probability(ctx, "plain", "b", "x")
+	fmt.Println(r.Value, err)
+	// Output:
+	// <nil>
+	// true
+	// <nil>
+	// 1 <nil>
+}
+
+func ExampleClient_Expire() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("session/ann", "click")))
+	fmt.Println(c.Expire(ctx, "plain", 10*time.Minute, "session/ann"))
+	d, err := c.Describe(ctx, "plain", "session/ann")
+	fmt.Println(d.Expires.After(time.Now().Add(9*time.Minute)), err)
+	// Output:
+	// <nil>
+	// 1 <nil>
+	// true <nil>
+}
+
+func ExampleClient_ExpireAt() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("a", "x")))
+	fmt.Println(c.ExpireAt(ctx, "plain", time.Date(2001, 1, 1, 0, 0, 0, 0, time.UTC), "a"))
+	r, err := c.CountKeys(ctx, "plain")
+	fmt.Println(r.Value, err)
+	// Output:
+	// <nil>
+	// 1 <nil>
+	// 0 <nil>
+}
+
+func ExampleClient_Persist() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	fmt.Println(c.Increment(ctx, "plain", ebb.One("a", "x")))
+	fmt.Println(c.Expire(ctx, "plain", time.Minute, "a"))
+	fmt.Println(c.Persist(ctx, "plain", "a"))
+	d, err := c.Describe(ctx, "plain", "a")
+	fmt.Println(d.Expires.IsZero(), err)
+	// Output:
+	// <nil>
+	// 1 <nil>
+	// 1 <nil>
+	// true <nil>
+}
