@@ -38,6 +38,38 @@ func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error 
 	return d.addWeighted(p, now, t, bin, n)
 }
 
+// Takes is what Add would answer, and writes nothing. It is for HalfLife and None.
+func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) error {
+	switch {
+	case n != n || math.Abs(n) > CountMax:
+		return ErrOverflow
+	case n < 0 && !p.AllowNegative:
+		return ErrNegative
+	case n == 0:
+		return nil
+	}
+	if d.fresh() || d.Dead(p, now) {
+		d = &Distribution{mark: p.landmark(now)}
+	}
+	atNow := p.weight(now, d.mark)
+	inc := float64(n * p.weight(t, d.mark))
+	if math.Abs(inc) < float64(faintest*max(atNow, 1)) {
+		return nil
+	}
+	i, cut, sum := d.find(bin), d.cut(p, atNow), inc
+	if i >= 0 {
+		sum = atLeast(d.value(i), cut) + inc
+	}
+	limit := float64(CountMax * atNow)
+	switch {
+	case math.Abs(d.z+inc) > limit || math.Abs(sum) > limit:
+		return ErrOverflow
+	case i < 0 && math.Abs(sum) >= cut && d.Len() >= p.binsMax():
+		return ErrTooManyBins
+	}
+	return nil
+}
+
 func (d *Distribution) addWeighted(p *Params, now, t Tick, bin uint32, n float64) error {
 	d.settle(p, now)
 	atNow := p.weight(now, d.mark)

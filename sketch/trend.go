@@ -1,0 +1,164 @@
+package sketch
+
+import "math"
+
+// Exposure is how long a summary has been watching, as its own counts would say it: what one event a second, every second since it
+// began, would count for. It is Had seconds at From, and grows and fades from there as counts do. The zero value has seen nothing yet.
+type Exposure struct {
+	From Tick
+	Had  float64
+}
+
+// At is the exposure in seconds at a time under params that hold since From: it tends to HalfLife/ln 2.
+//
+//	E(t) = Had * w + h/ln 2 * (1 - w),    w = 2^-((t-From)/h)
+func (e Exposure) At(p *Params, t Tick) float64 {
+	since := max(t-e.From, 0)
+	if p.Decay == None {
+		return e.Had + float64(since)/1e6
+	}
+	w := p.shrink(since, 0)
+	return float64(e.Had*w) + float64(lasting(p.HalfLife)*(1-w))
+}
+
+// lasting is the exposure of a summary that has always been there, in seconds.
+func lasting(h Tick) float64 { return float64(h) / 1e6 / math.Ln2 }
+
+// Trend compares the rates of events under two half-lives that counted the same events. F and S are the counts, Ef and Es the exposures.
+// What the slow one has more of is the past, without a weight for the present:
+//
+//	B = S - F,  Eb = Es - Ef
+//
+// so events come at the rate F/Ef now and came at B/Eb before. Counts of independent events are as those of F/φ events of weight one, where φ is the mean
+// of their squared weights over that of their weights. Under one and the same rate F's part of both is binomial, with the parts of the exposures
+// as its probability; the score test and Wilson's interval of that (Wilson 1927) make z, p-value and bounds. The small correlation of F and B
+// is known and taken out.
+type Trend struct {
+	fast, slow   Reading
+	ef, es, eb   float64 // exposures in seconds
+	unitF, unitB float64 // φ
+	share        float64 // of the present in all that is expected, p0
+	gain         float64 // of n, for the correlation
+	ratio        float64 // Ef/Es
+	warming      bool
+}
+
+// warmShare is which part of the fast exposure may be older than the slow summary before the two are compared.
+const warmShare = 1. / 16
+
+// readyShare is which part of the slow exposure must be of the past.
+const readyShare = 1e-6
+
+// Trends is the comparison of two readings at one time, fast that of the shorter half-life, with their exposures at that time in seconds.
+// Neither has a floor other than Prune, or negative amounts.
+func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
+	t := Trend{fast: fast, slow: slow, ef: fastExposure, es: slowExposure}
+	hf, hs := lasting(fast.p.HalfLife), lasting(slow.p.HalfLife)
+	ageF, ageS := age(t.ef, hf), age(t.es, hs)
+	t.eb = t.es - t.ef
+	older := exp2Float(-ageS/(hf*math.Ln2)) - exp2Float(-ageF/(hf*math.Ln2))
+	if !(t.ef > 0) || !(t.eb > float64(readyShare*t.es)) || older > float64(warmShare*t.ef/hf) {
+		t.warming = true
+		return t
+	}
+	both := hf * hs / (hf + hs)
+	qf, qs := squares(hf/2, ageF), squares(hs/2, ageS)
+	qfs := squares(both, min(ageF, ageS))
+	t.unitF, t.unitB = qf/t.ef, (qs-2*qfs+qf)/t.eb
+	if fast.Z > 0 {
+		t.unitF = min(1, max(t.unitF, fast.Z2/fast.Z)) // fresher than usual: fewer events than their weight suggests
+	}
+	f, b := t.ef/t.unitF, t.eb/t.unitB
+	t.share, t.ratio = f/(f+b), t.ef/t.es
+	apart := t.unitF/t.ef + t.unitB/t.eb
+	t.gain = apart / max(apart-float64(2*(qfs-qf)/float64(t.ef*t.eb)), apart/64)
+	return t
+}
+
+// age is for how long, in seconds, a summary whose full exposure is full must have watched to have this one; it may be infinite.
+func age(exposure, full float64) float64 {
+	w := 1 - exposure/full
+	if !(w > 0) {
+		return math.Inf(1)
+	}
+	return float64(-full * math.Ln2 * Log2(w))
+}
+
+// squares is the exposure of weights that fade with full h/ln 2, after some time.
+func squares(full, age float64) float64 {
+	return float64(full * (1 - exp2Float(-age/(full*math.Ln2))))
+}
+
+// Warming says that there is too little past yet to compare anything with.
+func (t *Trend) Warming() bool { return t.warming }
+
+// Change is how a rate has changed.
+type Change struct {
+	Fast, Slow float64 // events a second under each half-life, corrected for the time watched
+	// Bits is log2 of the fast rate over the slow one, smoothed by one event at equal rates: above 0 for more than usual. What is entirely new has log2 of the slow
+	// exposure over the fast one, which is the most there is. Low and High are its bounds, -64 where nothing is left.
+	Bits, StdError, Low, High float64
+	// Z is the score of "the rate is what it was", normal if it is; P the probability of one as far from 0, on either side, by chance.
+	Z, P float64
+}
+
+// bitsMax bounds a change in bits.
+const bitsMax = 64
+
+// Bin is the change of one bin.
+func (t *Trend) Bin(bin uint32, confidence float64) Change {
+	return t.Of(t.fast.Count(bin), t.slow.Count(bin), confidence)
+}
+
+// Total is the change of all bins together.
+func (t *Trend) Total(confidence float64) Change {
+	return t.Of(t.fast.Z, t.slow.Z, confidence)
+}
+
+// Of is the change of something with these counts, at a confidence from 0.5 to 0.9999.
+func (t *Trend) Of(fast, slow, confidence float64) Change {
+	fast, slow = max(fast, 0), max(slow, 0)
+	c := Change{P: 1, Low: -bitsMax, High: bitsMax}
+	if t.ef > 0 {
+		c.Fast = fast / t.ef
+	}
+	if t.es > 0 {
+		c.Slow = slow / t.es
+	}
+	if t.warming {
+		return c
+	}
+	now, before := fast/t.unitF, max(slow-fast, 0)/t.unitB
+	n := now + before
+	p := (now + t.share) / (n + 1)
+	c.Bits, c.StdError = t.bits(p), t.stdError(p, n)
+	low, high := 0.0, 1.0
+	if n > 0 {
+		r := Reading{Z: n, EffectiveN: float64(n * t.gain)}
+		_, low, high = r.Interval(now, confidence)
+		c.Z = float64((now/n - t.share) * math.Sqrt(float64(n*t.gain)/float64(t.share*(1-t.share))))
+		c.P = math.Erfc(math.Abs(c.Z) / math.Sqrt2)
+	}
+	c.Low, c.High = min(t.bits(low), c.Bits), max(t.bits(high), c.Bits)
+	return c
+}
+
+// bits is log2 of the fast rate over the slow one when a part p of n is of the present.
+//
+//	rho = (F/Ef) / (B/Eb) = p/(1-p) * (1-p0)/p0,   fast/slow = 1 / (a + (1-a)/rho),   a = Ef/Es
+func (t *Trend) bits(p float64) float64 {
+	present := float64(p * (1 - t.share))
+	before := float64((1 - p) * t.share)
+	below := float64(t.ratio*present) + float64((1-t.ratio)*before)
+	if !(present > 0) {
+		return -bitsMax
+	}
+	return min(max(Log2(present/below), -bitsMax), bitsMax)
+}
+
+// stdError is that of bits, by its derivative.
+func (t *Trend) stdError(p, n float64) float64 {
+	rho := p / (1 - p) * (1 - t.share) / t.share
+	slope := (1 - t.ratio) / (float64(t.ratio*rho) + 1 - t.ratio)
+	return slope / (math.Ln2 * math.Sqrt(float64(p*(1-p))*(float64(n*t.gain)+1)))
+}
