@@ -171,16 +171,19 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	}
 	want.Version = base.Version
 	proto.FillNamespace(want, base)
-	return want, proto.CheckNamespace(want)
+	if err := proto.CheckNamespace(want); err != nil {
+		return nil, err
+	}
+	return want, proto.CheckSecondHalfLife(want)
 }
 
 // countChange refuses one change too many of what stored values mean.
 func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
-	if have == nil || proto.SameArithmetic(want, have) {
+	if have == nil || proto.SameArithmetic(want, have) && want.GetSlowHalfLifeUs() == have.GetSlowHalfLifeUs() {
 		return nil
 	}
 	if c.changes[want.Name] >= proto.HalfLifeChangesMax {
-		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-life, threshold, precision or allow_negative changed %d times, which is the limit",
+		return proto.ErrBadNamespace.Errorf("namespace %s: its decay, half-lives, threshold, precision or allow_negative changed %d times, which is the limit",
 			want.Name, proto.HalfLifeChangesMax).WithHint("create another namespace with the settings that are wanted")
 	}
 	c.changes[want.Name]++

@@ -459,6 +459,8 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 		return ErrBadNamespace.Errorf("threshold %g: it must be above 0 and at most 1e9", ns.GetThreshold())
 	case !(ns.GetPrior() >= 0 && ns.GetPrior() <= 1e9):
 		return ErrBadNamespace.Errorf("prior %g: it must be from 0 to 1e9", ns.GetPrior())
+	case ns.GetSlowHalfLifeUs() != 0 && CheckHalfLife(ns.GetSlowHalfLifeUs()) != nil:
+		return ErrBadHalfLife.Errorf("second half-life of %g s: it must be from 1 s to 100 years, or 0 for none", float64(ns.GetSlowHalfLifeUs())/1e6)
 	case ns.GetBinsMax() == 0 || ns.GetBinsMax() > BinsMaxLimit:
 		return ErrBadNamespace.Errorf("bins_max %d: it must be from 1 to %d", ns.GetBinsMax(), BinsMaxLimit)
 	}
@@ -472,6 +474,23 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 		return err
 	}
 	return checkTemplate(ns)
+}
+
+// CheckSecondHalfLife checks whether the second half-life of a complete definition, if it has one, goes with the rest.
+func CheckSecondHalfLife(ns *ebbv1.Namespace) *Error {
+	slow, own := ns.GetSlowHalfLifeUs(), ns.GetHalfLifeUs()
+	switch {
+	case slow == 0:
+		return nil
+	case ns.GetDecay() != ebbv1.Decay_DECAY_HALF_LIFE:
+		return ErrBadNamespace.Errorf("namespace %s: a second half-life goes with decay half-life only", ns.GetName()).WithHint("turn it off with slow_half_life_us 0")
+	case ns.GetAllowNegative():
+		return ErrBadNamespace.Errorf("namespace %s: a second half-life is for rates, and there are none of negative amounts", ns.GetName()).
+			WithHint("turn it off with slow_half_life_us 0")
+	case slow < 2*own && own < 2*slow:
+		return ErrBadHalfLife.Errorf("half-lives of %g s and %g s: one must be at least twice the other", float64(own)/1e6, float64(slow)/1e6)
+	}
+	return nil
 }
 
 func checkNamespaceEnums(ns *ebbv1.Namespace) *Error {
@@ -504,6 +523,7 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	fill(&ns.Kind, base.Kind)
 	ns.Sizes = fillSizes(ns.Sizes, base.Sizes)
 	fill(&ns.WindowUs, base.WindowUs)
+	fill(&ns.SlowHalfLifeUs, base.SlowHalfLifeUs)
 	return ns
 }
 
@@ -560,6 +580,8 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return CheckKey(ask.Export.GetKey())
 	case *ebbv1.Question_Match:
 		return checkMatchQuestion(ask.Match)
+	case *ebbv1.Question_Trend:
+		return checkTrendQuestion(ask.Trend)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -568,7 +590,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, match or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, match, trend or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
@@ -578,6 +600,8 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return ask.Distribution.GetKeys()
 	case *ebbv1.Question_Summary:
 		return ask.Summary.GetKeys()
+	case *ebbv1.Question_Trend:
+		return ask.Trend.GetKeys()
 	case *ebbv1.Question_Surprise:
 		return slices.Concat(ask.Surprise.GetKeys(), ask.Surprise.GetAgainst())
 	case *ebbv1.Question_Overlap:
@@ -683,20 +707,35 @@ func checkSurpriseQuestion(q *ebbv1.SurpriseQuestion) *Error {
 }
 
 func checkSurpriseSelection(q *ebbv1.SurpriseQuestion) *Error {
-	if n := len(q.GetBins()); n > BatchOpsMax {
+	return checkSelection(q.GetBins(), q.GetTop(), q.GetAsOfUs())
+}
+
+func checkTrendQuestion(q *ebbv1.TrendQuestion) *Error {
+	if err := checkKeys(q.GetKeys()); err != nil {
+		return err
+	}
+	if err := checkConfidence(q.GetConfidence()); err != nil {
+		return err
+	}
+	return checkSelection(q.GetBins(), q.GetTop(), q.GetAsOfUs())
+}
+
+// checkSelection checks what comparisons name: bins, how many of the others (0 for the usual number), and a time.
+func checkSelection(bins [][]byte, top uint32, asOfUS int64) *Error {
+	if n := len(bins); n > BatchOpsMax {
 		return ErrBadCount.Errorf("%d bins: a question names %d at most", n, BatchOpsMax)
 	}
-	for _, bin := range q.GetBins() {
+	for _, bin := range bins {
 		if err := CheckBin(bin); err != nil {
 			return err
 		}
 	}
-	if q.GetTop() != 0 {
-		if err := CheckTop(int64(q.GetTop())); err != nil {
+	if top != 0 {
+		if err := CheckTop(int64(top)); err != nil {
 			return err
 		}
 	}
-	return CheckTime(q.GetAsOfUs())
+	return CheckTime(asOfUS)
 }
 
 func checkKeys(keys [][]byte) *Error {

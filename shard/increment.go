@@ -29,6 +29,9 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		}
 	}
 	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
+	if slow := s.companion(ns); slow != nil {
+		s.reap(s.eventDeaths[slow.space], slow.clock(s.now), visitsMin+2*int(r.Applied))
+	}
 	return r
 }
 
@@ -87,6 +90,11 @@ func (s *State) increment(ns *namespace, in *proto.IncrementWire) ebbv1.Code {
 	// summary, all of which has faded, could never be written again.
 	t = min(t, s.now)
 	ns.eventTime = max(ns.eventTime, t)
+	ns.counted(t)
+	if slow := s.editCompanion(ns); slow != nil {
+		slow.eventTime = ns.eventTime
+		slow.counted(t)
+	}
 	if in.Amount == 0 {
 		return 0
 	}
@@ -135,6 +143,9 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 			s.dropKey(ns, key, &sum)
 		}
 		return ebbv1.Code_CODE_BAD_BIN
+	}
+	if slow := s.editCompanion(ns); slow != nil {
+		return s.addBoth(side{ns: ns, key: key, created: created}, side{ns: slow}, clock, t, in)
 	}
 	if err := s.addTo(ns, &sum, clock, t, in); err != nil {
 		if created {

@@ -25,6 +25,16 @@ type namespace struct {
 	// summary's death nearer.
 	signed bool
 
+	// began is when it began to count: the clock at its definition, or the first
+	// event after that where there was no clock yet. exposure is what it has counted since (see
+	// sketch.Exposure).
+	began    sketch.Tick
+	exposure sketch.Exposure
+
+	slow      uint16 // the space of its companion, 0 if it has never had one; see companion.go
+	companion bool   // it is one
+	closed    bool   // it is one of a namespace without a second half-life
+
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts
 	// through those that follow. Eras at the front that no key is in are gone.
@@ -40,6 +50,7 @@ type era struct {
 	params sketch.Params // what does not touch stored values is as it was last
 	from   sketch.Tick   // the namespace's clock from which it holds
 	keys   uint32        // last touched in it
+	fresh  bool          // of a companion: nothing lives into it
 }
 
 func (ns *namespace) present() *era { return &ns.eras[len(ns.eras)-1] }
@@ -65,7 +76,7 @@ func (ns *namespace) clock(now sketch.Tick) sketch.Tick {
 func (ns *namespace) convert(d *sketch.Distribution, touched uint32) (alive bool) {
 	for i := touched - ns.eraBase + 1; i < uint32(len(ns.eras)); i++ {
 		last, next := &ns.eras[i-1], &ns.eras[i]
-		if vanished(&last.params, d, next.from) {
+		if next.fresh || vanished(&last.params, d, next.from) {
 			return false
 		}
 		d.Convert(&last.params, &next.params, next.from)
@@ -140,6 +151,9 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if err := proto.CheckNamespace(def); err != nil {
 		return failed(err)
 	}
+	if err := proto.CheckSecondHalfLife(def); err != nil {
+		return failed(err)
+	}
 	space, known := s.spaces[def.GetName()]
 	if !known {
 		return s.newNamespace(def)
@@ -147,19 +161,31 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if def.GetVersion() <= s.namespaces[space].definition.GetVersion() {
 		return &ebbv1.CommandResult{}
 	}
-	return s.redefine(s.editNamespace(space), def)
+	ns := s.editNamespace(space)
+	if !s.eraFits(ns, def) {
+		// The control group counts the same changes and accepts no more of them.
+		return failed(proto.ErrBadNamespace.Errorf("namespace %s: its keys remember at most %d changes of settings", def.GetName(), s.limits.HalfLifeChanges).
+			WithHint("older changes are forgotten as keys are written or die"))
+	}
+	s.redefine(ns, def)
+	s.followed(ns)
+	return &ebbv1.CommandResult{}
 }
 
 func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
-	if len(s.namespaces) >= s.limits.Namespaces {
+	if len(s.spaces) >= s.limits.Namespaces {
 		return failed(proto.ErrBadNamespace.Errorf("namespace %s is one too many: a shard knows at most %d", def.GetName(), s.limits.Namespaces))
 	}
-	s.addNamespace(&namespace{
+	ns := &namespace{
 		definition: def,
 		signed:     def.GetAllowNegative(),
 		seed:       def.GetHashSeed(),
 		eras:       []era{{params: paramsOf(def), from: s.now}},
-	})
+	}
+	ns.began = ns.clock(s.now)
+	ns.exposure.From = ns.began
+	s.addNamespace(ns)
+	s.followed(ns)
 	return &ebbv1.CommandResult{}
 }
 
@@ -167,23 +193,21 @@ func (s *State) addNamespace(ns *namespace) {
 	s.ownSpaces()
 	ns.space = uint16(len(s.namespaces))
 	ns.epoch = s.epoch
-	s.spaces[ns.definition.GetName()] = ns.space
+	if !ns.companion {
+		s.spaces[ns.definition.GetName()] = ns.space
+	}
 	s.namespaces = append(s.namespaces, ns)
 	s.eventDeaths = append(s.eventDeaths, s.newVisits())
 }
 
 // redefine changes the settings. What a key's values mean changes, if it does,
 // from the namespace's clock on, whatever the time of its next touch.
-func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) *ebbv1.CommandResult {
+func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	clock := ns.clock(s.now)
 	if proto.SameArithmetic(ns.definition, def) {
 		ns.present().params = paramsOf(def)
 	} else {
-		if ns.keys > 0 && len(ns.eras) > s.limits.HalfLifeChanges {
-			// The control group counts the same changes and accepts no more of them.
-			return failed(proto.ErrBadNamespace.Errorf("namespace %s: its keys remember at most %d changes of settings", def.GetName(), s.limits.HalfLifeChanges).
-				WithHint("older changes are forgotten as keys are written or die"))
-		}
+		ns.exposure = sketch.Exposure{From: clock, Had: ns.exposure.At(ns.params(), clock)}
 		ns.eras = append(ns.eras, era{params: paramsOf(def), from: clock})
 		ns.count(noEra, noEra)
 	}
@@ -192,7 +216,13 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) *ebbv1.CommandResu
 	ns.definition = def
 	// The clock never runs backwards, not even when it becomes another one.
 	ns.eventTime = max(ns.eventTime, clock)
-	return &ebbv1.CommandResult{}
+}
+
+// counted notes the first event of a namespace that had no time before.
+func (ns *namespace) counted(t sketch.Tick) {
+	if ns.began == 0 {
+		ns.began, ns.exposure.From = t, t
+	}
 }
 
 // editNamespace returns a namespace for writing.

@@ -6,8 +6,10 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+	"strings"
 
 	"github.com/zeebo/xxh3"
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -20,7 +22,7 @@ import (
 // and its bytes, doubles and hashes take 8 bytes, little endian.
 //
 //	header      "EBBSHARD" format(1) shard behaviour applied now last-session last-epoch
-//	namespaces  count { definition signed event-time era-base eras { params from } }
+//	namespaces  count { definition signed event-time began exposure-from exposure companion-of closed era-base eras { params from fresh } }
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
@@ -34,7 +36,7 @@ import (
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates and windows of namespaces, rounder times of pruning, expiries
+	snapshotFormat = 3 // 2: keys of other kinds than distributions; 3: templates, windows and companions of namespaces, rounder times of pruning, expiries
 )
 
 const (
@@ -105,11 +107,17 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 		writeDefinition(b, ns.definition)
 		b.bool(ns.signed)
 		b.tick(ns.eventTime)
+		b.tick(ns.began)
+		b.tick(ns.exposure.From)
+		b.float(ns.exposure.Had)
+		b.uvarint(f.primaryOf(ns))
+		b.bool(ns.closed)
 		b.uvarint(uint64(ns.eraBase))
 		b.uvarint(uint64(len(ns.eras)))
 		for i := range ns.eras {
 			writeParams(b, &ns.eras[i].params)
 			b.tick(ns.eras[i].from)
+			b.bool(ns.eras[i].fresh)
 		}
 		b.flushFull()
 	}
@@ -131,6 +139,16 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	b.uvarint(uint64(def.Kind))
 	writeSizes(b, def.Sizes)
 	b.uvarint(uint64(def.GetWindowUs()))
+	b.uvarint(uint64(def.GetSlowHalfLifeUs()))
+}
+
+// primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
+func (f *frame) primaryOf(ns *namespace) uint64 {
+	if !ns.companion {
+		return 0
+	}
+	name := strings.TrimSuffix(ns.definition.GetName(), companionSuffix)
+	return 1 + uint64(f.spaces[name])
 }
 
 func writeParams(b *blockWriter, p *sketch.Params) {
@@ -331,13 +349,23 @@ func (s *State) readNamespaces(b *blockReader) {
 		ns.seed = ns.definition.HashSeed
 		ns.signed = b.bool()
 		ns.eventTime = b.tick()
+		primary := uint64(0)
+		if b.format > 2 {
+			ns.began, ns.exposure = b.tick(), sketch.Exposure{From: b.tick(), Had: b.float()}
+			primary, ns.closed = b.uvarint(), b.bool()
+		}
 		ns.eraBase = b.uint32()
 		for eras := b.uvarint(); eras > 0 && b.err == nil; eras-- {
-			ns.eras = append(ns.eras, era{params: readParams(b), from: b.tick()})
+			e := era{params: readParams(b), from: b.tick()}
+			if b.format > 2 {
+				e.fresh = b.bool()
+			}
+			ns.eras = append(ns.eras, e)
 		}
 		if b.err != nil {
 			return
 		}
+		s.attach(b, ns, primary)
 		s.checkNamespace(b, ns)
 		if b.err == nil {
 			s.addNamespace(ns)
@@ -345,11 +373,48 @@ func (s *State) readNamespaces(b *blockReader) {
 	}
 }
 
+// attach makes a companion of what is one.
+func (s *State) attach(b *blockReader, ns *namespace, primary uint64) {
+	if primary == 0 {
+		return
+	}
+	if primary > uint64(len(s.namespaces)) {
+		b.corrupt("a companion of namespace %d, which is not there", primary-1)
+		return
+	}
+	of := s.namespaces[primary-1]
+	if of.companion || of.slow != 0 || of.definition.Name+companionSuffix != ns.definition.Name || of.seed != ns.seed {
+		b.corrupt("namespace %q is no companion of %q", ns.definition.Name, of.definition.Name)
+		return
+	}
+	on := of.definition.GetSlowHalfLifeUs()
+	if on > 0 == ns.closed || on > 0 && !pb.Equal(ns.definition, companionDefinition(of.definition)) {
+		b.corrupt("companion of namespace %q: settings do not agree", of.definition.Name)
+		return
+	}
+	ns.companion = true
+	of.slow = uint16(len(s.namespaces))
+	s.drop(&namespace{space: of.slow})
+}
+
 func (s *State) checkNamespace(b *blockReader, ns *namespace) {
+	if b.err != nil {
+		return
+	}
 	name := ns.definition.Name
+	if ns.companion {
+		shown := pb.CloneOf(ns.definition)
+		shown.Name = strings.TrimSuffix(name, companionSuffix)
+		ns = ns.clone(ns.epoch)
+		ns.definition = shown
+	}
 	_, known := s.spaces[name]
 	if err := proto.CheckNamespace(ns.definition); err != nil {
 		b.corrupt("namespace %q: %v", name, err)
+	} else if err := proto.CheckSecondHalfLife(ns.definition); err != nil {
+		b.corrupt("namespace %q: %v", name, err)
+	} else if ns.began > s.now || ns.exposure.From > s.now || !(ns.exposure.Had >= 0 && ns.exposure.Had <= math.MaxFloat64) || ns.closed && !ns.companion {
+		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {
 		b.corrupt("namespace %q is one too many", name)
 	} else if len(ns.eras) == 0 || *ns.params() != paramsOf(ns.definition) {
@@ -367,7 +432,7 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 func (ns *namespace) soundEras(now sketch.Tick) bool {
 	for i := range ns.eras {
 		e := &ns.eras[i]
-		if e.from > now || e.params.AllowNegative && !ns.signed || i > 1 && e.from < ns.eras[i-1].from {
+		if e.fresh && !ns.companion || e.from > now || e.params.AllowNegative && !ns.signed || i > 1 && e.from < ns.eras[i-1].from {
 			return false
 		}
 	}
@@ -401,6 +466,7 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 	}
 	if b.format >= 3 {
 		def.Kind, def.Sizes, def.WindowUs = ebbv1.Kind(b.uint32()), readSizes(b), new(int64(b.uvarint()))
+		def.SlowHalfLifeUs = new(int64(b.uvarint()))
 	}
 	return def
 }

@@ -72,6 +72,7 @@ type State struct {
 	bodyBytes     int // of all bodies, as each says it of itself
 	ahead         lookahead
 	gathered      uint32   // keys before this one have been looked at, see gather; 0 between two rounds
+	dropping      []uint16 // companions that may have keys to drop
 	gone          []uint32 // bins that a summary lets go of, while it does
 	applying      uint64   // the index of the entry that is being applied
 	drawn         uint64   // how often it has drawn a chance
@@ -115,7 +116,15 @@ func (f *frame) Applied() uint64 { return f.applied }
 func (f *frame) Now() sketch.Tick { return f.now }
 
 // Keys returns how many keys are kept, faded ones that have not left yet included.
-func (f *frame) Keys() uint64 { return uint64(f.keys.names.live) }
+func (f *frame) Keys() uint64 {
+	n := uint64(f.keys.names.live)
+	for _, ns := range f.namespaces {
+		if ns.companion {
+			n -= uint64(ns.keys)
+		}
+	}
+	return n
+}
 
 // Behaviour returns the behaviour version in force, 0 before the first.
 func (f *frame) Behaviour() uint32 { return f.behaviour }
@@ -176,6 +185,7 @@ func (s *State) expire(visits int) {
 	s.reap(s.deaths, s.now, visits)
 	s.expireSessions(visits)
 	s.forgetKeys(visits)
+	s.dropStale()
 }
 
 // command applies one command, unless its identity says that it has been

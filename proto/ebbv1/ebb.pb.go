@@ -469,6 +469,9 @@ type Namespace struct {
 	Kind Kind `protobuf:"varint,13,opt,name=kind,proto3,enum=ebb.v1.Kind" json:"kind,omitempty"`
 	// of the keys that are made from now on
 	Sizes *Sizes `protobuf:"bytes,14,opt,name=sizes,proto3" json:"sizes,omitempty"`
+	// a second half-life, at least twice or at most half of half_life_us: every distribution is counted under both, for trends. Optional, so that it can be turned off
+	// again, with 0; when it is turned on, it begins with nothing
+	SlowHalfLifeUs *int64 `protobuf:"varint,15,opt,name=slow_half_life_us,json=slowHalfLifeUs,proto3,oneof" json:"slow_half_life_us,omitempty"`
 	// of distinct keys made from now on: they count what was there in the last so many microseconds, or less, instead of forgetting by half-life;
 	// 1 s to 100 years, 0 for none; optional, so that it can be turned off again
 	WindowUs      *int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3,oneof" json:"window_us,omitempty"`
@@ -602,6 +605,13 @@ func (x *Namespace) GetSizes() *Sizes {
 		return x.Sizes
 	}
 	return nil
+}
+
+func (x *Namespace) GetSlowHalfLifeUs() int64 {
+	if x != nil && x.SlowHalfLifeUs != nil {
+		return *x.SlowHalfLifeUs
+	}
+	return 0
 }
 
 func (x *Namespace) GetWindowUs() int64 {
@@ -2783,6 +2793,7 @@ type Question struct {
 	//	*Question_Describe
 	//	*Question_Export
 	//	*Question_Match
+	//	*Question_Trend
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2922,6 +2933,15 @@ func (x *Question) GetMatch() *MatchQuestion {
 	return nil
 }
 
+func (x *Question) GetTrend() *TrendQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Trend); ok {
+			return x.Trend
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -2966,6 +2986,10 @@ type Question_Match struct {
 	Match *MatchQuestion `protobuf:"bytes,11,opt,name=match,proto3,oneof"`
 }
 
+type Question_Trend struct {
+	Trend *TrendQuestion `protobuf:"bytes,12,opt,name=trend,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -2985,6 +3009,8 @@ func (*Question_Describe) isQuestion_Ask() {}
 func (*Question_Export) isQuestion_Ask() {}
 
 func (*Question_Match) isQuestion_Ask() {}
+
+func (*Question_Trend) isQuestion_Ask() {}
 
 // OverlapQuestion asks what sets have in common. A key that is not there is an empty set.
 type OverlapQuestion struct {
@@ -3393,6 +3419,88 @@ func (x *MatchQuestion) GetText() []byte {
 	return nil
 }
 
+// TrendQuestion asks which bins come more or less often than usual, in a namespace with two half-lives.
+type TrendQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// taken as one distribution
+	Keys [][]byte `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// how many bins that rise, and how many that fall, 1 to 100,000; 10 when 0
+	Top uint32 `protobuf:"varint,2,opt,name=top,proto3" json:"top,omitempty"`
+	// these bins too, in this order
+	Bins [][]byte `protobuf:"bytes,3,rep,name=bins,proto3" json:"bins,omitempty"`
+	// evaluate at this time; see DistributionQuestion
+	AsOfUs int64 `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// of the intervals, 0.5 to 0.9999; 0.95 when 0
+	Confidence    float64 `protobuf:"fixed64,5,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TrendQuestion) Reset() {
+	*x = TrendQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TrendQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TrendQuestion) ProtoMessage() {}
+
+func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
+func (*TrendQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *TrendQuestion) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *TrendQuestion) GetTop() uint32 {
+	if x != nil {
+		return x.Top
+	}
+	return 0
+}
+
+func (x *TrendQuestion) GetBins() [][]byte {
+	if x != nil {
+		return x.Bins
+	}
+	return nil
+}
+
+func (x *TrendQuestion) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+func (x *TrendQuestion) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
 // SurpriseQuestion asks how a distribution differs from a baseline, and whether that may be chance.
 type SurpriseQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3416,7 +3524,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3428,7 +3536,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3441,7 +3549,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -3522,7 +3630,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3534,7 +3642,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3547,7 +3655,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -3644,7 +3752,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3656,7 +3764,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3669,7 +3777,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -3775,7 +3883,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3787,7 +3895,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3800,7 +3908,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -3819,7 +3927,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3831,7 +3939,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3844,7 +3952,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 type AskRequest struct {
@@ -3859,7 +3967,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3871,7 +3979,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3884,7 +3992,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -3925,7 +4033,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3937,7 +4045,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3950,7 +4058,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -3977,6 +4085,7 @@ type Answer struct {
 	//	*Answer_Describe
 	//	*Answer_Export
 	//	*Answer_Match
+	//	*Answer_Trend
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3984,7 +4093,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3996,7 +4105,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4009,7 +4118,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Answer) GetError() *Error {
@@ -4123,6 +4232,15 @@ func (x *Answer) GetMatch() *Matches {
 	return nil
 }
 
+func (x *Answer) GetTrend() *Trend {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Trend); ok {
+			return x.Trend
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -4167,6 +4285,10 @@ type Answer_Match struct {
 	Match *Matches `protobuf:"bytes,12,opt,name=match,proto3,oneof"`
 }
 
+type Answer_Trend struct {
+	Trend *Trend `protobuf:"bytes,13,opt,name=trend,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
@@ -4186,6 +4308,8 @@ func (*Answer_Describe) isAnswer_Value() {}
 func (*Answer_Export) isAnswer_Value() {}
 
 func (*Answer_Match) isAnswer_Value() {}
+
+func (*Answer_Trend) isAnswer_Value() {}
 
 // Overlap is what sets have in common, evaluated at one time. In a namespace with half-life every bin weighs what it counts, in the union the
 // most of all sets, in the intersection the least, in the difference what it is more in the first than in any other.
@@ -4209,7 +4333,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4221,7 +4345,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4234,7 +4358,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -4299,7 +4423,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4311,7 +4435,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4324,7 +4448,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -4362,7 +4486,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4374,7 +4498,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4387,7 +4511,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -4423,7 +4547,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4435,7 +4559,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4448,7 +4572,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -4477,7 +4601,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4489,7 +4613,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4502,7 +4626,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -4543,7 +4667,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4555,7 +4679,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4568,7 +4692,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -4647,7 +4771,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4659,7 +4783,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4672,7 +4796,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -4720,7 +4844,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4732,7 +4856,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4745,7 +4869,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -4822,7 +4946,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4834,7 +4958,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4847,7 +4971,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Property) GetName() string {
@@ -4878,7 +5002,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4890,7 +5014,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4903,7 +5027,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -4949,7 +5073,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4961,7 +5085,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4974,7 +5098,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -5019,7 +5143,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5031,7 +5155,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5044,7 +5168,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -5093,7 +5217,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5105,7 +5229,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5118,7 +5242,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -5194,7 +5318,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5206,7 +5330,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5219,7 +5343,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -5261,7 +5385,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5273,7 +5397,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5286,7 +5410,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -5299,6 +5423,260 @@ func (x *Found) GetPhrase() []byte {
 func (x *Found) GetCount() uint32 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+// Trend is how the rates of bins under a fast half-life differ from those under a slow one, both evaluated at one time.
+type Trend struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
+	// false: no such key (or all of it has faded)
+	Found          bool  `protobuf:"varint,2,opt,name=found,proto3" json:"found,omitempty"`
+	FastHalfLifeUs int64 `protobuf:"varint,3,opt,name=fast_half_life_us,json=fastHalfLifeUs,proto3" json:"fast_half_life_us,omitempty"`
+	SlowHalfLifeUs int64 `protobuf:"varint,4,opt,name=slow_half_life_us,json=slowHalfLifeUs,proto3" json:"slow_half_life_us,omitempty"`
+	// both half-lives have counted since then
+	SinceUs int64 `protobuf:"varint,5,opt,name=since_us,json=sinceUs,proto3" json:"since_us,omitempty"`
+	// there is too little past to compare with: rates are given, but no changes
+	Warming bool `protobuf:"varint,6,opt,name=warming,proto3" json:"warming,omitempty"`
+	// all bins together
+	Total *Change `protobuf:"bytes,7,opt,name=total,proto3" json:"total,omitempty"`
+	// the bins that rise, the one that surely rises most first (by low_bits), and those that fall (by high_bits)
+	Rising  []*Change `protobuf:"bytes,8,rep,name=rising,proto3" json:"rising,omitempty"`
+	Falling []*Change `protobuf:"bytes,9,rep,name=falling,proto3" json:"falling,omitempty"`
+	// one for each bin that was asked for, in the same order
+	Bins          []*Change `protobuf:"bytes,10,rep,name=bins,proto3" json:"bins,omitempty"`
+	Confidence    float64   `protobuf:"fixed64,11,opt,name=confidence,proto3" json:"confidence,omitempty"`
+	AsOfUs        int64     `protobuf:"varint,12,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Trend) Reset() {
+	*x = Trend{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Trend) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Trend) ProtoMessage() {}
+
+func (x *Trend) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Trend.ProtoReflect.Descriptor instead.
+func (*Trend) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+}
+
+func (x *Trend) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *Trend) GetFound() bool {
+	if x != nil {
+		return x.Found
+	}
+	return false
+}
+
+func (x *Trend) GetFastHalfLifeUs() int64 {
+	if x != nil {
+		return x.FastHalfLifeUs
+	}
+	return 0
+}
+
+func (x *Trend) GetSlowHalfLifeUs() int64 {
+	if x != nil {
+		return x.SlowHalfLifeUs
+	}
+	return 0
+}
+
+func (x *Trend) GetSinceUs() int64 {
+	if x != nil {
+		return x.SinceUs
+	}
+	return 0
+}
+
+func (x *Trend) GetWarming() bool {
+	if x != nil {
+		return x.Warming
+	}
+	return false
+}
+
+func (x *Trend) GetTotal() *Change {
+	if x != nil {
+		return x.Total
+	}
+	return nil
+}
+
+func (x *Trend) GetRising() []*Change {
+	if x != nil {
+		return x.Rising
+	}
+	return nil
+}
+
+func (x *Trend) GetFalling() []*Change {
+	if x != nil {
+		return x.Falling
+	}
+	return nil
+}
+
+func (x *Trend) GetBins() []*Change {
+	if x != nil {
+		return x.Bins
+	}
+	return nil
+}
+
+func (x *Trend) GetConfidence() float64 {
+	if x != nil {
+		return x.Confidence
+	}
+	return 0
+}
+
+func (x *Trend) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// Change is how the rate of a bin has changed.
+type Change struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// empty for all bins together
+	Bin []byte `protobuf:"bytes,1,opt,name=bin,proto3" json:"bin,omitempty"`
+	// events a second under each half-life, corrected for the time that was counted
+	FastRate float64 `protobuf:"fixed64,2,opt,name=fast_rate,json=fastRate,proto3" json:"fast_rate,omitempty"`
+	SlowRate float64 `protobuf:"fixed64,3,opt,name=slow_rate,json=slowRate,proto3" json:"slow_rate,omitempty"`
+	// log2 of the fast rate over the slow one, smoothed: 1 is twice as often as usual
+	Bits         float64 `protobuf:"fixed64,4,opt,name=bits,proto3" json:"bits,omitempty"`
+	StdErrorBits float64 `protobuf:"fixed64,5,opt,name=std_error_bits,json=stdErrorBits,proto3" json:"std_error_bits,omitempty"`
+	// the truth lies from low to high with the confidence of the answer; -64 is nothing at all
+	LowBits  float64 `protobuf:"fixed64,6,opt,name=low_bits,json=lowBits,proto3" json:"low_bits,omitempty"`
+	HighBits float64 `protobuf:"fixed64,7,opt,name=high_bits,json=highBits,proto3" json:"high_bits,omitempty"`
+	// of "nothing has changed": normal if so
+	ZScore float64 `protobuf:"fixed64,8,opt,name=z_score,json=zScore,proto3" json:"z_score,omitempty"`
+	// of such a change, or a larger one, by chance
+	PValue        float64 `protobuf:"fixed64,9,opt,name=p_value,json=pValue,proto3" json:"p_value,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+}
+
+func (x *Change) GetBin() []byte {
+	if x != nil {
+		return x.Bin
+	}
+	return nil
+}
+
+func (x *Change) GetFastRate() float64 {
+	if x != nil {
+		return x.FastRate
+	}
+	return 0
+}
+
+func (x *Change) GetSlowRate() float64 {
+	if x != nil {
+		return x.SlowRate
+	}
+	return 0
+}
+
+func (x *Change) GetBits() float64 {
+	if x != nil {
+		return x.Bits
+	}
+	return 0
+}
+
+func (x *Change) GetStdErrorBits() float64 {
+	if x != nil {
+		return x.StdErrorBits
+	}
+	return 0
+}
+
+func (x *Change) GetLowBits() float64 {
+	if x != nil {
+		return x.LowBits
+	}
+	return 0
+}
+
+func (x *Change) GetHighBits() float64 {
+	if x != nil {
+		return x.HighBits
+	}
+	return 0
+}
+
+func (x *Change) GetZScore() float64 {
+	if x != nil {
+		return x.ZScore
+	}
+	return 0
+}
+
+func (x *Change) GetPValue() float64 {
+	if x != nil {
+		return x.PValue
 	}
 	return 0
 }
@@ -5334,7 +5712,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5346,7 +5724,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5359,7 +5737,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -5476,7 +5854,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5488,7 +5866,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5501,7 +5879,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -5575,7 +5953,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5587,7 +5965,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5600,7 +5978,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -5714,7 +6092,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5726,7 +6104,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5739,7 +6117,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Membership) GetContained() bool {
@@ -5767,7 +6145,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5779,7 +6157,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5792,7 +6170,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Item) GetBin() []byte {
@@ -5826,7 +6204,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5838,7 +6216,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5851,7 +6229,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -5906,7 +6284,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5918,7 +6296,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5931,7 +6309,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -6010,7 +6388,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6022,7 +6400,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6035,7 +6413,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -6164,7 +6542,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6176,7 +6554,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6189,7 +6567,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -6236,7 +6614,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6248,7 +6626,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6261,7 +6639,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -6284,7 +6662,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6296,7 +6674,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6309,7 +6687,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -6347,7 +6725,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6359,7 +6737,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6372,7 +6750,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -6412,7 +6790,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6424,7 +6802,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6437,7 +6815,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -6464,7 +6842,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6476,7 +6854,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6489,7 +6867,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -6575,7 +6953,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6587,7 +6965,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6600,7 +6978,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -6665,7 +7043,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6677,7 +7055,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6690,7 +7068,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -6730,7 +7108,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6742,7 +7120,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6755,7 +7133,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -6809,7 +7187,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6821,7 +7199,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6834,7 +7212,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Table) GetClusterId() string {
@@ -6894,7 +7272,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6906,7 +7284,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6919,7 +7297,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 type TableResponse struct {
@@ -6933,7 +7311,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6945,7 +7323,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6958,7 +7336,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -6987,7 +7365,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6999,7 +7377,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7012,7 +7390,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -7038,7 +7416,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7050,7 +7428,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7063,7 +7441,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -7081,7 +7459,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7093,7 +7471,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7106,7 +7484,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 type ListNamespacesResponse struct {
@@ -7118,7 +7496,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7130,7 +7508,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7143,7 +7521,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -7161,7 +7539,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7173,7 +7551,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7186,7 +7564,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -7211,7 +7589,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7223,7 +7601,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7236,7 +7614,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -7331,7 +7709,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7343,7 +7721,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7356,7 +7734,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -7414,7 +7792,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7426,7 +7804,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7439,7 +7817,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -7467,7 +7845,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\x9d\x04\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xe3\x04\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -7484,9 +7862,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bbins_max\x18\v \x01(\rR\abinsMax\x12\x1b\n" +
 	"\thash_seed\x18\f \x01(\x04R\bhashSeed\x12 \n" +
 	"\x04kind\x18\r \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12#\n" +
-	"\x05sizes\x18\x0e \x01(\v2\r.ebb.v1.SizesR\x05sizes\x12 \n" +
-	"\twindow_us\x18\x10 \x01(\x03H\x01R\bwindowUs\x88\x01\x01B\x11\n" +
-	"\x0f_allow_negativeB\f\n" +
+	"\x05sizes\x18\x0e \x01(\v2\r.ebb.v1.SizesR\x05sizes\x12.\n" +
+	"\x11slow_half_life_us\x18\x0f \x01(\x03H\x01R\x0eslowHalfLifeUs\x88\x01\x01\x12 \n" +
+	"\twindow_us\x18\x10 \x01(\x03H\x02R\bwindowUs\x88\x01\x01B\x11\n" +
+	"\x0f_allow_negativeB\x14\n" +
+	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_us\"\xf9\x03\n" +
 	"\x05Sizes\x12)\n" +
@@ -7654,7 +8034,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xc5\x04\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xf4\x04\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -7668,7 +8048,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bdescribe\x18\t \x01(\v2\x18.ebb.v1.DescribeQuestionH\x00R\bdescribe\x120\n" +
 	"\x06export\x18\n" +
 	" \x01(\v2\x16.ebb.v1.ExportQuestionH\x00R\x06export\x12-\n" +
-	"\x05match\x18\v \x01(\v2\x15.ebb.v1.MatchQuestionH\x00R\x05matchB\x05\n" +
+	"\x05match\x18\v \x01(\v2\x15.ebb.v1.MatchQuestionH\x00R\x05match\x12-\n" +
+	"\x05trend\x18\f \x01(\v2\x15.ebb.v1.TrendQuestionH\x00R\x05trendB\x05\n" +
 	"\x03ask\"_\n" +
 	"\x0fOverlapQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
@@ -7702,7 +8083,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
-	"\x04text\x18\x02 \x01(\fR\x04text\"\xc7\x01\n" +
+	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
+	"\rTrendQuestion\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x10\n" +
+	"\x03top\x18\x02 \x01(\rR\x03top\x12\x12\n" +
+	"\x04bins\x18\x03 \x03(\fR\x04bins\x12\x18\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\x05 \x01(\x01R\n" +
+	"confidence\"\xc7\x01\n" +
 	"\x10SurpriseQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x12\n" +
@@ -7747,7 +8136,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xb7\x04\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xde\x04\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -7762,7 +8151,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bdescribe\x18\n" +
 	" \x01(\v2\x16.ebb.v1.KeyDescriptionH\x00R\bdescribe\x12+\n" +
 	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06export\x12'\n" +
-	"\x05match\x18\f \x01(\v2\x0f.ebb.v1.MatchesH\x00R\x05matchB\a\n" +
+	"\x05match\x18\f \x01(\v2\x0f.ebb.v1.MatchesH\x00R\x05match\x12%\n" +
+	"\x05trend\x18\r \x01(\v2\r.ebb.v1.TrendH\x00R\x05trendB\a\n" +
 	"\x05value\"\xa5\x02\n" +
 	"\aOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
@@ -7856,7 +8246,33 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\arefused\x18\x04 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"5\n" +
 	"\x05Found\x12\x16\n" +
 	"\x06phrase\x18\x01 \x01(\fR\x06phrase\x12\x14\n" +
-	"\x05count\x18\x02 \x01(\rR\x05count\"\xbf\x03\n" +
+	"\x05count\x18\x02 \x01(\rR\x05count\"\x92\x03\n" +
+	"\x05Trend\x12\x12\n" +
+	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
+	"\x05found\x18\x02 \x01(\bR\x05found\x12)\n" +
+	"\x11fast_half_life_us\x18\x03 \x01(\x03R\x0efastHalfLifeUs\x12)\n" +
+	"\x11slow_half_life_us\x18\x04 \x01(\x03R\x0eslowHalfLifeUs\x12\x19\n" +
+	"\bsince_us\x18\x05 \x01(\x03R\asinceUs\x12\x18\n" +
+	"\awarming\x18\x06 \x01(\bR\awarming\x12$\n" +
+	"\x05total\x18\a \x01(\v2\x0e.ebb.v1.ChangeR\x05total\x12&\n" +
+	"\x06rising\x18\b \x03(\v2\x0e.ebb.v1.ChangeR\x06rising\x12(\n" +
+	"\afalling\x18\t \x03(\v2\x0e.ebb.v1.ChangeR\afalling\x12\"\n" +
+	"\x04bins\x18\n" +
+	" \x03(\v2\x0e.ebb.v1.ChangeR\x04bins\x12\x1e\n" +
+	"\n" +
+	"confidence\x18\v \x01(\x01R\n" +
+	"confidence\x12\x18\n" +
+	"\bas_of_us\x18\f \x01(\x03R\x06asOfUs\"\xf8\x01\n" +
+	"\x06Change\x12\x10\n" +
+	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\x1b\n" +
+	"\tfast_rate\x18\x02 \x01(\x01R\bfastRate\x12\x1b\n" +
+	"\tslow_rate\x18\x03 \x01(\x01R\bslowRate\x12\x12\n" +
+	"\x04bits\x18\x04 \x01(\x01R\x04bits\x12$\n" +
+	"\x0estd_error_bits\x18\x05 \x01(\x01R\fstdErrorBits\x12\x19\n" +
+	"\blow_bits\x18\x06 \x01(\x01R\alowBits\x12\x1b\n" +
+	"\thigh_bits\x18\a \x01(\x01R\bhighBits\x12\x17\n" +
+	"\az_score\x18\b \x01(\x01R\x06zScore\x12\x17\n" +
+	"\ap_value\x18\t \x01(\x01R\x06pValue\"\xbf\x03\n" +
 	"\bSurprise\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\aagainst\x18\x02 \x03(\fR\aagainst\x12\x14\n" +
@@ -8104,7 +8520,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 89)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -8151,58 +8567,61 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*DescribeQuestion)(nil),       // 42: ebb.v1.DescribeQuestion
 	(*ExportQuestion)(nil),         // 43: ebb.v1.ExportQuestion
 	(*MatchQuestion)(nil),          // 44: ebb.v1.MatchQuestion
-	(*SurpriseQuestion)(nil),       // 45: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 46: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 47: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 48: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 49: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 50: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 51: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 52: ebb.v1.Answer
-	(*Overlap)(nil),                // 53: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 54: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 55: ebb.v1.Graph
-	(*GraphNode)(nil),              // 56: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 57: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 58: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 59: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 60: ebb.v1.KeyDescription
-	(*Property)(nil),               // 61: ebb.v1.Property
-	(*KeyExport)(nil),              // 62: ebb.v1.KeyExport
-	(*Matches)(nil),                // 63: ebb.v1.Matches
-	(*Match)(nil),                  // 64: ebb.v1.Match
-	(*FeedRequest)(nil),            // 65: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 66: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 67: ebb.v1.Found
-	(*Surprise)(nil),               // 68: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 69: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 70: ebb.v1.Summary
-	(*Membership)(nil),             // 71: ebb.v1.Membership
-	(*Item)(nil),                   // 72: ebb.v1.Item
-	(*Estimate)(nil),               // 73: ebb.v1.Estimate
-	(*Coverage)(nil),               // 74: ebb.v1.Coverage
-	(*Distribution)(nil),           // 75: ebb.v1.Distribution
-	(*Bin)(nil),                    // 76: ebb.v1.Bin
-	(*KeyCount)(nil),               // 77: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 78: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 79: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 80: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 81: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 82: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 83: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 84: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 85: ebb.v1.Table
-	(*TableRequest)(nil),           // 86: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 87: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 88: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 89: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 90: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 91: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 92: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 93: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 94: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 95: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 96: ebb.v1.Error
+	(*TrendQuestion)(nil),          // 45: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 46: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 47: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 48: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 49: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 50: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 51: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 52: ebb.v1.AskResponse
+	(*Answer)(nil),                 // 53: ebb.v1.Answer
+	(*Overlap)(nil),                // 54: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 55: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 56: ebb.v1.Graph
+	(*GraphNode)(nil),              // 57: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 58: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 59: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 60: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 61: ebb.v1.KeyDescription
+	(*Property)(nil),               // 62: ebb.v1.Property
+	(*KeyExport)(nil),              // 63: ebb.v1.KeyExport
+	(*Matches)(nil),                // 64: ebb.v1.Matches
+	(*Match)(nil),                  // 65: ebb.v1.Match
+	(*FeedRequest)(nil),            // 66: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 67: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 68: ebb.v1.Found
+	(*Trend)(nil),                  // 69: ebb.v1.Trend
+	(*Change)(nil),                 // 70: ebb.v1.Change
+	(*Surprise)(nil),               // 71: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 72: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 73: ebb.v1.Summary
+	(*Membership)(nil),             // 74: ebb.v1.Membership
+	(*Item)(nil),                   // 75: ebb.v1.Item
+	(*Estimate)(nil),               // 76: ebb.v1.Estimate
+	(*Coverage)(nil),               // 77: ebb.v1.Coverage
+	(*Distribution)(nil),           // 78: ebb.v1.Distribution
+	(*Bin)(nil),                    // 79: ebb.v1.Bin
+	(*KeyCount)(nil),               // 80: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 81: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 82: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 83: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 84: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 85: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 86: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 87: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 88: ebb.v1.Table
+	(*TableRequest)(nil),           // 89: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 90: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 91: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 92: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 93: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 94: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 95: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 96: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 97: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 98: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 99: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -8214,7 +8633,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	9,   // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	12,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	96,  // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	99,  // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	12,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	14,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	12,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -8236,93 +8655,99 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	24,  // 28: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
 	25,  // 29: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
 	9,   // 30: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	96,  // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	99,  // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	14,  // 32: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	35,  // 33: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	34,  // 34: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	47,  // 35: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	49,  // 36: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	46,  // 37: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	45,  // 38: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	48,  // 35: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	50,  // 36: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	47,  // 37: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	46,  // 38: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
 	39,  // 39: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
 	40,  // 40: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
 	41,  // 41: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
 	42,  // 42: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
 	43,  // 43: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
 	44,  // 44: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	4,   // 45: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	6,   // 46: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	48,  // 47: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	38,  // 48: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,   // 49: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	52,  // 50: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	96,  // 51: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	74,  // 52: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	75,  // 53: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	77,  // 54: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	70,  // 55: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	68,  // 56: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	53,  // 57: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	55,  // 58: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	59,  // 59: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	60,  // 60: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	62,  // 61: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	63,  // 62: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	54,  // 63: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	73,  // 64: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	73,  // 65: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	73,  // 66: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	73,  // 67: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	73,  // 68: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	56,  // 69: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	54,  // 70: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	57,  // 71: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	73,  // 72: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 73: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	73,  // 74: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	58,  // 75: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	58,  // 76: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 77: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 78: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	61,  // 79: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	64,  // 80: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	4,   // 81: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	12,  // 82: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	67,  // 83: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	14,  // 84: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	69,  // 85: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 86: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	73,  // 87: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	73,  // 88: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	73,  // 89: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	72,  // 90: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	71,  // 91: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	73,  // 92: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	76,  // 93: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 94: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 95: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	38,  // 96: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	78,  // 97: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,   // 98: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	81,  // 99: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	96,  // 100: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	52,  // 101: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	83,  // 102: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	82,  // 103: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	84,  // 104: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	7,   // 105: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	85,  // 106: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	7,   // 107: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	7,   // 108: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	7,   // 109: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	82,  // 110: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	93,  // 111: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	94,  // 112: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	113, // [113:113] is the sub-list for method output_type
-	113, // [113:113] is the sub-list for method input_type
-	113, // [113:113] is the sub-list for extension type_name
-	113, // [113:113] is the sub-list for extension extendee
-	0,   // [0:113] is the sub-list for field type_name
+	45,  // 45: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	4,   // 46: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	6,   // 47: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	49,  // 48: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	38,  // 49: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	5,   // 50: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	53,  // 51: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	99,  // 52: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	77,  // 53: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	78,  // 54: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	80,  // 55: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	73,  // 56: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	71,  // 57: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	54,  // 58: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	56,  // 59: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	60,  // 60: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	61,  // 61: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	63,  // 62: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	64,  // 63: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	69,  // 64: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	55,  // 65: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	76,  // 66: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	76,  // 67: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	76,  // 68: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	76,  // 69: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	76,  // 70: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	57,  // 71: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	55,  // 72: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	58,  // 73: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	76,  // 74: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 75: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	76,  // 76: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	59,  // 77: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	59,  // 78: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 79: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 80: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	62,  // 81: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	65,  // 82: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	4,   // 83: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	12,  // 84: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	68,  // 85: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	14,  // 86: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	70,  // 87: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	70,  // 88: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	70,  // 89: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	70,  // 90: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	72,  // 91: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 92: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	76,  // 93: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	76,  // 94: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	76,  // 95: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	75,  // 96: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	74,  // 97: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	76,  // 98: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	79,  // 99: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 100: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 101: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	38,  // 102: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	81,  // 103: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,   // 104: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	84,  // 105: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	99,  // 106: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	53,  // 107: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	86,  // 108: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	85,  // 109: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	87,  // 110: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	7,   // 111: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	88,  // 112: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	7,   // 113: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	7,   // 114: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	7,   // 115: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	85,  // 116: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	96,  // 117: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	97,  // 118: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	119, // [119:119] is the sub-list for method output_type
+	119, // [119:119] is the sub-list for method input_type
+	119, // [119:119] is the sub-list for extension type_name
+	119, // [119:119] is the sub-list for extension extendee
+	0,   // [0:119] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -8369,13 +8794,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Describe)(nil),
 		(*Question_Export)(nil),
 		(*Question_Match)(nil),
+		(*Question_Trend)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[40].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[41].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[45].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -8386,8 +8812,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Describe)(nil),
 		(*Answer_Export)(nil),
 		(*Answer_Match)(nil),
+		(*Answer_Trend)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[74].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[77].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -8397,7 +8824,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   89,
+			NumMessages:   92,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,0 +1,217 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// A namespace with a second half-life has a companion: a namespace that nobody can name, with the same keys, whose distributions count
+// the same events under the other half-life. An event is applied to both or to none. Companions age, die and
+// are in snapshots as namespaces are; they are not counted, listed or asked by name.
+//
+// A second half-life that is turned off closes the companion, and one that is turned on again begins with nothing: what the companion held is
+// forgotten, a few keys with each entry.
+
+// companionSuffix is not possible in names that people give.
+const companionSuffix = "/slow"
+
+// companionDefinition derives the companion's settings.
+func companionDefinition(def *ebbv1.Namespace) *ebbv1.Namespace {
+	return &ebbv1.Namespace{
+		Name: def.GetName() + companionSuffix, Version: def.GetVersion(), Decay: def.GetDecay(), HalfLifeUs: def.GetSlowHalfLifeUs(),
+		Floor: ebbv1.Floor_FLOOR_PRUNE, Threshold: def.GetThreshold(), Prior: def.GetPrior(), Clock: def.GetClock(), Precision: def.GetPrecision(),
+		AllowNegative: new(false), BinsMax: def.GetBinsMax(), HashSeed: def.GetHashSeed(),
+		Kind: ebbv1.Kind_KIND_DISTRIBUTION, Sizes: def.GetSizes(), WindowUs: new(int64(0)), SlowHalfLifeUs: new(int64(0)),
+	}
+}
+
+// companion returns what counts under the second half-life of a namespace, nil
+// if it has none now.
+func (f *frame) companion(ns *namespace) *namespace {
+	if ns.slow == 0 || f.namespaces[ns.slow].closed {
+		return nil
+	}
+	return f.namespaces[ns.slow]
+}
+
+// editCompanion is companion, for writing.
+func (s *State) editCompanion(ns *namespace) *namespace {
+	if s.companion(ns) == nil {
+		return nil
+	}
+	return s.editNamespace(ns.slow)
+}
+
+// followed brings a namespace's companion in line with its definition.
+func (s *State) followed(ns *namespace) {
+	on := ns.definition.GetSlowHalfLifeUs() > 0
+	switch {
+	case ns.slow == 0 && !on:
+	case ns.slow == 0:
+		slow := &namespace{companion: true, seed: ns.seed, eventTime: ns.eventTime}
+		s.openCompanion(ns, slow)
+		s.addNamespace(slow)
+		ns.slow = slow.space
+	case !on:
+		slow := s.editNamespace(ns.slow)
+		slow.closed = true
+		s.drop(slow)
+	case s.namespaces[ns.slow].closed:
+		s.openCompanion(ns, s.editNamespace(ns.slow))
+	default:
+		s.redefine(s.editNamespace(ns.slow), companionDefinition(ns.definition))
+	}
+}
+
+// openCompanion begins an era that nothing lives into.
+func (s *State) openCompanion(ns, slow *namespace) {
+	slow.definition = companionDefinition(ns.definition)
+	slow.closed = false
+	slow.eventTime = max(slow.eventTime, ns.eventTime)
+	clock := slow.clock(s.now)
+	slow.eras = append(slow.eras, era{params: paramsOf(slow.definition), from: clock, fresh: true})
+	slow.began, slow.exposure = clock, sketch.Exposure{From: clock}
+	slow.count(noEra, noEra)
+}
+
+// eraFits reports whether a change of settings is one that its keys can remember, for a namespace and its companion.
+func (s *State) eraFits(ns *namespace, def *ebbv1.Namespace) bool {
+	if !proto.SameArithmetic(ns.definition, def) && s.full(ns) {
+		return false
+	}
+	if ns.slow == 0 || def.GetSlowHalfLifeUs() == 0 {
+		return true
+	}
+	slow := s.namespaces[ns.slow]
+	return !slow.closed && proto.SameArithmetic(slow.definition, companionDefinition(def)) || !s.full(slow)
+}
+
+func (s *State) full(ns *namespace) bool {
+	return ns.keys > 0 && len(ns.eras) > s.limits.HalfLifeChanges
+}
+
+// addBoth brings an event to a distribution, whose key has been touched, and to that of the companion, or to neither.
+func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
+	other.key, other.created = s.touch(other.ns, clock, in.Key)
+	tag := tagOf(in.Bin, 0)
+	bin, known := s.bins.findBin(tag, in.Bin)
+	if !known {
+		bin = s.bins.add(tag, 0, in.Bin, s.epoch)
+	}
+	s.bins.retain(bin, s.epoch) // until it is known who keeps it
+	defer s.bins.release(bin, s.epoch)
+	sides := [2]side{own, other}
+	for _, w := range sides {
+		if err := s.takes(w, clock, t, bin, in.Amount); err != nil {
+			s.forsake(sides)
+			return codeOf(err)
+		}
+	}
+	for _, w := range sides {
+		s.addKnown(w, clock, t, bin, in.Amount)
+	}
+	return 0
+}
+
+// side is a key in a namespace, or in its companion.
+type side struct {
+	ns      *namespace
+	key     uint32
+	created bool
+}
+
+// forsake drops the keys that were made for an event that is refused.
+func (s *State) forsake(sides [2]side) {
+	for _, w := range sides {
+		if w.created {
+			sum := s.own(w.key)
+			s.dropKey(w.ns, w.key, &sum)
+		}
+	}
+}
+
+// takes says whether a distribution would refuse an event, after making room where that may help.
+func (s *State) takes(w side, clock, t sketch.Tick, bin uint32, amount float64) error {
+	sum := s.summary(w.key)
+	err := sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
+	if err == sketch.ErrTooManyBins && w.ns.worthPruning(&sum, clock) {
+		sum = s.own(w.key)
+		s.prune(w.ns, &sum, clock)
+		err = sum.dist.Takes(w.ns.params(), clock, t, bin, amount)
+		s.put(w.key, &sum)
+	}
+	return err
+}
+
+// addKnown adds what takes has let through.
+func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float64) {
+	sum := s.own(w.key)
+	before := sum.dist.Len()
+	if err := sum.dist.Add(w.ns.params(), clock, t, bin, amount); err != nil {
+		panic("shard: a distribution refuses what it said it takes: " + err.Error())
+	}
+	if sum.dist.Len() > before {
+		s.bins.retain(bin, s.epoch)
+		if uint32(sum.dist.Len()) > sum.pruneAt {
+			s.prune(w.ns, &sum, clock)
+		}
+	}
+	if w.created || w.ns.signed {
+		s.settle(w.ns, w.key, &sum, clock)
+		return
+	}
+	s.put(w.key, &sum)
+}
+
+// drop remembers a companion of which keys are to be dropped.
+func (s *State) drop(slow *namespace) {
+	if !slices.Contains(s.dropping, slow.space) {
+		s.dropping = append(s.dropping, slow.space)
+	}
+}
+
+// stale says whether a companion's keys that were last touched in an era are forgotten.
+func (ns *namespace) stale(touched uint32) bool {
+	return ns.closed || slices.ContainsFunc(ns.eras[touched-ns.eraBase+1:], func(e era) bool { return e.fresh })
+}
+
+// remains says whether a companion has keys that are forgotten.
+func (ns *namespace) remains() bool {
+	for i := range ns.eras {
+		if ns.eras[i].keys > 0 && ns.stale(ns.eraBase+uint32(i)) {
+			return true
+		}
+	}
+	return false
+}
+
+// dropSlots is how many slots of keys an entry looks through for those of closed companions.
+const dropSlots = 16
+
+// dropStale drops some of the keys that companions have forgotten. Where it looks follows from the index of the entry, so
+// that nothing needs to be remembered.
+func (s *State) dropStale() {
+	s.dropping = slices.DeleteFunc(s.dropping, func(space uint16) bool { return !s.namespaces[space].remains() })
+	slots := uint64(s.keys.names.slots)
+	if len(s.dropping) == 0 || slots == 0 {
+		return
+	}
+	budget := visitsMin
+	for i := uint64(0); i < dropSlots && budget > 0; i++ {
+		key := uint32((s.applying%slots*dropSlots + i) % slots)
+		if !s.keys.names.alive(key) {
+			continue
+		}
+		sum := s.summary(key)
+		if !slices.Contains(s.dropping, sum.space) || !s.namespaces[sum.space].stale(sum.era) {
+			continue
+		}
+		ns := s.editNamespace(sum.space)
+		sum = s.own(key)
+		budget -= 1 + sum.dist.Len()/64
+		s.dropKey(ns, key, &sum)
+	}
+}
