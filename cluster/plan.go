@@ -81,8 +81,13 @@ func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
 	if err := proto.CheckQuestion(q); err != nil {
 		return err
 	}
-	if err := checkNamespaceExists(table, cmp.Or(q.GetNamespace(), proto.DefaultNamespace)); err != nil {
+	name := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
+	if err := checkNamespaceExists(table, name); err != nil {
 		return proto.AsError(err)
+	}
+	if q.GetTrend() != nil && table.Namespace(name).GetSlowHalfLifeUs() == 0 {
+		return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
+			WithHint("ebb namespace set " + name + " --slow-half-life 6h: it is compared from then on")
 	}
 	return nil
 }
@@ -173,6 +178,9 @@ func withKeys(q *ebbv1.Question, order []placed) *ebbv1.Question {
 		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Graph{Graph: &ebbv1.GraphQuestion{
 			Keys: keys, AsOfUs: ask.AsOfUs, PartBytes: uint32(shard.GraphBytes / len(all) * len(keys)),
 		}}}
+	}
+	if ask := q.GetTrend(); ask != nil {
+		return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{Keys: keys, AsOfUs: ask.AsOfUs}}}
 	}
 	ask := q.GetDistribution()
 	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
@@ -404,7 +412,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 		bound += len(s.GetText())
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
-			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) +
+			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) + pb.Size(a.GetTrend()) +
 			len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
 	}
 	if bound <= proto.MessageBytesMax {

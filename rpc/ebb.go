@@ -160,7 +160,7 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
 		bound += len(q.GetMatch().GetText())
-		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins())
+		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins()) + len(q.GetTrend().GetBins())
 		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles()) +
 			len(proto.QuestionPatterns(q))*(proto.KeyLenMax+3)
 	}

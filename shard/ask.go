@@ -36,7 +36,7 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 // namedCost is that of the keys that a question names, or of all keys if it is about a namespace.
 func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	switch ask := q.GetQuestion().GetAsk().(type) {
-	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise:
+	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise, *ebbv1.Question_Trend:
 		cost := 0
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
 			for _, name := range proto.QuestionKeys(q.Question) {
@@ -44,8 +44,11 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 					cost += 1 + f.summaries.records.at(key).bins()
 				}
 			}
+			if q.Question.GetTrend() != nil {
+				cost += f.trendCost(ns, q.Question.GetTrend().GetKeys())
+			}
 		}
-		if q.Question.GetSurprise() != nil {
+		if q.Question.GetSurprise() != nil || q.Question.GetTrend() != nil {
 			cost *= compareCost
 		}
 		return cost
@@ -105,6 +108,8 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askExport(q, ask.Export)
 	case *ebbv1.Question_Match:
 		return f.askMatch(q, ask.Match, at)
+	case *ebbv1.Question_Trend:
+		return f.askTrend(q, ask.Trend, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}

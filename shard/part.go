@@ -202,6 +202,8 @@ func mergeParts(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer,
 		return mergeKeys(ask.Keys, answers)
 	case *ebbv1.Question_Match:
 		return nil, errPart(len(answers) - 1) // one shard has the whole answer
+	case *ebbv1.Question_Trend:
+		return mergeTrends(ask.Trend, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
 	}

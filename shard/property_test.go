@@ -167,6 +167,11 @@ func (d *script) namespace() *ebbv1.Namespace {
 	case "plain":
 		def.Decay, def.BinsMax, def.AllowNegative = ebbv1.Decay_DECAY_NONE, 3, new(true)
 	}
+	if def.Decay == ebbv1.Decay_DECAY_HALF_LIFE && !def.GetAllowNegative() && def.BinsMax > 4 {
+		if us := rapid.SampledFrom([]int64{0, 0, 20 * second, 60 * second}).Draw(d.t, "second half-life"); us >= 2*def.HalfLifeUs {
+			def.SlowHalfLifeUs = new(us)
+		}
+	}
 	return def
 }
 

@@ -21,7 +21,7 @@ import (
 //	    an empty shard, with smaller limits if named
 //	apply at=d
 //	    one log entry, stamped at d after the scenario's beginning; a command a line:
-//	      define NAME [version=n] [half-life=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [window=d] [size.NAME=x]...
+//	      define NAME [version=n] [half-life=d] [slow=d] [decay=..] [floor=..] [clock=..] [threshold=x] [prior=x] [bins-max=n] [negative] [kind=..] [window=d] [size.NAME=x]...
 //	      inc NAME KEY BIN[=amount][@time][#offset]... [kind=..] [values=(x,y)] [text=..] [session=#i/sequence] [source=name/epoch] [key=hi/issued]
 //	      open-session | close-session #i | open-source NAME token=n | drop-source NAME | behaviour n | tick
 //	      del NAME KEY... | expire NAME KEY... [ttl=d | at=d] | move NAME FROM TO [overwrite] | put NAME KEY of=NAME/KEY [overwrite] [replace]
@@ -31,6 +31,7 @@ import (
 //	graph NAME KEY... [links=n] [min-jaccard=x] [as-of=d] [view]
 //	match NAME KEY
 //	    finds phrases in the text below
+//	trend NAME KEY... [top=n] [bins=(a,b)] [as-of=d] [view]
 //	count NAME
 //	keys NAME [pattern] [kind=..] [order=name|total|recent] [limit=n] [after=key] [as-of=d]
 //	key NAME KEY
@@ -81,6 +82,8 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 		return sc.graph(d)
 	case "match":
 		return sc.match(d)
+	case "trend":
+		return sc.trend(d)
 	case "count":
 		q := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}}
 		return fmt.Sprintf("%d of %d kept\n", sc.s.Ask(q, 0).GetAnswer().GetCountKeys().GetKeys(), sc.s.Keys())
@@ -230,6 +233,8 @@ func (sc *scenario) definition(name string, options []string) *ebbv1.Namespace {
 			def.Version = uint64(sc.number(v))
 		case "half-life":
 			def.HalfLifeUs = int64(sc.duration(v))
+		case "slow":
+			def.SlowHalfLifeUs = new(int64(sc.duration(v)))
 		case "decay":
 			def.Decay = map[string]ebbv1.Decay{"half-life": 1, "linear": 2, "none": 3}[v]
 		case "floor":
@@ -443,6 +448,49 @@ func (sc *scenario) ask(d *datadriven.TestData) string {
 		return says1(a.Error) + "\n"
 	}
 	return sc.distribution(a.GetAnswer().GetDistribution())
+}
+
+func (sc *scenario) trend(d *datadriven.TestData) string {
+	q := &ebbv1.TrendQuestion{}
+	f := &sc.s.frame
+	for _, arg := range d.CmdArgs[1:] {
+		switch arg.Key {
+		case "top":
+			q.Top = uint32(sc.number(arg.Vals[0]))
+		case "bins":
+			q.Bins = named(arg.Vals...)
+		case "as-of":
+			q.AsOfUs = beginning + int64(sc.duration(arg.Vals[0]))
+		case "view":
+			f = &sc.view.frame
+		default:
+			q.Keys = append(q.Keys, []byte(arg.Key))
+		}
+	}
+	a := f.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: d.CmdArgs[0].Key, Ask: &ebbv1.Question_Trend{Trend: q}}}, 0)
+	if a.Error != nil {
+		return says1(a.Error) + "\n"
+	}
+	w := a.GetAnswer().GetTrend()
+	var out strings.Builder
+	if !w.Found {
+		fmt.Fprint(&out, "not found, ")
+	}
+	if w.Warming {
+		fmt.Fprint(&out, "warming, ")
+	}
+	fmt.Fprintf(&out, "%s against %s since %s, as of %s\n", text(sketch.Tick(w.FastHalfLifeUs)), text(sketch.Tick(w.SlowHalfLifeUs)), since(w.SinceUs), since(w.AsOfUs))
+	show := func(what string, changes ...*ebbv1.Change) {
+		for _, c := range changes {
+			fmt.Fprintf(&out, "  %s %s: %.4g/s, usually %.4g/s, %+.3f +- %.3f bits [%.3f, %.3f], z %.2f, p %.2g\n", what, c.Bin, c.FastRate, c.SlowRate, c.Bits, c.StdErrorBits,
+				c.LowBits, c.HighBits, c.ZScore, c.PValue)
+		}
+	}
+	show("total", w.Total)
+	show("rises", w.Rising...)
+	show("falls", w.Falling...)
+	show("asked", w.Bins...)
+	return out.String()
 }
 
 func (sc *scenario) summary(d *datadriven.TestData) string {

@@ -40,7 +40,7 @@ type Trend struct {
 	share        float64 // of the present in all that is expected, p0
 	gain         float64 // of n, for the correlation
 	ratio        float64 // Ef/Es
-	warming      bool
+	ready        bool
 }
 
 // warmShare is which part of the fast exposure may be older than the slow summary before the two are compared.
@@ -50,7 +50,7 @@ const warmShare = 1. / 16
 const readyShare = 1e-6
 
 // Trends is the comparison of two readings at one time, fast that of the shorter half-life, with their exposures at that time in seconds.
-// Neither has a floor other than Prune, or negative amounts.
+// Neither has a floor other than Prune, or negative amounts. The zero Trend knows nothing.
 func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
 	t := Trend{fast: fast, slow: slow, ef: fastExposure, es: slowExposure}
 	hf, hs := lasting(fast.p.HalfLife), lasting(slow.p.HalfLife)
@@ -58,9 +58,9 @@ func Trends(fast, slow Reading, fastExposure, slowExposure float64) Trend {
 	t.eb = t.es - t.ef
 	older := exp2Float(-ageS/(hf*math.Ln2)) - exp2Float(-ageF/(hf*math.Ln2))
 	if !(t.ef > 0) || !(t.eb > float64(readyShare*t.es)) || older > float64(warmShare*t.ef/hf) {
-		t.warming = true
 		return t
 	}
+	t.ready = true
 	both := hf * hs / (hf + hs)
 	qf, qs := squares(hf/2, ageF), squares(hs/2, ageS)
 	qfs := squares(both, min(ageF, ageS))
@@ -90,7 +90,7 @@ func squares(full, age float64) float64 {
 }
 
 // Warming says that there is too little past yet to compare anything with.
-func (t *Trend) Warming() bool { return t.warming }
+func (t *Trend) Warming() bool { return !t.ready }
 
 // Change is how a rate has changed.
 type Change struct {
@@ -125,7 +125,7 @@ func (t *Trend) Of(fast, slow, confidence float64) Change {
 	if t.es > 0 {
 		c.Slow = slow / t.es
 	}
-	if t.warming {
+	if !t.ready {
 		return c
 	}
 	now, before := fast/t.unitF, max(slow-fast, 0)/t.unitB
@@ -158,6 +158,7 @@ func (t *Trend) bits(p float64) float64 {
 
 // stdError is that of bits, by its derivative.
 func (t *Trend) stdError(p, n float64) float64 {
+	p = min(p, 1-0x1p-53)
 	rho := p / (1 - p) * (1 - t.share) / t.share
 	slope := (1 - t.ratio) / (float64(t.ratio*rho) + 1 - t.ratio)
 	return slope / (math.Ln2 * math.Sqrt(float64(p*(1-p))*(float64(n*t.gain)+1)))

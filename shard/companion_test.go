@@ -1,0 +1,239 @@
+package shard
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// What a companion holds is what a namespace of its settings would hold that is given every event which the first one takes, and no other.
+// Neither restarts nor views change that.
+func TestCompanionCountsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := int64(1_700_000_000 * second)
+		def := proto.DefaultNamespaceSettings()
+		def.Name, def.Version, def.HalfLifeUs, def.SlowHalfLifeUs = "default", 1, 4*second, new(int64(10*second))
+		def.BinsMax = 3
+		if rapid.Bool().Draw(t, "faster") {
+			def.SlowHalfLifeUs = new(int64(2 * second))
+		}
+		if rapid.Bool().Draw(t, "event time") {
+			def.Clock = ebbv1.Clock_CLOCK_EVENT
+		}
+		like := companionDefinition(def)
+		like.Name, like.BinsMax = "default", 100
+		s, twin := definedAt(t, def, now), definedAt(t, like, now)
+		for range rapid.IntRange(0, 60).Draw(t, "entries") {
+			now += rapid.SampledFrom([]int64{0, second / 2, 3 * second, 100 * second}).Draw(t, "later")
+			c, taken := &ebbv1.Increments{}, &ebbv1.Increments{}
+			for range rapid.IntRange(0, 3).Draw(t, "events") {
+				c.Increments = append(c.Increments, &ebbv1.Increment{
+					Key: []byte(rapid.SampledFrom([]string{"k", "l", "m"}).Draw(t, "key")), Bin: fmt.Append(nil, rapid.IntRange(0, 5).Draw(t, "bin")),
+					Amount: new(rapid.SampledFrom([]float64{1, 1, 20, -1, 0.0005}).Draw(t, "amount")), TimeUs: now - rapid.Int64Range(0, 9*second).Draw(t, "age"),
+				})
+			}
+			apply := func(s *State, c *ebbv1.Increments) *ebbv1.CommandResult {
+				cmd := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: c}}
+				return s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{cmd}), nil)[0]
+			}
+			refused := map[uint32]bool{}
+			for _, r := range apply(s, c).Refused {
+				refused[r.Index] = true
+			}
+			for i, in := range c.Increments {
+				if !refused[uint32(i)] {
+					taken.Increments = append(taken.Increments, in)
+				}
+			}
+			if r := apply(twin, taken); len(r.Refused) > 0 {
+				t.Fatalf("the twin refuses %v", r)
+			}
+			switch rapid.IntRange(0, 9).Draw(t, "then") {
+			case 0:
+				s = reopen(t, s)
+			case 1:
+				s.Freeze()
+			}
+			audit(t, s)
+			companion := s.companion(s.lookup([]byte("default")))
+			for _, name := range []string{"k", "l", "m"} {
+				at := companion.clock(s.now) // a refused event has moved it, too
+				got, want := distributionAt(s, companion, name, at), distributionAt(twin, twin.lookup([]byte("default")), name, at)
+				if got != want {
+					t.Fatalf("%s holds %s, not %s", name, got, want)
+				}
+			}
+		}
+	})
+}
+
+// distributionAt writes what a key holds at a time.
+func distributionAt(s *State, ns *namespace, name string, at sketch.Tick) string {
+	key, ok := s.findKey(ns, []byte(name))
+	if !ok {
+		return "nothing"
+	}
+	d := s.present(ns, s.summaries.at(key), at)
+	if d == nil {
+		return "nothing"
+	}
+	r := d.At(ns.params(), at)
+	bins := r.All(nil)
+	words := total{words: s}
+	words.orderTies(bins)
+	out := fmt.Sprintf("z=%.9g last=%d", r.Z, r.Last)
+	for _, b := range bins {
+		out += fmt.Sprintf(" %s=%.9g", s.binName(b.ID), b.Count)
+	}
+	return out
+}
+
+// A companion that is closed is empty soon, however many keys it had, and no entry takes more of them than it has time for.
+func TestClosedCompanionIsDropped(t *testing.T) {
+	const keys = 1000
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 100 * second, SlowHalfLifeUs: new(int64(1e6 * second))})
+	c := &ebbv1.Increments{}
+	for i := range keys {
+		c.Increments = append(c.Increments, &ebbv1.Increment{Key: fmt.Append(nil, i), Bin: []byte("b")})
+	}
+	s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: c}}), nil)
+	if s.Keys() != keys || s.keys.names.live != 2*keys {
+		t.Fatalf("%d keys of %d", s.Keys(), s.keys.names.live)
+	}
+	s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
+		Name: "default", Version: 2, HalfLifeUs: 100 * second,
+	}}}), nil)
+	entries := 0
+	for ; s.keys.names.live > keys; entries++ {
+		before := s.keys.names.live
+		s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}), nil)
+		if before-s.keys.names.live > dropSlots || entries > 4*keys/dropSlots {
+			t.Fatalf("entry %d leaves %d of %d keys", entries, s.keys.names.live, before)
+		}
+		if entries%50 == 0 {
+			s = reopen(t, s)
+			audit(t, s)
+		}
+	}
+	if len(s.dropping) > 1 || s.Keys() != keys {
+		t.Errorf("%v, %d keys", s.dropping, s.Keys())
+	}
+}
+
+// A trend says the same whether the keys lie in one shard or in two, whose bins have other ids.
+func TestTrendAcrossShards(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		now := int64(1_700_000_000 * second)
+		def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 60 * second, SlowHalfLifeUs: new(int64(600 * second))}
+		whole := definedAt(t, def, now)
+		split := map[byte]*State{'a': definedAt(t, def, now), 'b': definedAt(t, def, now)}
+		for range rapid.IntRange(0, 12).Draw(t, "entries") {
+			now += rapid.Int64Range(0, 300*second).Draw(t, "later")
+			key := rapid.SampledFrom([]string{"a/1", "a/2", "b/1"}).Draw(t, "key")
+			in := &ebbv1.Increment{
+				Key: []byte(key), Bin: fmt.Append(nil, rapid.IntRange(0, 9).Draw(t, "bin")), Amount: new(float64(rapid.IntRange(1, 40).Draw(t, "amount"))), TimeUs: now,
+			}
+			c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{in}}}}
+			for _, s := range []*State{whole, split[key[0]]} {
+				if r := s.Apply(s.Applied()+1, encodeEntry(t, now, []*ebbv1.Command{c}), nil)[0]; r.Applied != 1 {
+					t.Fatalf("%v", r)
+				}
+			}
+		}
+		ask := func(keys ...string) *ebbv1.Question {
+			return &ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{Keys: named(keys...), Bins: named("3", "never"), AsOfUs: now + 5*second}}}
+		}
+		both := ask("a/1", "a/2", "b/1")
+		want := whole.Ask(&ebbv1.ShardQuestion{Question: both}, sketch.Tick(now)).GetAnswer().GetTrend()
+		parts := []*ebbv1.ShardAnswer{
+			split['a'].Ask(&ebbv1.ShardQuestion{Question: ask("a/1", "a/2"), Partial: true}, sketch.Tick(now)),
+			split['b'].Ask(&ebbv1.ShardQuestion{Question: ask("b/1"), Partial: true}, sketch.Tick(now)),
+		}
+		a, err := Merge(both, parts)
+		if err != nil {
+			t.Fatalf("%v", err)
+		}
+		got := a.GetTrend()
+		if got.Found != want.Found || got.Warming != want.Warming || got.SinceUs != want.SinceUs || got.AsOfUs != want.AsOfUs {
+			t.Fatalf("one shard %v\ntwo      %v", want, got)
+		}
+		same(t, []*ebbv1.Change{got.Total}, []*ebbv1.Change{want.Total})
+		same(t, got.Rising, want.Rising)
+		same(t, got.Falling, want.Falling)
+		same(t, got.Bins, want.Bins)
+	})
+}
+
+func same(t *rapid.T, got, want []*ebbv1.Change) {
+	if len(got) != len(want) {
+		t.Fatalf("%v\nwant %v", got, want)
+	}
+	for i, g := range got {
+		w := want[i]
+		if !bytes.Equal(g.Bin, w.Bin) || !near(g.FastRate, w.FastRate) || !near(g.SlowRate, w.SlowRate) || !near(g.Bits, w.Bits) || !near(g.LowBits, w.LowBits) || !near(g.PValue, w.PValue) {
+			t.Fatalf("%v\nwant %v", g, w)
+		}
+	}
+}
+
+// trendPart is a part that a shard makes, of a key that has seen something.
+func trendPart(t testing.TB) []byte {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second, SlowHalfLifeUs: new(int64(100 * second))}, 1_700_000_000*second)
+	c := &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{
+		{Key: []byte("k"), Bin: []byte("a"), Amount: new(5.)}, {Key: []byte("k"), Bin: []byte("b")},
+	}}}}
+	s.Apply(s.applied+1, encodeEntry(t, 1_700_000_030*second, []*ebbv1.Command{c}), nil)
+	return s.Ask(&ebbv1.ShardQuestion{Question: trendOf("k"), Partial: true}, 1_700_000_040*second).GetPart()
+}
+
+func trendOf(key string) *ebbv1.Question {
+	return &ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{Keys: named(key), Bins: named("a")}}}
+}
+
+// Parts that no shard makes are refused.
+func TestTrendPartsRefused(t *testing.T) {
+	good := trendPart(t)
+	answer := func(part []byte) *ebbv1.ShardAnswer {
+		return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: part}}
+	}
+	if a, err := Merge(trendOf("k"), []*ebbv1.ShardAnswer{answer(good), answer(good)}); err != nil || a.GetTrend().GetTotal().GetFastRate() == 0 {
+		t.Fatalf("%v, %v", a, err)
+	}
+	for name, part := range map[string][]byte{
+		"nothing": nil, "another kind": appendCount(nil, 1), "cut": good[:len(good)-1], "too long": append(bytes.Clone(good), 0), "one side": {partTrend, 0},
+		"no exposure": append(bytes.Clone(good[:len(good)-8]), 0, 0, 0, 0, 0, 0, 0xf8, 0x7f),
+	} {
+		if _, err := Merge(trendOf("k"), []*ebbv1.ShardAnswer{answer(good), answer(part)}); err == nil {
+			t.Errorf("%s is taken", name)
+		}
+	}
+}
+
+// Whatever parts say, an answer is made of numbers.
+func FuzzMergeTrends(f *testing.F) {
+	good := trendPart(f)
+	f.Add(good)
+	f.Add(good[:len(good)/2])
+	f.Add([]byte{partTrend, 2, partDistribution, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		own, other := &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: good}}, &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: raw}}
+		a, err := Merge(trendOf("k"), []*ebbv1.ShardAnswer{own, other, other})
+		if err != nil {
+			return
+		}
+		w := a.GetTrend()
+		for _, c := range append(append(append(w.Rising, w.Falling...), w.Bins...), w.Total) {
+			for _, v := range []float64{c.FastRate, c.SlowRate, c.Bits, c.StdErrorBits, c.LowBits, c.HighBits, c.ZScore, c.PValue} {
+				if !number(v) {
+					t.Fatalf("%v", c)
+				}
+			}
+		}
+	})
+}
