@@ -111,7 +111,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 	out.Found = now.Bins+usual.Bins > 0
 	out.FastHalfLifeUs, out.SlowHalfLifeUs = int64(fast.params.HalfLife), int64(slow.params.HalfLife)
 	out.SinceUs, out.Warming = int64(max(fast.began, slow.began)), t.Warming()
-	out.Total = change(nil, t.Total(out.Confidence))
+	out.Total = changeOf(nil, t.Total(out.Confidence))
 	if !number(now.Z) || !number(now.Z2) || !number(usual.Z) || !number(usual.Z2) || !number(out.Total.ZScore) {
 		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
 	}
@@ -120,7 +120,7 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 		if bin, ok := fast.words.binNamed(name); ok {
 			c = t.Bin(bin, out.Confidence)
 		}
-		out.Bins = append(out.Bins, change(name, c))
+		out.Bins = append(out.Bins, changeOf(name, c))
 	}
 	if out.Warming {
 		return out, nil
@@ -153,7 +153,7 @@ func changesOf(t *sketch.Trend, now, usual sketch.Reading, words lexicon, confid
 	}
 	out := make([]*ebbv1.Change, 0, len(counts))
 	for bin, c := range counts {
-		out = append(out, change(bytes.Clone(words.binName(bin)), t.Of(c[0], c[1], confidence)))
+		out = append(out, changeOf(bytes.Clone(words.binName(bin)), t.Of(c[0], c[1], confidence)))
 	}
 	return out
 }
@@ -174,10 +174,10 @@ func firstOf(changes []*ebbv1.Change, n int, by func(*ebbv1.Change) float64) []*
 
 // unknownChange is what is said of a bin where nothing can be compared.
 func unknownChange(bin []byte) *ebbv1.Change {
-	return change(bin, new(sketch.Trend).Of(0, 0, proto.DefaultConfidence))
+	return changeOf(bin, new(sketch.Trend).Of(0, 0, proto.DefaultConfidence))
 }
 
-func change(bin []byte, c sketch.Change) *ebbv1.Change {
+func changeOf(bin []byte, c sketch.Change) *ebbv1.Change {
 	return &ebbv1.Change{
 		Bin: bin, FastRate: c.Fast, SlowRate: c.Slow, Bits: c.Bits, StdErrorBits: c.StdError, LowBits: c.Low, HighBits: c.High, ZScore: c.Z, PValue: c.P,
 	}
@@ -248,7 +248,7 @@ func (f *frame) trendCost(ns *namespace, keys [][]byte) int {
 	if slow := f.companion(ns); slow != nil {
 		for _, name := range keys {
 			if key, ok := f.findKey(slow, name); ok {
-				cost += 1 + f.summaries.at(key).dist.Len()
+				cost += 1 + f.summaries.records.at(key).bins()
 			}
 		}
 	}

@@ -133,6 +133,9 @@ func auditSummaries(t fataler, s *State) {
 	blocks := map[blockRef]bool{}
 	boxes := 0
 	for key := range s.keys.names.slots {
+		if !s.keys.names.alive(key) && int(key/recordsPerPage) >= len(s.summaries.records.pages) {
+			continue // free since before a restart, and there is no page for it yet
+		}
 		r := s.summaries.records.at(key)
 		switch where := blockRef(r.where()); {
 		case !s.keys.names.alive(key):

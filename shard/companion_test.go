@@ -79,7 +79,8 @@ func distributionAt(s *State, ns *namespace, name string, at sketch.Tick) string
 	if !ok {
 		return "nothing"
 	}
-	d := s.present(ns, s.summaries.at(key), at)
+	sum := s.summary(key)
+	d := s.present(ns, &sum, at)
 	if d == nil {
 		return "nothing"
 	}
