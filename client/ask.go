@@ -56,6 +56,9 @@ func (a *asking) fill(q *ebbv1.Question) *ebbv1.Question {
 	if g := q.GetGraph(); g != nil {
 		a.fillIn(&g.AsOfUs, &g.Confidence)
 	}
+	if t := q.GetTrend(); t != nil {
+		a.fillIn(&t.AsOfUs, &t.Confidence)
+	}
 	if s := q.GetSurprise(); s != nil && s.AsOfUs == 0 {
 		s.AsOfUs = microOf(a.asOf)
 	}

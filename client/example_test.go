@@ -496,3 +496,31 @@ func ExampleClient_Status() {
 	fmt.Println(status.GetNodes()[0].GetNode().GetName(), status.GetNodes()[0].GetPhase(), err)
 	// Output: ebb-0 serving <nil>
 }
+
+// A tag that nobody used suddenly comes more often than usual.
+func ExampleClient_Trend() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	slow := 6 * time.Hour
+	_, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "tags", Clock: ebb.ClockEvent, HalfLife: 10 * time.Minute, SlowHalfLife: &slow})
+	start := time.Date(2026, 5, 4, 0, 0, 0, 0, time.UTC)
+	w := c.Writer(ebb.WriterOptions{Namespace: "tags"})
+	for minute := range 24 * 60 {
+		at := start.Add(time.Duration(minute) * time.Minute)
+		err = errors.Join(err, w.AddAt(ctx, "all", "go", 1, at))
+		if minute >= 24*60-30 {
+			err = errors.Join(err, w.AddAt(ctx, "all", "gophercon", 2, at))
+		}
+	}
+	err = errors.Join(err, w.Close(ctx))
+	trend, askErr := c.Trend(ctx, "tags", ebb.TrendQuery{Keys: []string{"all"}, Top: 1, Bins: []string{"go"}})
+	fmt.Println(err, askErr)
+	up := trend.Rising[0]
+	fmt.Printf("%s: %.1f a minute, usually %.1f; %+.0f bits, by chance: %v\n", up.Name, 60*up.FastRate, 60*up.SlowRate, up.Bits, up.PValue > 0.001)
+	fmt.Printf("go: %.1f a minute, by chance: %v\n", 60*trend.Bins[0].FastRate, trend.Bins[0].PValue > 0.001)
+	// Output:
+	// <nil> <nil>
+	// gophercon: 1.8 a minute, usually 0.1; +4 bits, by chance: false
+	// go: 1.0 a minute, by chance: true
+}

@@ -64,6 +64,9 @@ type Namespace struct {
 	// Window of the keys of KindDistinct made from then on, which count what was there within
 	// it or less instead of forgetting by half-life: 1 s to 100 years, 0 for none; nil keeps what the namespace has.
 	Window *time.Duration
+	// SlowHalfLife under which distributions are counted too, for Trend: at least twice HalfLife, or at most half of it; 0 for none; nil keeps what
+	// the namespace has. When it is turned on it begins with nothing.
+	SlowHalfLife *time.Duration
 }
 
 func (n Namespace) wire() *ebbv1.Namespace {
@@ -71,7 +74,7 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
-		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window),
+		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
 	}
 }
 
@@ -89,7 +92,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Threshold: w.GetThreshold(), Prior: w.GetPrior(), Clock: w.GetClock(), Precision: w.GetPrecision(),
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
-		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond),
+		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
 	}
 }
 

@@ -278,7 +278,7 @@ func complaint(fd protoreflect.FieldDescriptor) *proto.Error {
 		return proto.ErrBadAmount
 	case name == "top":
 		return proto.ErrBadCount
-	case name == "half_life_us":
+	case name == "half_life_us" || name == "slow_half_life_us":
 		return proto.ErrBadHalfLife
 	case isTime(fd):
 		return proto.ErrBadTime
@@ -301,7 +301,7 @@ func isMoment(fd protoreflect.FieldDescriptor) bool {
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {
 	switch fd.Name() {
-	case "half_life_us", "max_staleness_us", "retry_after_us", "window_us", "ttl_us":
+	case "half_life_us", "slow_half_life_us", "fast_half_life_us", "max_staleness_us", "retry_after_us", "window_us", "ttl_us":
 		return true
 	}
 	return false

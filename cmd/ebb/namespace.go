@@ -55,12 +55,12 @@ func newNamespace(s *session) *cobra.Command {
 
 // namespaceFlags are the settings as people write them.
 type namespaceFlags struct {
-	halfLife, decay, floor, clock, precision, window string
-	threshold, prior                                 float64
-	allowNegative                                    bool
-	binsMax                                          uint32
-	kind                                             string
-	sizes                                            words
+	halfLife, slowHalfLife, decay, floor, clock, precision, window string
+	threshold, prior                                               float64
+	allowNegative                                                  bool
+	binsMax                                                        uint32
+	kind                                                           string
+	sizes                                                          words
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -79,6 +79,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	}
 	f := cmd.Flags()
 	f.StringVar(&nf.halfLife, "half-life", "", "how long until an event counts for half: 30s, 10m, 6h, 7d, or none (default 1h)")
+	f.StringVar(&nf.slowHalfLife, "slow-half-life", "", "count distributions under this half-life too, at least twice the other one (or at most half of it), for ebb trend; none ends that")
 	f.StringVar(&nf.decay, "decay", "", "half-life (exponential), linear (leaky bucket) or none")
 	f.StringVar(&nf.floor, "floor", "", "what becomes of faded bins: prune, clamp or prior (default prune)")
 	f.Float64Var(&nf.threshold, "threshold", 0, "of the floor prune: counts below are gone (default 0.001)")
@@ -112,7 +113,11 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	if err := nf.setTemplate(&ns); err != nil {
 		return ns, err
 	}
-	if err := nf.setWindow(&ns); err != nil {
+	var err error
+	if ns.Window, err = optionalSpan("window", nf.window); err != nil {
+		return ns, err
+	}
+	if ns.SlowHalfLife, err = optionalSpan("slow-half-life", nf.slowHalfLife); err != nil {
 		return ns, err
 	}
 	if err := nf.setWords(&ns); err != nil {
@@ -184,20 +189,19 @@ func (nf *namespaceFlags) setTemplate(ns *client.Namespace) error {
 	return nil
 }
 
-func (nf *namespaceFlags) setWindow(ns *client.Namespace) error {
-	switch nf.window {
+// optionalSpan reads a flag that is a time or none, which is 0; nil if it is not given.
+func optionalSpan(flag, text string) (*time.Duration, error) {
+	switch text {
 	case "":
-		return nil
+		return nil, nil
 	case "none":
-		ns.Window = new(time.Duration(0))
-		return nil
+		return new(time.Duration(0)), nil
 	}
-	us, err := duration(nf.window)
+	us, err := duration(text)
 	if err != nil || us <= 0 {
-		return usagef("--window %q: write it as 30s, 10m, 6h, 7d, 2y or none", nf.window)
+		return nil, usagef("--%s %q: write it as 30s, 10m, 6h, 7d, 2y or none", flag, text)
 	}
-	ns.Window = new(time.Duration(us) * time.Microsecond)
-	return nil
+	return new(time.Duration(us) * time.Microsecond), nil
 }
 
 func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {
@@ -342,6 +346,8 @@ type namespaceJSON struct {
 	// by kind and name; 0 is what suits the others
 	Sizes   map[string]float64 `json:"sizes"`
 	WindowS float64            `json:"window_s"`
+	// 0: there is none
+	SlowHalfLifeS float64 `json:"slow_half_life_s"`
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -351,6 +357,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		proto.KindName(ns.Kind),
 		map[string]float64{},
 		ns.Window.Seconds(),
+		ns.SlowHalfLife.Seconds(),
 	}
 	for _, size := range proto.ListSizes(ns.Sizes) {
 		r.Sizes[size.Name] = size.Value
@@ -362,14 +369,17 @@ func (r *namespaceJSON) halfLife() string {
 	if r.Decay == "none" {
 		return "-"
 	}
-	return time.Duration(r.HalfLifeS * float64(time.Second)).String()
+	if r.SlowHalfLifeS > 0 {
+		return seconds(r.HalfLifeS).String() + "/" + seconds(r.SlowHalfLifeS).String()
+	}
+	return seconds(r.HalfLifeS).String()
 }
 
 func (r *namespaceJSON) window() string {
 	if r.WindowS == 0 {
 		return "-"
 	}
-	return time.Duration(r.WindowS * float64(time.Second)).String()
+	return seconds(r.WindowS).String()
 }
 
 func (s *session) printNamespaces(all []client.Namespace) error {
