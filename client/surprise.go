@@ -60,10 +60,23 @@ func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, o
 		sq.Top = clampCount(query.Top)
 	}
 	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Surprise{Surprise: sq}}
+	q := query.question(ns)
 	a, err := c.askOne(ctx, "surprise", keyOf(q), q, opts)
 	if err != nil {
 		return Surprise{}, err
 	}
+	return surpriseOf(a), nil
+}
+
+func (q SurpriseQuery) question(ns string) *ebbv1.Question {
+	sq := &ebbv1.SurpriseQuestion{Keys: bytesOf(q.Keys...), Against: bytesOf(q.Against...), Bins: bytesOf(q.Bins...)}
+	if q.Top != 0 {
+		sq.Top = clampCount(q.Top)
+	}
+	return &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Surprise{Surprise: sq}}
+}
+
+func surpriseOf(a *ebbv1.Answer) Surprise {
 	w := a.GetSurprise()
 	s := Surprise{
 		Found: w.GetFound(), JensenShannon: w.GetJensenShannonBits(), G: w.GetG(), Freedom: int(w.GetFreedom()), EffectiveN: w.GetEffectiveN(),
@@ -72,5 +85,5 @@ func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, o
 	for _, b := range w.GetBins() {
 		s.Bins = append(s.Bins, SurprisingBin{Name: string(b.GetBin()), P: b.GetP(), Baseline: b.GetBaselineP(), Lift: b.GetLiftBits(), Share: b.GetShareBits()})
 	}
-	return s, nil
+	return s
 }

@@ -52,6 +52,7 @@ type Node struct {
 	lore      *lore
 	backend   *backend
 	servers   *servers
+	watches   *rpc.Watches // of all doors
 
 	groups   atomic.Pointer[groups] // nil until this node has replicas
 	balancer atomic.Pointer[balancer]
@@ -102,6 +103,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.tables = newTables(n.dir.table())
+	n.watches = rpc.NewWatches(n.cfg.Registry)
 
 	if n.listeners, err = listen(ctx, &n.cfg); err != nil {
 		return nil, err
@@ -221,7 +223,7 @@ func (n *Node) serve() {
 		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator),
 		Local: n.backend, Cluster: clusterView{n},
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
-		Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
+		Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
 	g := rpc.NewGRPC(services, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20))
 	n.mux.Register(g)
@@ -386,6 +388,7 @@ func (n *Node) fatal(err error) {
 func (n *Node) Close() (err error) {
 	n.over.Do(func() {
 		n.phase.enter(phaseStopping, "hands over its shards")
+		n.watches.Close() // they would never end
 		if b := n.balancer.Load(); b != nil && !n.broken.Load() {
 			b.leaveAll(handOverAllMax)
 		}
@@ -407,6 +410,7 @@ func (n *Node) Close() (err error) {
 func (n *Node) Kill() {
 	n.over.Do(func() {
 		n.phase.enter(phaseStopping, "killed")
+		n.watches.Close()
 		n.cancel()
 		n.mux.Close()
 		if g := n.directory.gossip.Load(); g != nil {

@@ -825,6 +825,43 @@ func checkSelect(q *ebbv1.DistributionQuestion) *Error {
 	return nil
 }
 
+// CheckWatch checks everything about a watch that does not depend on state, but for its consistency.
+func CheckWatch(req *ebbv1.WatchRequest) *Error {
+	if err := CheckQuestion(req.GetQuestion()); err != nil {
+		return err
+	}
+	if us := req.GetMinIntervalUs(); us != 0 && (us < WatchIntervalMinUS || us > WatchIntervalMaxUS) {
+		return ErrBadRequest.Errorf("interval of %g s: it must be from 100 ms to 1 h", float64(us)/1e6)
+	}
+	if t := req.GetTolerance(); !(t >= 0 && t <= 1) {
+		return ErrBadRequest.Errorf("tolerance %g: it must be from 0 to 1", t)
+	}
+	if a := req.GetAlert(); a != nil {
+		return checkAlert(req.GetQuestion(), a)
+	}
+	return nil
+}
+
+// checkAlert refuses thresholds that nothing passes, or everything, and ones to clear at that are stricter than those to raise at.
+func checkAlert(q *ebbv1.Question, a *ebbv1.Alert) *Error {
+	p, distance := a.GetPValue(), a.GetJensenShannonBits()
+	switch {
+	case q.GetSurprise() == nil:
+		return ErrBadRequest.Errorf("an alert is of a question about surprise, and this asks for something else")
+	case !(p >= 0 && p <= 1):
+		return ErrBadRequest.Errorf("alert at p-value %g: it must be from 0 to 1", p)
+	case !(distance >= 0 && distance <= 1):
+		return ErrBadRequest.Errorf("alert at a distance of %g bits: it must be from 0 to 1", distance)
+	case p == 0 && distance == 0:
+		return ErrBadRequest.Errorf("an alert without threshold: give it a p-value, a distance, or both")
+	case a.ClearPValue != nil && !(a.GetClearPValue() >= p && a.GetClearPValue() <= 1):
+		return ErrBadRequest.Errorf("alert cleared at p-value %g: it must be from %g, where it is raised, to 1", a.GetClearPValue(), p)
+	case a.ClearJensenShannonBits != nil && !(a.GetClearJensenShannonBits() >= 0 && a.GetClearJensenShannonBits() <= distance):
+		return ErrBadRequest.Errorf("alert cleared at a distance of %g bits: it must be from 0 to %g, where it is raised", a.GetClearJensenShannonBits(), distance)
+	}
+	return nil
+}
+
 // CheckTop refuses an n that is not from 1 to TopMax.
 func CheckTop(n int64) *Error {
 	if n < 1 || n > TopMax {

@@ -45,6 +45,9 @@ const streamWorkers = 32
 // health. Options come after its own and win over them. The caller serves and
 // stops it.
 func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
+	if s.Watches == nil {
+		s.Watches = NewWatches(s.Registerer)
+	}
 	m := newMetrics("grpc", s.Registerer)
 	own := []grpc.ServerOption{
 		grpc.MaxRecvMsgSize(recvBytesMax),

@@ -21,6 +21,9 @@ import (
 // NewHTTP returns the public HTTP handler: every method of service Ebb as JSON
 // under /v1/, its OpenAPI document at /openapi.json, and the forgettable door.
 func NewHTTP(s Services) http.Handler {
+	if s.Watches == nil {
+		s.Watches = NewWatches(s.Registerer)
+	}
 	h := &httpServer{
 		Services: &s,
 		ebb:      &ebbServer{Services: &s},
@@ -51,6 +54,8 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rt, values, methods := findRoute(r.Method, path)
 	switch {
+	case rt != nil && rt.watch != nil:
+		h.serveStream(w, r, rt, values)
 	case rt != nil:
 		h.serveRoute(w, r, rt, values)
 	case methods != nil:
@@ -87,6 +92,15 @@ func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *rout
 }
 
 func (h *httpServer) call(ctx context.Context, w http.ResponseWriter, r *http.Request, rt *route, values pathValues) (protobuf.Message, error) {
+	c, err := h.taken(ctx, w, r, rt, values)
+	if err != nil {
+		return nil, err
+	}
+	return rt.serve(ctx, h.ebb, c)
+}
+
+// taken takes a request apart.
+func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.Request, rt *route, values pathValues) (*call, error) {
 	query, err := parseQuery(r.URL.RawQuery)
 	if err != nil {
 		return nil, err
@@ -105,7 +119,7 @@ func (h *httpServer) call(ctx context.Context, w http.ResponseWriter, r *http.Re
 			return nil, err
 		}
 	}
-	return rt.serve(ctx, h.ebb, c)
+	return c, nil
 }
 
 // readBody reads at most a message's worth, for as long as ctx lasts: DEADLINE when

@@ -63,6 +63,10 @@ func openAPIOperation(rt *route, schemas object) object {
 			"default": jsonContent("What was wrong.", errorAnswer(schemas)),
 		},
 	}
+	if rt.watch != nil {
+		schema := schemaRef(rt.answer.ProtoReflect().Descriptor(), schemas)
+		op["responses"].(object)["200"] = object{"description": "Events, with this as their data.", "content": object{"text/event-stream": object{"schema": schema}}}
+	}
 	if params := openAPIParams(rt); len(params) > 0 {
 		op["parameters"] = params
 	}

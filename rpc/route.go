@@ -25,6 +25,7 @@ type route struct {
 	body    protobuf.Message // nil: no body
 	answer  protobuf.Message
 	serve   func(context.Context, *ebbServer, *call) (protobuf.Message, error)
+	watch   func(*call) (*ebbv1.WatchRequest, error) // instead of serve: the answer goes on, as server-sent events
 }
 
 // param is one parameter of a query string.
@@ -110,6 +111,16 @@ var routes = []*route{
 		summary: "Count the phrases of a key that stand in texts.",
 		body:    &ebbv1.FeedRequest{}, answer: &ebbv1.FeedResponse{},
 		serve: rpc((*ebbServer).Feed),
+		method: http.MethodPost, pattern: "/v1/watch", id: "watch",
+		summary: "Answer a question again and again: server-sent events named answer, raised, cleared and at last end.",
+		body:    &ebbv1.WatchRequest{}, answer: &ebbv1.WatchEvent{},
+		watch: postedWatch,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/watch/{key...}", id: "watchDistribution",
+		summary: "One distribution whenever it changes, as server-sent events. The key may hold slashes; other special characters are percent-encoded.",
+		params:  watchParams, answer: &ebbv1.WatchEvent{},
+		watch: watchedDistribution,
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/namespaces", id: "setNamespace",

@@ -50,6 +50,9 @@ type Services struct {
 	Local       Local
 	Cluster     Cluster
 
+	// Watches counts and ends the watches of all doors; each door has its own when nil.
+	Watches *Watches
+
 	// Node is the name of this node.
 	Node string
 	// Version is the version of this binary.

@@ -1,0 +1,222 @@
+package client
+
+import (
+	"context"
+	"iter"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// WatchOptions say how a question is asked again and again.
+type WatchOptions struct {
+	// Interval between two answers at least: 100 ms to 1 h; 1 s if 0.
+	Interval time.Duration
+	// Every answer is an event, also one that says what the last one said.
+	Every bool
+	// Tolerance is by what part of the larger two numbers may differ and be the same, up to 1; 0.01 if 0, none at all if negative.
+	Tolerance float64
+	// Alert makes events of a question about surprise only what raises or clears it.
+	Alert *Alert
+}
+
+// Alert is raised when a comparison passes all of its thresholds, of which there is one at least.
+type Alert struct {
+	PValue        float64 // this or below; 0 for any
+	JensenShannon float64 // this many bits or more; 0 for any
+	// It stays raised while these are passed; ten times PValue and four fifths of JensenShannon if 0.
+	ClearPValue, ClearJensenShannon float64
+}
+
+// Event is one answer of a watch.
+type Event struct {
+	// Answer as it travels; see Distribution, Surprise and Trend. It carries an error while something fails that may pass.
+	Answer *ebbv1.Answer
+	// Raised says whether the alert of the watch is, and Crossed whether that has changed since the event before.
+	Raised, Crossed bool
+	// Unsent answers since the event before were not worth one, or had been overtaken before the loop came to them.
+	Unsent uint64
+}
+
+// Distribution is the answer to a question about one.
+func (e Event) Distribution() Distribution { return distributionOf(e.Answer) }
+
+// Surprise is the answer to a question about it.
+func (e Event) Surprise() Surprise { return surpriseOf(e.Answer) }
+
+// Trend is the answer to a question about it.
+func (e Event) Trend() Trend { return trendOf(e.Answer) }
+
+// Err is what fails at the time of the event; nil if nothing does.
+func (e Event) Err() error {
+	if err := proto.FromWire(e.Answer.GetError()); err != nil {
+		return err
+	}
+	return nil
+}
+
+// Watch asks a question again and again, on the node that leads its key, and yields the first answer and then what changes, until
+// the loop is left or ctx ends. It has no deadline of its own. A loop that is slower than the answers hears the latest.
+//
+// When its node goes away the watch goes on with another. An error ends it: the question is wrong, or ctx is over.
+func (c *Client) Watch(ctx context.Context, q *ebbv1.Question, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
+	return func(yield func(Event, error) bool) {
+		ctx, cancel := context.WithCancel(ctx)
+		latest := &mailbox{arrived: make(chan struct{}, 1)}
+		var reader sync.WaitGroup
+		reader.Go(func() { latest.end(c.follow(ctx, q, o, askingOf(opts), latest.put)) })
+		defer reader.Wait()
+		defer cancel()
+		raised := false
+		for {
+			<-latest.arrived
+			e, err := latest.take()
+			if err != nil {
+				yield(Event{}, err)
+				return
+			}
+			if e.Answer == nil {
+				continue
+			}
+			e.Crossed, raised = e.Raised != raised, e.Raised
+			if !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// WatchTop watches the n most probable bins of a key.
+func (c *Client) WatchTop(ctx context.Context, ns, key string, n int, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
+	return c.Watch(ctx, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+		Keys: bytesOf(key), Select: &ebbv1.DistributionQuestion_Top{Top: clampCount(n)},
+	}}}, o, opts...)
+}
+
+// WatchSurprise watches how a distribution differs from a baseline; with an alert it yields only what raises or clears that.
+func (c *Client) WatchSurprise(ctx context.Context, ns string, query SurpriseQuery, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
+	return c.Watch(ctx, query.question(ns), o, opts...)
+}
+
+// mailbox holds the latest event that nobody has taken yet.
+type mailbox struct {
+	arrived chan struct{} // one deep: something has changed
+
+	mu   sync.Mutex // guards all below
+	last Event
+	err  error
+}
+
+func (m *mailbox) put(e Event) {
+	m.mu.Lock()
+	if m.last.Answer != nil {
+		e.Unsent += m.last.Unsent + 1
+	}
+	m.last = e
+	m.mu.Unlock()
+	m.ring()
+}
+
+// end is the last thing put.
+func (m *mailbox) end(err error) {
+	m.mu.Lock()
+	m.err = err
+	m.mu.Unlock()
+	m.ring()
+}
+
+func (m *mailbox) ring() {
+	select {
+	case m.arrived <- struct{}{}:
+	default:
+	}
+}
+
+// take returns what is there: an event first, and the error when there is none left.
+func (m *mailbox) take() (Event, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	e := m.last
+	if e.Answer == nil {
+		return e, m.err
+	}
+	m.last = Event{}
+	if m.err != nil {
+		m.ring()
+	}
+	return e, nil
+}
+
+// follow watches on one node after the other and puts what comes. It returns why it ends, which is never nil.
+func (c *Client) follow(ctx context.Context, q *ebbv1.Question, o WatchOptions, a asking, put func(Event)) error {
+	start := c.now()
+	req := o.request(a.fill(q), a)
+	if err := proto.CheckWatch(req); err != nil {
+		return c.fail(attempt{op: "watch", key: keyOf(q), start: start}, err)
+	}
+	shard := c.home(q)
+	for tries := 0; ; tries++ {
+		node, p := c.peerFor(shard, tries)
+		err := c.followPeer(ctx, p, req, func(e *ebbv1.WatchEvent) {
+			tries = 0
+			if req.Alert != nil {
+				req.Alert.Raised = e.GetRaised()
+			}
+			put(Event{Answer: e.GetAnswer(), Raised: e.GetRaised(), Unsent: e.GetUnsent()})
+		})
+		if end := endOf(ctx, c); end != nil {
+			return end
+		}
+		if !worthAnotherTry(coded(err).Code) {
+			return c.fail(attempt{op: "watch", key: keyOf(q), shard: shard, node: node, tries: tries + 1, start: start}, err)
+		}
+		if end := c.sleep(ctx, c.backoff(tries, err)); end != nil {
+			return end
+		}
+	}
+}
+
+// followPeer watches on one node until that fails.
+func (c *Client) followPeer(ctx context.Context, p *peer, req *ebbv1.WatchRequest, take func(*ebbv1.WatchEvent)) error {
+	conn, err := p.connection()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	stream, err := ebbv1grpc.NewEbbClient(conn).Watch(ctx, req)
+	if err != nil {
+		return c.assess(ctx, ctx, p, err)
+	}
+	for {
+		e, err := stream.Recv()
+		if err != nil {
+			return c.assess(ctx, ctx, p, err)
+		}
+		take(e)
+	}
+}
+
+func (o *WatchOptions) request(q *ebbv1.Question, a asking) *ebbv1.WatchRequest {
+	req := &ebbv1.WatchRequest{
+		Question: q, Consistency: a.consistency, MaxStalenessUs: a.staleness.Microseconds(), AllowPartial: a.partial,
+		MinIntervalUs: o.Interval.Microseconds(), Every: o.Every,
+	}
+	if o.Tolerance != 0 {
+		req.Tolerance = new(max(o.Tolerance, 0))
+	}
+	if w := o.Alert; w != nil {
+		req.Alert = &ebbv1.Alert{PValue: w.PValue, JensenShannonBits: w.JensenShannon}
+		if w.ClearPValue != 0 {
+			req.Alert.ClearPValue = &w.ClearPValue
+		}
+		if w.ClearJensenShannon != 0 {
+			req.Alert.ClearJensenShannonBits = &w.ClearJensenShannon
+		}
+	}
+	return req
+}

@@ -1,0 +1,151 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// watchIdleMax is how long a watch says nothing at all.
+const watchIdleMax = 15 * time.Second
+
+// Watches are the open watches of a node, over all its doors: proto.WatchesMax at most.
+type Watches struct {
+	open    atomic.Int64
+	gauge   prometheus.Gauge
+	events  prometheus.Counter
+	closing chan struct{}
+	once    sync.Once
+}
+
+// NewWatches returns Watches without any, and registers how many there are; r may be nil.
+func NewWatches(r prometheus.Registerer) *Watches {
+	w := &Watches{
+		closing: make(chan struct{}),
+		gauge:   prometheus.NewGauge(prometheus.GaugeOpts{Name: "ebb_watches_open", Help: "Watches that are open, over all doors."}),
+		events:  prometheus.NewCounter(prometheus.CounterOpts{Name: "ebb_watch_events_total", Help: "Events sent by watches, signs of life included."}),
+	}
+	if r != nil {
+		w.gauge, w.events = registered(r, w.gauge), registered(r, w.events)
+	}
+	return w
+}
+
+// Close ends all watches with SHUTTING_DOWN, and lets none begin. It does not wait for them.
+func (w *Watches) Close() { w.once.Do(func() { close(w.closing) }) }
+
+// enter counts one in; leave counts it out.
+func (w *Watches) enter() (leave func(), err error) {
+	if w.open.Add(1) > proto.WatchesMax {
+		w.open.Add(-1)
+		return nil, proto.ErrOverloaded.Errorf("%d watches are open on this node, which is the limit", proto.WatchesMax).WithHint("watch on another node, or end some")
+	}
+	w.gauge.Inc()
+	return func() {
+		w.open.Add(-1)
+		w.gauge.Dec()
+	}, nil
+}
+
+// Watch implements service Ebb.
+func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingServer[ebbv1.WatchEvent]) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(s.Services, ebbv1grpc.Ebb_Watch_FullMethodName, p)
+		}
+		err = ebbv1grpc.Status(err)
+	}()
+	return s.watch(stream.Context(), req, func(e *ebbv1.WatchEvent) error {
+		if e == nil {
+			return nil // the transport finds out by itself who has gone
+		}
+		return stream.Send(e)
+	})
+}
+
+// watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails. While send waits
+// for a slow reader nothing is asked: what it hears next is then news.
+func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send func(*ebbv1.WatchEvent) error) error {
+	if err := proto.CheckWatch(req); err != nil {
+		return err
+	}
+	if err := checkConsistency(req.GetConsistency(), req.GetMaxStalenessUs()); err != nil {
+		return err
+	}
+	leave, err := s.Watches.enter()
+	if err != nil {
+		return err
+	}
+	defer leave()
+	w := newWatcher(req)
+	interval := time.Duration(orElse(req.GetMinIntervalUs(), proto.DefaultWatchIntervalUS)) * time.Microsecond
+	sent := time.Now()
+	for {
+		asked := time.Now()
+		answer, err := s.inspect(ctx, req)
+		if err != nil {
+			return err
+		}
+		event := w.next(answer)
+		if event != nil || time.Since(sent) >= watchIdleMax {
+			if err := send(event); err != nil {
+				return err
+			}
+			sent = time.Now()
+			s.Watches.events.Inc()
+		}
+		timer := time.NewTimer(interval - time.Since(asked))
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		case <-s.Watches.closing:
+			timer.Stop()
+			return proto.ErrShuttingDown.Errorf("node %s is stopping", s.Node)
+		case <-timer.C:
+		}
+	}
+}
+
+// inspect asks the question of a watch once. What may pass is an answer; an error is the end of it.
+func (s *ebbServer) inspect(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
+	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	resp, err := s.Coordinator.Ask(asking, &ebbv1.AskRequest{
+		Questions: []*ebbv1.Question{req.GetQuestion()}, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), AllowPartial: req.GetAllowPartial(),
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	answer := &ebbv1.Answer{}
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		answer.Error = proto.ErrDeadline.Errorf("no answer in %v", DefaultTimeout).Wire()
+	case err != nil:
+		answer.Error = proto.AsError(err).Wire()
+	case len(resp.GetAnswers()) != 1:
+		return nil, proto.ErrInternal.Errorf("%d answers to one question", len(resp.GetAnswers()))
+	default:
+		answer = resp.GetAnswers()[0]
+	}
+	if e := answer.GetError(); e != nil && e.GetCode()/1000 == 2 {
+		return nil, proto.FromWire(e) // the question is wrong, and stays so
+	}
+	return answer, nil
+}
+
+func orElse(v, otherwise int64) int64 {
+	if v == 0 {
+		return otherwise
+	}
+	return v
+}

@@ -1,0 +1,147 @@
+package rpc
+
+import (
+	"math"
+	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// watcher decides which answers a watch sends. It is a value: it knows no time and asks nothing.
+type watcher struct {
+	every     bool
+	tolerance float64
+	alert     *alert        // nil: changes are sent, not crossings
+	last      *ebbv1.Answer // sent
+	unsent    uint64        // answers since then
+}
+
+func newWatcher(req *ebbv1.WatchRequest) *watcher {
+	w := &watcher{every: req.GetEvery(), tolerance: proto.DefaultWatchTolerance}
+	if req.Tolerance != nil {
+		w.tolerance = req.GetTolerance()
+	}
+	if a := req.GetAlert(); a != nil {
+		w.alert = newAlert(a)
+	}
+	return w
+}
+
+// next takes an answer, and returns what to send: nil for nothing. The first is always sent.
+func (w *watcher) next(a *ebbv1.Answer) *ebbv1.WatchEvent {
+	crossed := w.alert != nil && a.GetError() == nil && w.alert.take(a.GetSurprise())
+	news := w.last == nil || w.every || crossed
+	switch {
+	case news:
+	case w.alert != nil: // errors that come and go are news, too
+		news = a.GetError().GetCode() != w.last.GetError().GetCode()
+	default:
+		news = !alike(a.ProtoReflect(), w.last.ProtoReflect(), w.tolerance)
+	}
+	if !news {
+		w.unsent++
+		return nil
+	}
+	e := &ebbv1.WatchEvent{Answer: a, Unsent: w.unsent}
+	if w.alert != nil {
+		e.Raised, e.Crossed = w.alert.raised, crossed
+	}
+	w.last, w.unsent = a, 0
+	return e
+}
+
+// alert is raised when a comparison passes its thresholds, and cleared when it is back behind weaker ones: what swings around a threshold does
+// not raise it again and again.
+type alert struct {
+	at, off threshold
+	raised  bool
+}
+
+// threshold is passed by comparisons that differ by so much, and so hardly by chance. What is 0 is not looked at.
+type threshold struct{ p, distance float64 }
+
+func (t threshold) passed(s *ebbv1.Surprise) bool {
+	return s.GetFound() && (t.p == 0 || s.GetPValue() <= t.p) && (t.distance == 0 || s.GetJensenShannonBits() >= t.distance)
+}
+
+// Where nothing else is said, an alert is cleared at ten times the p-value or at four fifths of the distance that raise it.
+const (
+	clearP        = 10
+	clearDistance = 0.8
+)
+
+func newAlert(a *ebbv1.Alert) *alert {
+	c := &alert{raised: a.GetRaised(), at: threshold{a.GetPValue(), a.GetJensenShannonBits()}}
+	c.off = threshold{min(1, clearP*c.at.p), clearDistance * c.at.distance}
+	if a.ClearPValue != nil {
+		c.off.p = a.GetClearPValue()
+	}
+	if a.ClearJensenShannonBits != nil {
+		c.off.distance = a.GetClearJensenShannonBits()
+	}
+	return c
+}
+
+// take reports whether a comparison raises the alert, or clears it.
+func (a *alert) take(s *ebbv1.Surprise) (crossed bool) {
+	now := a.at.passed(s)
+	if a.raised {
+		now = a.off.passed(s)
+	}
+	crossed = now != a.raised
+	a.raised = now
+	return crossed
+}
+
+// alike reports whether two messages of one type say the same but for their times, and numbers that differ by no more than a part of the
+// larger. Probabilities of chance differ by themselves, errors by their codes.
+func alike(a, b protoreflect.Message, tolerance float64) bool {
+	fields := a.Descriptor().Fields()
+	if a.Descriptor().FullName() == "ebb.v1.Error" {
+		code := fields.ByName("code")
+		return a.Get(code).Equal(b.Get(code))
+	}
+	for i := range fields.Len() {
+		fd := fields.Get(i)
+		if strings.HasSuffix(string(fd.Name()), "_us") {
+			continue
+		}
+		if a.Has(fd) != b.Has(fd) && fd.Message() != nil || !alikeField(fd, a.Get(fd), b.Get(fd), tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+func alikeField(fd protoreflect.FieldDescriptor, a, b protoreflect.Value, tolerance float64) bool {
+	if !fd.IsList() {
+		return alikeValue(fd, a, b, tolerance)
+	}
+	if a.List().Len() != b.List().Len() {
+		return false
+	}
+	for i := range a.List().Len() {
+		if !alikeValue(fd, a.List().Get(i), b.List().Get(i), tolerance) {
+			return false
+		}
+	}
+	return true
+}
+
+func alikeValue(fd protoreflect.FieldDescriptor, a, b protoreflect.Value, tolerance float64) bool {
+	switch {
+	case fd.Message() != nil:
+		return alike(a.Message(), b.Message(), tolerance)
+	case fd.Kind() != protoreflect.DoubleKind:
+		return a.Equal(b)
+	}
+	x, y := a.Float(), b.Float()
+	scale := max(math.Abs(x), math.Abs(y))
+	if fd.Name() == "p_value" {
+		scale = 1
+	}
+	return math.Abs(x-y) <= tolerance*scale
+}
