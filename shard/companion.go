@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"bytes"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto"
@@ -113,6 +114,9 @@ func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.Increme
 	for _, w := range sides {
 		s.addKnown(w, clock, t, bin, in.Amount)
 	}
+	if at := s.expiries.at(own.key); other.created && at != 0 {
+		s.expireCompanion(own.ns, in.Key, at, clock)
+	}
 	return 0
 }
 
@@ -164,6 +168,74 @@ func (s *State) addKnown(w side, clock, t sketch.Tick, bin uint32, amount float6
 		return
 	}
 	s.put(w.key, &sum)
+}
+
+// companionKey finds the key of a name in the companion; slow is nil where there is none.
+func (s *State) companionKey(ns *namespace, name []byte) (slow *namespace, key uint32) {
+	if slow = s.editCompanion(ns); slow == nil {
+		return nil, 0
+	}
+	key, ok := s.findKey(slow, name)
+	if !ok {
+		return nil, 0
+	}
+	return slow, key
+}
+
+// expireCompanion is expireAt for what the companion holds under a name, if it is alive.
+func (s *State) expireCompanion(ns *namespace, name []byte, at, clock sketch.Tick) {
+	slow := s.editCompanion(ns)
+	if slow == nil {
+		return
+	}
+	if key, ok := s.hold(slow, clock, name); ok {
+		s.expireAt(slow, key, at, clock)
+	}
+}
+
+func (s *State) forgetCompanion(ns *namespace, name []byte) {
+	if slow, key := s.companionKey(ns, name); slow != nil {
+		s.forget(slow, key)
+	}
+}
+
+// moveCompanion renames in the companion, over whatever is there.
+func (s *State) moveCompanion(ns *namespace, from, to []byte) {
+	s.forgetCompanion(ns, to)
+	if slow, key := s.companionKey(ns, from); slow != nil {
+		s.keys.rename(key, tagOf(from, slow.seed), tagOf(to, slow.seed), to, s.epoch)
+	}
+}
+
+// adoptCompanion begins with the rates of a distribution that comes from another shard, which bring no more than one half-life: what comes
+// as often as it did before is then no change.
+func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, clock sketch.Tick) {
+	slow := s.editCompanion(ns)
+	if slow == nil || s.kind(key) != ebbv1.Kind_KIND_DISTRIBUTION {
+		return
+	}
+	had, has := ns.exposure.At(ns.params(), clock), slow.exposure.At(slow.params(), clock)
+	if !(had > 0 && has > 0) {
+		return
+	}
+	from := s.summary(key)
+	params := *ns.params()
+	params.Floor = sketch.Prune
+	bins := from.dist.At(&params, clock).All(nil)
+	slices.SortFunc(bins, func(a, b sketch.Bin) int { return bytes.Compare(s.binName(a.ID), s.binName(b.ID)) })
+	other, _ := s.touch(slow, clock, name)
+	sum := s.own(other)
+	for _, b := range bins {
+		before := sum.dist.Len()
+		if sum.dist.Add(slow.params(), clock, clock, b.ID, float64(b.Count*(has/had))) == nil && sum.dist.Len() > before {
+			s.bins.retain(b.ID, s.epoch)
+		}
+	}
+	for int(sum.pruneAt) < sum.dist.Len()*3/2 {
+		sum.pruneAt *= 2
+	}
+	s.settle(slow, other, &sum, clock)
+	s.expireCompanion(ns, name, expiry, clock)
 }
 
 // drop remembers a companion of which keys are to be dropped.

@@ -29,6 +29,9 @@ func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 		return failed(err.WithShard(uint32(s.id)))
 	}
 	s.reap(s.eventDeaths[ns.space], ns.clock(s.now), visitsMin+2*int(r.Applied))
+	if slow := s.companion(ns); slow != nil {
+		s.reap(s.eventDeaths[slow.space], slow.clock(s.now), visitsMin+2*int(r.Applied))
+	}
 	return r
 }
 
@@ -46,7 +49,12 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 	clock := ns.clock(s.now)
 	for _, name := range c.Keys {
 		key, ok := s.findKey(ns, name)
-		if !ok || !s.alive(ns, key, clock) || c.Checksum != nil && s.checksum(ns, key) != *c.Checksum {
+		alive := ok && s.alive(ns, key, clock)
+		if c.Checksum != nil && (!alive || s.checksum(ns, key) != *c.Checksum) {
+			continue
+		}
+		s.expireCompanion(ns, name, clock, clock) // which may outlive the key
+		if !alive {
 			continue
 		}
 		s.expireAt(ns, key, clock, clock)
@@ -72,6 +80,7 @@ func (s *State) expireKeys(ns *namespace, body []byte) (changed uint64, err *pro
 	for _, name := range c.Keys {
 		if key, ok := s.hold(ns, clock, name); ok {
 			s.expireAt(ns, key, at, clock)
+			s.expireCompanion(ns, name, at, clock)
 			changed++
 		}
 	}
@@ -129,6 +138,7 @@ func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Erro
 		}
 		s.forget(ns, old)
 	}
+	s.moveCompanion(ns, from, c.Key)
 	s.keys.rename(key, tagOf(from, ns.seed), tagOf(c.Key, ns.seed), c.Key, s.epoch)
 	return nil
 }
@@ -176,6 +186,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) *proto.Error {
 		ns.eventTime = clock // as if what the image is of had happened here
 	}
 	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
+	s.forgetCompanion(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
 	return nil
 }
@@ -193,6 +204,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 		}
 	}
 	s.put(key, &sum)
+	s.adoptCompanion(ns, name, key, img.expiry, clock)
 	s.expireAt(ns, key, img.expiry, clock)
 }
 
