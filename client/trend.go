@@ -24,8 +24,7 @@ type Trend struct {
 	// Warming: there is too little past to compare with yet. Rates are given, but no changes.
 	Warming bool
 	Total   Change // all bins together
-	// Rising are the bins that come more often than usual, the one that surely rises most first (by Low); Falling those that come less
-	// often (by High).
+	// Rising are the bins that come more often than usual, the most significant change first (by Z); Falling those that come less often.
 	Rising, Falling []Change
 	Bins            []Change // those of the query, in its order
 	Confidence      float64

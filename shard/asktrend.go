@@ -127,8 +127,8 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 	}
 	top := int(cmp.Or(q.GetTop(), changesDefault))
 	changes := changesOf(&t, now, usual, fast.words, out.Confidence)
-	out.Rising = firstOf(changes, top, func(c *ebbv1.Change) float64 { return -c.LowBits })
-	out.Falling = firstOf(changes, top, func(c *ebbv1.Change) float64 { return c.HighBits })
+	out.Rising = firstOf(changes, top, func(c *ebbv1.Change) float64 { return -c.ZScore })
+	out.Falling = firstOf(changes, top, func(c *ebbv1.Change) float64 { return c.ZScore })
 	const overhead = 2 + 8*9 + 4 // of a change in a message
 	size := 0
 	for _, c := range slices.Concat(out.Rising, out.Falling, out.Bins) {
@@ -162,7 +162,7 @@ func changesOf(t *sketch.Trend, now, usual sketch.Reading, words lexicon, confid
 func firstOf(changes []*ebbv1.Change, n int, by func(*ebbv1.Change) float64) []*ebbv1.Change {
 	var out []*ebbv1.Change
 	for _, c := range changes {
-		if by(&ebbv1.Change{LowBits: c.Bits, HighBits: c.Bits}) < 0 {
+		if by(c) < 0 {
 			out = append(out, c)
 		}
 	}

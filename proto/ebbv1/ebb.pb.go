@@ -5441,7 +5441,7 @@ type Trend struct {
 	Warming bool `protobuf:"varint,6,opt,name=warming,proto3" json:"warming,omitempty"`
 	// all bins together
 	Total *Change `protobuf:"bytes,7,opt,name=total,proto3" json:"total,omitempty"`
-	// the bins that rise, the one that surely rises most first (by low_bits), and those that fall (by high_bits)
+	// the bins that rise, the most significant change first (by z_score), and those that fall
 	Rising  []*Change `protobuf:"bytes,8,rep,name=rising,proto3" json:"rising,omitempty"`
 	Falling []*Change `protobuf:"bytes,9,rep,name=falling,proto3" json:"falling,omitempty"`
 	// one for each bin that was asked for, in the same order
