@@ -52,14 +52,6 @@ type SurprisingBin struct {
 
 // Surprise asks how a distribution differs from a baseline, and whether that may be chance.
 func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, opts ...AskOption) (Surprise, error) {
-	sq := &ebbv1.SurpriseQuestion{
-		Keys: bytesOf(query.Keys...), Against: bytesOf(query.Against...), Bins: bytesOf(query.Bins...),
-		Patterns: bytesOf(query.Patterns...), AgainstPatterns: bytesOf(query.AgainstPatterns...),
-	}
-	if query.Top != 0 {
-		sq.Top = clampCount(query.Top)
-	}
-	q := &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Surprise{Surprise: sq}}
 	q := query.question(ns)
 	a, err := c.askOne(ctx, "surprise", keyOf(q), q, opts)
 	if err != nil {
@@ -69,7 +61,10 @@ func (c *Client) Surprise(ctx context.Context, ns string, query SurpriseQuery, o
 }
 
 func (q SurpriseQuery) question(ns string) *ebbv1.Question {
-	sq := &ebbv1.SurpriseQuestion{Keys: bytesOf(q.Keys...), Against: bytesOf(q.Against...), Bins: bytesOf(q.Bins...)}
+	sq := &ebbv1.SurpriseQuestion{
+		Keys: bytesOf(q.Keys...), Against: bytesOf(q.Against...), Bins: bytesOf(q.Bins...),
+		Patterns: bytesOf(q.Patterns...), AgainstPatterns: bytesOf(q.AgainstPatterns...),
+	}
 	if q.Top != 0 {
 		sq.Top = clampCount(q.Top)
 	}
