@@ -127,8 +127,13 @@ func TestWatchEnds(t *testing.T) {
 			t.Errorf("a wrong question ends with %v", err)
 		}
 		for _, bad := range []*ebbv1.WatchRequest{
-			{}, {Question: watchTop("").Question}, {Question: watchTop("k").Question, MinIntervalUs: 99_999}, {Question: watchTop("k").Question, MinIntervalUs: -1},
-			{Question: watchTop("k").Question, Tolerance: new(-0.1)}, {Question: watchTop("k").Question, Alert: &ebbv1.Alert{PValue: 0.1}}, {Question: watchTop("k").Question, Consistency: 77},
+			{},
+			{Question: watchTop("").Question},
+			{Question: watchTop("k").Question, MinIntervalUs: 99_999},
+			{Question: watchTop("k").Question, MinIntervalUs: -1},
+			{Question: watchTop("k").Question, Tolerance: new(-0.1)},
+			{Question: watchTop("k").Question, Alert: &ebbv1.Alert{PValue: 0.1}},
+			{Question: watchTop("k").Question, Consistency: 77},
 		} {
 			stream, err := c.Watch(t.Context(), bad)
 			if err != nil {

@@ -114,7 +114,9 @@ func TestWatcherAlerts(t *testing.T) {
 			{drift(0.05, 0), true, true, false}, {drift(0.5, 0), true, false, true},
 		}},
 		{"a failure changes nothing", &ebbv1.Alert{PValue: 0.01}, []step{
-			{drift(0.001, 0), true, true, true}, {failing(ebbv1.Code_CODE_NO_LEADER, ""), true, true, false}, {failing(ebbv1.Code_CODE_NO_LEADER, "x"), false, true, false},
+			{drift(0.001, 0), true, true, true},
+			{failing(ebbv1.Code_CODE_NO_LEADER, ""), true, true, false},
+			{failing(ebbv1.Code_CODE_NO_LEADER, "x"), false, true, false},
 			{drift(0.001, 0), true, true, false},
 		}},
 	} {
