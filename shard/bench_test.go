@@ -89,6 +89,32 @@ func BenchmarkApplyBatch(b *testing.B) {
 	}
 }
 
+// BenchmarkApplyTwice is BenchmarkApplyBatch in a namespace with two half-lives.
+func BenchmarkApplyTwice(b *testing.B) {
+	const keys, size = 100_000, 1000
+	s := defined(b, &ebbv1.Namespace{Name: "default", Version: 1, SlowHalfLifeUs: new(int64(86_400 * second))})
+	stamp, seed := int64(1_700_000_000_000_000), uint64(1)
+	for range keys * 5 / size {
+		stamp += 1000
+		s.Apply(s.Applied()+1, entryOf(stamp, batchOf(size, keys, 260, &seed)), nil)
+	}
+	entries := make([][]byte, 128)
+	for i := range entries {
+		entries[i] = entryOf(0, batchOf(size, keys, 260, &seed))
+	}
+	var results []*ebbv1.CommandResult
+	b.ResetTimer()
+	for i := range b.N {
+		e := entries[i%len(entries)]
+		stamp += 100
+		binary.LittleEndian.PutUint64(e[1:], uint64(stamp))
+		if results = s.Apply(s.Applied()+1, e, results[:0]); results[0].Applied != size {
+			b.Fatal(results[0])
+		}
+	}
+	b.ReportMetric(float64(b.N)*size/b.Elapsed().Seconds(), "increments/s")
+}
+
 // BenchmarkIncrement adds to bins that are there, of a million distributions of about 10 bins, in batches of 1,000. Beside the
 // time it reports the CPU of the applying thread, which tells more where others use the machine.
 func BenchmarkIncrement(b *testing.B) {

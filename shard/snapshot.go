@@ -299,6 +299,9 @@ func (s *State) checkReferences(b *blockReader) {
 		}
 	}
 	for _, ns := range s.namespaces {
+		if ns.definition.GetSlowHalfLifeUs() > 0 && ns.slow == 0 {
+			b.corrupt("namespace %q has no companion", ns.definition.Name)
+		}
 		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {
 			b.corrupt("namespace %q: era %d has no keys", ns.definition.Name, ns.eraBase)
 		}

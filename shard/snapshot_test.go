@@ -66,6 +66,15 @@ func furnished(t testing.TB) *State {
 	c.Identity = &ebbv1.Command_Source{Source: &ebbv1.SourceIdentity{Name: "file/0", Epoch: 1}}
 	apply(c)
 	define(&ebbv1.Namespace{Name: "default", Version: 2, HalfLifeUs: 60 * second})
+	define(&ebbv1.Namespace{
+		Name: "history", Version: 2, Clock: ebbv1.Clock_CLOCK_EVENT, Precision: ebbv1.Precision_PRECISION_COMPACT, SlowHalfLifeUs: new(int64(86_400 * second)),
+	})
+	c = dated(increments("clicks/link", "us", "de"))
+	c.Namespace = "history"
+	apply(c)
+	define(&ebbv1.Namespace{Name: "default", Version: 3, HalfLifeUs: 60 * second, SlowHalfLifeUs: new(int64(7200 * second))})
+	apply(dated(increments("clicks/link", "us", "de")))
+	define(&ebbv1.Namespace{Name: "default", Version: 4, HalfLifeUs: 60 * second})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session + 1}}})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: 1}}})
 	audit(t, s)
@@ -392,6 +401,16 @@ var misfits = []struct {
 	{"compact values in a namespace of doubles", func(s *State) { change(s, 0, func(sum *summary) { sum.dist = distributionOf(s, 1) }) }},
 	{"a landmark ahead of the clock", func(s *State) { addAt(s, s.now+3*3600*second, 1) }},
 	{"an event ahead of the clock", func(s *State) { addAt(s, s.now+1, 1) }},
+	{"no companion for a second half-life", func(s *State) { s.namespaces[2].definition.SlowHalfLifeUs = new(int64(7200 * second)) }},
+	{"a companion that nobody wants", func(s *State) { s.namespaces[1].definition.SlowHalfLifeUs = nil }},
+	{"a companion of another half-life", func(s *State) { s.namespaces[1].definition.SlowHalfLifeUs = new(int64(80_000 * second)) }},
+	{"a companion of another seed", func(s *State) { s.namespaces[1].definition.HashSeed++ }},
+	{"a namespace that is closed", func(s *State) { s.namespaces[2].closed = true }},
+	{"an open companion of a namespace with one half-life", func(s *State) { s.namespaces[s.namespaces[0].slow].closed = false }},
+	{"a namespace whose keys are forgotten", func(s *State) { s.namespaces[0].eras[0].fresh = true }},
+	{"a namespace that begins tomorrow", func(s *State) { s.namespaces[0].began = s.now + 1 }},
+	{"an exposure that begins tomorrow", func(s *State) { s.namespaces[0].exposure.From = s.now + 1 }},
+	{"an exposure that is no number", func(s *State) { s.namespaces[0].exposure.Had = math.NaN() }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }
 
