@@ -111,6 +111,8 @@ var routes = []*route{
 		summary: "Count the phrases of a key that stand in texts.",
 		body:    &ebbv1.FeedRequest{}, answer: &ebbv1.FeedResponse{},
 		serve: rpc((*ebbServer).Feed),
+	},
+	{
 		method: http.MethodPost, pattern: "/v1/watch", id: "watch",
 		summary: "Answer a question again and again: server-sent events named answer, raised, cleared and at last end.",
 		body:    &ebbv1.WatchRequest{}, answer: &ebbv1.WatchEvent{},

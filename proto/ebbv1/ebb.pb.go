@@ -4068,6 +4068,263 @@ func (x *AskResponse) GetAnswers() []*Answer {
 	return nil
 }
 
+// WatchRequest asks a question again and again.
+type WatchRequest struct {
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Question       *Question              `protobuf:"bytes,1,opt,name=question,proto3" json:"question,omitempty"`
+	Consistency    Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=ebb.v1.Consistency" json:"consistency,omitempty"`
+	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
+	AllowPartial   bool                   `protobuf:"varint,4,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
+	// between two answers at least, 100 ms to 1 h; 1 s when 0
+	MinIntervalUs int64 `protobuf:"varint,5,opt,name=min_interval_us,json=minIntervalUs,proto3" json:"min_interval_us,omitempty"`
+	// send every answer, also those that say what the last one said
+	Every bool `protobuf:"varint,6,opt,name=every,proto3" json:"every,omitempty"`
+	// numbers that differ by no more than this part of the larger are the same, 0 to 1; 0.01 when absent
+	Tolerance *float64 `protobuf:"fixed64,7,opt,name=tolerance,proto3,oneof" json:"tolerance,omitempty"`
+	// of a surprise question: send what raises or clears this alert, not what changes
+	Alert         *Alert `protobuf:"bytes,8,opt,name=alert,proto3" json:"alert,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *WatchRequest) GetQuestion() *Question {
+	if x != nil {
+		return x.Question
+	}
+	return nil
+}
+
+func (x *WatchRequest) GetConsistency() Consistency {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_CONSISTENCY_UNSPECIFIED
+}
+
+func (x *WatchRequest) GetMaxStalenessUs() int64 {
+	if x != nil {
+		return x.MaxStalenessUs
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetAllowPartial() bool {
+	if x != nil {
+		return x.AllowPartial
+	}
+	return false
+}
+
+func (x *WatchRequest) GetMinIntervalUs() int64 {
+	if x != nil {
+		return x.MinIntervalUs
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetEvery() bool {
+	if x != nil {
+		return x.Every
+	}
+	return false
+}
+
+func (x *WatchRequest) GetTolerance() float64 {
+	if x != nil && x.Tolerance != nil {
+		return *x.Tolerance
+	}
+	return 0
+}
+
+func (x *WatchRequest) GetAlert() *Alert {
+	if x != nil {
+		return x.Alert
+	}
+	return nil
+}
+
+// Alert is raised when a comparison passes all of its thresholds, of which there is one at least.
+type Alert struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// p_value at this or below; 0 for any
+	PValue float64 `protobuf:"fixed64,1,opt,name=p_value,json=pValue,proto3" json:"p_value,omitempty"`
+	// jensen_shannon_bits at this or above; 0 for any
+	JensenShannonBits float64 `protobuf:"fixed64,2,opt,name=jensen_shannon_bits,json=jensenShannonBits,proto3" json:"jensen_shannon_bits,omitempty"`
+	// it stays raised while these are passed; ten times p_value and four fifths of jensen_shannon_bits when absent
+	ClearPValue            *float64 `protobuf:"fixed64,3,opt,name=clear_p_value,json=clearPValue,proto3,oneof" json:"clear_p_value,omitempty"`
+	ClearJensenShannonBits *float64 `protobuf:"fixed64,4,opt,name=clear_jensen_shannon_bits,json=clearJensenShannonBits,proto3,oneof" json:"clear_jensen_shannon_bits,omitempty"`
+	// it is raised already: of a watch that goes on after another one
+	Raised        bool `protobuf:"varint,5,opt,name=raised,proto3" json:"raised,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Alert) Reset() {
+	*x = Alert{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Alert) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Alert) ProtoMessage() {}
+
+func (x *Alert) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Alert.ProtoReflect.Descriptor instead.
+func (*Alert) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+}
+
+func (x *Alert) GetPValue() float64 {
+	if x != nil {
+		return x.PValue
+	}
+	return 0
+}
+
+func (x *Alert) GetJensenShannonBits() float64 {
+	if x != nil {
+		return x.JensenShannonBits
+	}
+	return 0
+}
+
+func (x *Alert) GetClearPValue() float64 {
+	if x != nil && x.ClearPValue != nil {
+		return *x.ClearPValue
+	}
+	return 0
+}
+
+func (x *Alert) GetClearJensenShannonBits() float64 {
+	if x != nil && x.ClearJensenShannonBits != nil {
+		return *x.ClearJensenShannonBits
+	}
+	return 0
+}
+
+func (x *Alert) GetRaised() bool {
+	if x != nil {
+		return x.Raised
+	}
+	return false
+}
+
+// WatchEvent is an answer that a watch sends: the first, and from then on what has changed. Failures that may pass are answers with an error.
+type WatchEvent struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Answer *Answer                `protobuf:"bytes,1,opt,name=answer,proto3" json:"answer,omitempty"`
+	// of an alert: whether it is raised now, and whether this answer has raised or cleared it
+	Raised  bool `protobuf:"varint,2,opt,name=raised,proto3" json:"raised,omitempty"`
+	Crossed bool `protobuf:"varint,3,opt,name=crossed,proto3" json:"crossed,omitempty"`
+	// answers since the last event that were not worth one
+	Unsent        uint64 `protobuf:"varint,4,opt,name=unsent,proto3" json:"unsent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchEvent) Reset() {
+	*x = WatchEvent{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchEvent) ProtoMessage() {}
+
+func (x *WatchEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
+func (*WatchEvent) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *WatchEvent) GetAnswer() *Answer {
+	if x != nil {
+		return x.Answer
+	}
+	return nil
+}
+
+func (x *WatchEvent) GetRaised() bool {
+	if x != nil {
+		return x.Raised
+	}
+	return false
+}
+
+func (x *WatchEvent) GetCrossed() bool {
+	if x != nil {
+		return x.Crossed
+	}
+	return false
+}
+
+func (x *WatchEvent) GetUnsent() uint64 {
+	if x != nil {
+		return x.Unsent
+	}
+	return 0
+}
+
 type Answer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// instead of the rest
@@ -4093,7 +4350,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4105,7 +4362,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4118,7 +4375,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *Answer) GetError() *Error {
@@ -4333,7 +4590,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4345,7 +4602,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4358,7 +4615,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -4423,7 +4680,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4435,7 +4692,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4448,7 +4705,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -4486,7 +4743,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4498,7 +4755,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4511,7 +4768,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -4547,7 +4804,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4559,7 +4816,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4572,7 +4829,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -4601,7 +4858,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4613,7 +4870,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4626,7 +4883,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -4667,7 +4924,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4679,7 +4936,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4692,7 +4949,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -4771,7 +5028,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4783,7 +5040,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4796,7 +5053,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -4844,7 +5101,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4856,7 +5113,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4869,7 +5126,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -4946,7 +5203,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4958,7 +5215,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4971,7 +5228,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Property) GetName() string {
@@ -5002,7 +5259,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5014,7 +5271,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5027,7 +5284,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -5073,7 +5330,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5085,7 +5342,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5098,7 +5355,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -5143,7 +5400,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5155,7 +5412,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5168,7 +5425,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -5217,7 +5474,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5229,7 +5486,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5242,7 +5499,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -5318,7 +5575,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5330,7 +5587,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5343,7 +5600,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -5385,7 +5642,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5397,7 +5654,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5410,7 +5667,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -5454,7 +5711,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5466,7 +5723,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5479,7 +5736,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -5590,7 +5847,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5602,7 +5859,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5615,7 +5872,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *Change) GetBin() []byte {
@@ -5712,7 +5969,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5724,7 +5981,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5737,7 +5994,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -5854,7 +6111,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5866,7 +6123,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5879,7 +6136,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -5953,7 +6210,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5965,7 +6222,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5978,7 +6235,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -6092,7 +6349,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6104,7 +6361,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6117,7 +6374,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Membership) GetContained() bool {
@@ -6145,7 +6402,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6157,7 +6414,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6170,7 +6427,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Item) GetBin() []byte {
@@ -6204,7 +6461,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6216,7 +6473,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6229,7 +6486,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -6284,7 +6541,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6296,7 +6553,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6309,7 +6566,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -6388,7 +6645,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6400,7 +6657,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6413,7 +6670,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -6542,7 +6799,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6554,7 +6811,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6567,7 +6824,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -6614,7 +6871,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6626,7 +6883,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6639,7 +6896,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -6662,7 +6919,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6674,7 +6931,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6687,7 +6944,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -6725,7 +6982,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6737,7 +6994,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6750,7 +7007,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -6790,7 +7047,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6802,7 +7059,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6815,7 +7072,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -6842,7 +7099,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6854,7 +7111,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6867,7 +7124,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -6953,7 +7210,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6965,7 +7222,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6978,7 +7235,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -7043,7 +7300,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7055,7 +7312,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7068,7 +7325,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -7108,7 +7365,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7120,7 +7377,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7133,7 +7390,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -7187,7 +7444,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7199,7 +7456,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7212,7 +7469,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Table) GetClusterId() string {
@@ -7272,7 +7529,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7284,7 +7541,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7297,7 +7554,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 type TableResponse struct {
@@ -7311,7 +7568,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7323,7 +7580,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7336,7 +7593,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -7365,7 +7622,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7377,7 +7634,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7390,7 +7647,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -7416,7 +7673,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7428,7 +7685,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7441,7 +7698,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -7459,7 +7716,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7471,7 +7728,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7484,7 +7741,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 type ListNamespacesResponse struct {
@@ -7496,7 +7753,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7508,7 +7765,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7521,7 +7778,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -7539,7 +7796,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7551,7 +7808,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7564,7 +7821,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -7589,7 +7846,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7601,7 +7858,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7614,7 +7871,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -7709,7 +7966,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7721,7 +7978,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7734,7 +7991,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -7792,7 +8049,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7804,7 +8061,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7817,7 +8074,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -8136,7 +8393,32 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xde\x04\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xd6\x02\n" +
+	"\fWatchRequest\x12,\n" +
+	"\bquestion\x18\x01 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x125\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
+	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
+	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\x12&\n" +
+	"\x0fmin_interval_us\x18\x05 \x01(\x03R\rminIntervalUs\x12\x14\n" +
+	"\x05every\x18\x06 \x01(\bR\x05every\x12!\n" +
+	"\ttolerance\x18\a \x01(\x01H\x00R\ttolerance\x88\x01\x01\x12#\n" +
+	"\x05alert\x18\b \x01(\v2\r.ebb.v1.AlertR\x05alertB\f\n" +
+	"\n" +
+	"_tolerance\"\x81\x02\n" +
+	"\x05Alert\x12\x17\n" +
+	"\ap_value\x18\x01 \x01(\x01R\x06pValue\x12.\n" +
+	"\x13jensen_shannon_bits\x18\x02 \x01(\x01R\x11jensenShannonBits\x12'\n" +
+	"\rclear_p_value\x18\x03 \x01(\x01H\x00R\vclearPValue\x88\x01\x01\x12>\n" +
+	"\x19clear_jensen_shannon_bits\x18\x04 \x01(\x01H\x01R\x16clearJensenShannonBits\x88\x01\x01\x12\x16\n" +
+	"\x06raised\x18\x05 \x01(\bR\x06raisedB\x10\n" +
+	"\x0e_clear_p_valueB\x1c\n" +
+	"\x1a_clear_jensen_shannon_bits\"~\n" +
+	"\n" +
+	"WatchEvent\x12&\n" +
+	"\x06answer\x18\x01 \x01(\v2\x0e.ebb.v1.AnswerR\x06answer\x12\x16\n" +
+	"\x06raised\x18\x02 \x01(\bR\x06raised\x12\x18\n" +
+	"\acrossed\x18\x03 \x01(\bR\acrossed\x12\x16\n" +
+	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\xde\x04\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -8520,7 +8802,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 92)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -8575,53 +8857,56 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*CountKeysQuestion)(nil),      // 50: ebb.v1.CountKeysQuestion
 	(*AskRequest)(nil),             // 51: ebb.v1.AskRequest
 	(*AskResponse)(nil),            // 52: ebb.v1.AskResponse
-	(*Answer)(nil),                 // 53: ebb.v1.Answer
-	(*Overlap)(nil),                // 54: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 55: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 56: ebb.v1.Graph
-	(*GraphNode)(nil),              // 57: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 58: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 59: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 60: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 61: ebb.v1.KeyDescription
-	(*Property)(nil),               // 62: ebb.v1.Property
-	(*KeyExport)(nil),              // 63: ebb.v1.KeyExport
-	(*Matches)(nil),                // 64: ebb.v1.Matches
-	(*Match)(nil),                  // 65: ebb.v1.Match
-	(*FeedRequest)(nil),            // 66: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 67: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 68: ebb.v1.Found
-	(*Trend)(nil),                  // 69: ebb.v1.Trend
-	(*Change)(nil),                 // 70: ebb.v1.Change
-	(*Surprise)(nil),               // 71: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 72: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 73: ebb.v1.Summary
-	(*Membership)(nil),             // 74: ebb.v1.Membership
-	(*Item)(nil),                   // 75: ebb.v1.Item
-	(*Estimate)(nil),               // 76: ebb.v1.Estimate
-	(*Coverage)(nil),               // 77: ebb.v1.Coverage
-	(*Distribution)(nil),           // 78: ebb.v1.Distribution
-	(*Bin)(nil),                    // 79: ebb.v1.Bin
-	(*KeyCount)(nil),               // 80: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 81: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 82: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 83: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 84: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 85: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 86: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 87: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 88: ebb.v1.Table
-	(*TableRequest)(nil),           // 89: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 90: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 91: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 92: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 93: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 94: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 95: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 96: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 97: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 98: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 99: ebb.v1.Error
+	(*WatchRequest)(nil),           // 53: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 54: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 55: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 56: ebb.v1.Answer
+	(*Overlap)(nil),                // 57: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 58: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 59: ebb.v1.Graph
+	(*GraphNode)(nil),              // 60: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 61: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 62: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 63: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 64: ebb.v1.KeyDescription
+	(*Property)(nil),               // 65: ebb.v1.Property
+	(*KeyExport)(nil),              // 66: ebb.v1.KeyExport
+	(*Matches)(nil),                // 67: ebb.v1.Matches
+	(*Match)(nil),                  // 68: ebb.v1.Match
+	(*FeedRequest)(nil),            // 69: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 70: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 71: ebb.v1.Found
+	(*Trend)(nil),                  // 72: ebb.v1.Trend
+	(*Change)(nil),                 // 73: ebb.v1.Change
+	(*Surprise)(nil),               // 74: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 75: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 76: ebb.v1.Summary
+	(*Membership)(nil),             // 77: ebb.v1.Membership
+	(*Item)(nil),                   // 78: ebb.v1.Item
+	(*Estimate)(nil),               // 79: ebb.v1.Estimate
+	(*Coverage)(nil),               // 80: ebb.v1.Coverage
+	(*Distribution)(nil),           // 81: ebb.v1.Distribution
+	(*Bin)(nil),                    // 82: ebb.v1.Bin
+	(*KeyCount)(nil),               // 83: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 84: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 85: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 86: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 87: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 88: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 89: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 90: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 91: ebb.v1.Table
+	(*TableRequest)(nil),           // 92: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 93: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 94: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 95: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 96: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 97: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 98: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 99: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 100: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 101: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 102: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -8633,7 +8918,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	9,   // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	12,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	99,  // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	102, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	12,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	14,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	12,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -8655,7 +8940,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	24,  // 28: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
 	25,  // 29: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
 	9,   // 30: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	99,  // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	102, // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	14,  // 32: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	35,  // 33: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	34,  // 34: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
@@ -8675,79 +8960,83 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	49,  // 48: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
 	38,  // 49: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
 	5,   // 50: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	53,  // 51: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	99,  // 52: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	77,  // 53: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	78,  // 54: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	80,  // 55: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	73,  // 56: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	71,  // 57: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	54,  // 58: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	56,  // 59: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	60,  // 60: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	61,  // 61: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	63,  // 62: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	64,  // 63: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	69,  // 64: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	55,  // 65: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	76,  // 66: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	76,  // 67: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	76,  // 68: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	76,  // 69: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	76,  // 70: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	57,  // 71: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	55,  // 72: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	58,  // 73: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	76,  // 74: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 75: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	76,  // 76: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	59,  // 77: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	59,  // 78: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 79: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 80: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	62,  // 81: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	65,  // 82: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	4,   // 83: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	12,  // 84: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	68,  // 85: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	14,  // 86: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	70,  // 87: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	70,  // 88: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	70,  // 89: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	70,  // 90: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	72,  // 91: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 92: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	76,  // 93: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	76,  // 94: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	76,  // 95: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	75,  // 96: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	74,  // 97: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	76,  // 98: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	79,  // 99: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 100: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 101: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	38,  // 102: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	81,  // 103: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,   // 104: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	84,  // 105: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	99,  // 106: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	53,  // 107: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	86,  // 108: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	85,  // 109: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	87,  // 110: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	7,   // 111: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	88,  // 112: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	7,   // 113: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	7,   // 114: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	7,   // 115: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	85,  // 116: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	96,  // 117: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	97,  // 118: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	119, // [119:119] is the sub-list for method output_type
-	119, // [119:119] is the sub-list for method input_type
-	119, // [119:119] is the sub-list for extension type_name
-	119, // [119:119] is the sub-list for extension extendee
-	0,   // [0:119] is the sub-list for field type_name
+	56,  // 51: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	38,  // 52: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	5,   // 53: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	54,  // 54: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	56,  // 55: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	102, // 56: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	80,  // 57: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	81,  // 58: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	83,  // 59: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	76,  // 60: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	74,  // 61: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	57,  // 62: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	59,  // 63: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	63,  // 64: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	64,  // 65: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	66,  // 66: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	67,  // 67: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	72,  // 68: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	58,  // 69: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	79,  // 70: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	79,  // 71: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	79,  // 72: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	79,  // 73: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	79,  // 74: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	60,  // 75: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	58,  // 76: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	61,  // 77: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	79,  // 78: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 79: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	79,  // 80: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	62,  // 81: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	62,  // 82: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 83: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 84: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	65,  // 85: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	68,  // 86: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	4,   // 87: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	12,  // 88: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	71,  // 89: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	14,  // 90: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	73,  // 91: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	73,  // 92: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	73,  // 93: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	73,  // 94: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	75,  // 95: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 96: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	79,  // 97: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	79,  // 98: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	79,  // 99: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	78,  // 100: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	77,  // 101: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	79,  // 102: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	82,  // 103: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 104: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 105: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	38,  // 106: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	84,  // 107: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	5,   // 108: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	87,  // 109: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	102, // 110: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	56,  // 111: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	89,  // 112: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	88,  // 113: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	90,  // 114: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	7,   // 115: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	91,  // 116: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	7,   // 117: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	7,   // 118: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	7,   // 119: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	88,  // 120: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	99,  // 121: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	100, // 122: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	123, // [123:123] is the sub-list for method output_type
+	123, // [123:123] is the sub-list for method input_type
+	123, // [123:123] is the sub-list for extension type_name
+	123, // [123:123] is the sub-list for extension extendee
+	0,   // [0:123] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -8801,7 +9090,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -8814,7 +9105,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Match)(nil),
 		(*Answer_Trend)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[77].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[80].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -8824,7 +9115,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      7,
-			NumMessages:   92,
+			NumMessages:   95,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

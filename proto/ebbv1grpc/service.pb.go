@@ -27,14 +27,15 @@ var File_ebb_v1_service_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x10ebb/v1/ebb.proto2\xe0\x04\n" +
+	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x10ebb/v1/ebb.proto2\x95\x05\n" +
 	"\x03Ebb\x12@\n" +
 	"\tIncrement\x12\x18.ebb.v1.IncrementRequest\x1a\x19.ebb.v1.IncrementResponse\x12.\n" +
 	"\x03Ask\x12\x12.ebb.v1.AskRequest\x1a\x13.ebb.v1.AskResponse\x127\n" +
 	"\x06Delete\x12\x15.ebb.v1.DeleteRequest\x1a\x16.ebb.v1.DeleteResponse\x127\n" +
 	"\x06Expire\x12\x15.ebb.v1.ExpireRequest\x1a\x16.ebb.v1.ExpireResponse\x127\n" +
 	"\x06Rename\x12\x15.ebb.v1.RenameRequest\x1a\x16.ebb.v1.RenameResponse\x121\n" +
-	"\x04Feed\x12\x13.ebb.v1.FeedRequest\x1a\x14.ebb.v1.FeedResponse\x12I\n" +
+	"\x04Feed\x12\x13.ebb.v1.FeedRequest\x1a\x14.ebb.v1.FeedResponse\x123\n" +
+	"\x05Watch\x12\x14.ebb.v1.WatchRequest\x1a\x12.ebb.v1.WatchEvent0\x01\x12I\n" +
 	"\fSetNamespace\x12\x1b.ebb.v1.SetNamespaceRequest\x1a\x1c.ebb.v1.SetNamespaceResponse\x12O\n" +
 	"\x0eListNamespaces\x12\x1d.ebb.v1.ListNamespacesRequest\x1a\x1e.ebb.v1.ListNamespacesResponse\x124\n" +
 	"\x05Table\x12\x14.ebb.v1.TableRequest\x1a\x15.ebb.v1.TableResponse\x127\n" +
@@ -52,24 +53,26 @@ var file_ebb_v1_service_proto_goTypes = []any{
 	(*ebbv1.ExpireRequest)(nil),          // 3: ebb.v1.ExpireRequest
 	(*ebbv1.RenameRequest)(nil),          // 4: ebb.v1.RenameRequest
 	(*ebbv1.FeedRequest)(nil),            // 5: ebb.v1.FeedRequest
-	(*ebbv1.SetNamespaceRequest)(nil),    // 6: ebb.v1.SetNamespaceRequest
-	(*ebbv1.ListNamespacesRequest)(nil),  // 7: ebb.v1.ListNamespacesRequest
-	(*ebbv1.TableRequest)(nil),           // 8: ebb.v1.TableRequest
-	(*ebbv1.StatusRequest)(nil),          // 9: ebb.v1.StatusRequest
-	(*ebbv1.ApplyRequest)(nil),           // 10: ebb.v1.ApplyRequest
-	(*ebbv1.ShardAskRequest)(nil),        // 11: ebb.v1.ShardAskRequest
-	(*ebbv1.IncrementResponse)(nil),      // 12: ebb.v1.IncrementResponse
-	(*ebbv1.AskResponse)(nil),            // 13: ebb.v1.AskResponse
-	(*ebbv1.DeleteResponse)(nil),         // 14: ebb.v1.DeleteResponse
-	(*ebbv1.ExpireResponse)(nil),         // 15: ebb.v1.ExpireResponse
-	(*ebbv1.RenameResponse)(nil),         // 16: ebb.v1.RenameResponse
-	(*ebbv1.FeedResponse)(nil),           // 17: ebb.v1.FeedResponse
-	(*ebbv1.SetNamespaceResponse)(nil),   // 18: ebb.v1.SetNamespaceResponse
-	(*ebbv1.ListNamespacesResponse)(nil), // 19: ebb.v1.ListNamespacesResponse
-	(*ebbv1.TableResponse)(nil),          // 20: ebb.v1.TableResponse
-	(*ebbv1.StatusResponse)(nil),         // 21: ebb.v1.StatusResponse
-	(*ebbv1.ApplyResponse)(nil),          // 22: ebb.v1.ApplyResponse
-	(*ebbv1.ShardAskResponse)(nil),       // 23: ebb.v1.ShardAskResponse
+	(*ebbv1.WatchRequest)(nil),           // 6: ebb.v1.WatchRequest
+	(*ebbv1.SetNamespaceRequest)(nil),    // 7: ebb.v1.SetNamespaceRequest
+	(*ebbv1.ListNamespacesRequest)(nil),  // 8: ebb.v1.ListNamespacesRequest
+	(*ebbv1.TableRequest)(nil),           // 9: ebb.v1.TableRequest
+	(*ebbv1.StatusRequest)(nil),          // 10: ebb.v1.StatusRequest
+	(*ebbv1.ApplyRequest)(nil),           // 11: ebb.v1.ApplyRequest
+	(*ebbv1.ShardAskRequest)(nil),        // 12: ebb.v1.ShardAskRequest
+	(*ebbv1.IncrementResponse)(nil),      // 13: ebb.v1.IncrementResponse
+	(*ebbv1.AskResponse)(nil),            // 14: ebb.v1.AskResponse
+	(*ebbv1.DeleteResponse)(nil),         // 15: ebb.v1.DeleteResponse
+	(*ebbv1.ExpireResponse)(nil),         // 16: ebb.v1.ExpireResponse
+	(*ebbv1.RenameResponse)(nil),         // 17: ebb.v1.RenameResponse
+	(*ebbv1.FeedResponse)(nil),           // 18: ebb.v1.FeedResponse
+	(*ebbv1.WatchEvent)(nil),             // 19: ebb.v1.WatchEvent
+	(*ebbv1.SetNamespaceResponse)(nil),   // 20: ebb.v1.SetNamespaceResponse
+	(*ebbv1.ListNamespacesResponse)(nil), // 21: ebb.v1.ListNamespacesResponse
+	(*ebbv1.TableResponse)(nil),          // 22: ebb.v1.TableResponse
+	(*ebbv1.StatusResponse)(nil),         // 23: ebb.v1.StatusResponse
+	(*ebbv1.ApplyResponse)(nil),          // 24: ebb.v1.ApplyResponse
+	(*ebbv1.ShardAskResponse)(nil),       // 25: ebb.v1.ShardAskResponse
 }
 var file_ebb_v1_service_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Ebb.Increment:input_type -> ebb.v1.IncrementRequest
@@ -78,28 +81,30 @@ var file_ebb_v1_service_proto_depIdxs = []int32{
 	3,  // 3: ebb.v1.Ebb.Expire:input_type -> ebb.v1.ExpireRequest
 	4,  // 4: ebb.v1.Ebb.Rename:input_type -> ebb.v1.RenameRequest
 	5,  // 5: ebb.v1.Ebb.Feed:input_type -> ebb.v1.FeedRequest
-	6,  // 6: ebb.v1.Ebb.SetNamespace:input_type -> ebb.v1.SetNamespaceRequest
-	7,  // 7: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
-	8,  // 8: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
-	9,  // 9: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
-	10, // 10: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
-	11, // 11: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
-	9,  // 12: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
-	12, // 13: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
-	13, // 14: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
-	14, // 15: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
-	15, // 16: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
-	16, // 17: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
-	17, // 18: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
-	18, // 19: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
-	19, // 20: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
-	20, // 21: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
-	21, // 22: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
-	22, // 23: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
-	23, // 24: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
-	21, // 25: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
-	13, // [13:26] is the sub-list for method output_type
-	0,  // [0:13] is the sub-list for method input_type
+	6,  // 6: ebb.v1.Ebb.Watch:input_type -> ebb.v1.WatchRequest
+	7,  // 7: ebb.v1.Ebb.SetNamespace:input_type -> ebb.v1.SetNamespaceRequest
+	8,  // 8: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
+	9,  // 9: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
+	10, // 10: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
+	11, // 11: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
+	12, // 12: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
+	10, // 13: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
+	13, // 14: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
+	14, // 15: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
+	15, // 16: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
+	16, // 17: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
+	17, // 18: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
+	18, // 19: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
+	19, // 20: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
+	20, // 21: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
+	21, // 22: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
+	22, // 23: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
+	23, // 24: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
+	24, // 25: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
+	25, // 26: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
+	23, // 27: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
+	14, // [14:28] is the sub-list for method output_type
+	0,  // [0:14] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

@@ -28,6 +28,7 @@ const (
 	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
 	Ebb_Rename_FullMethodName         = "/ebb.v1.Ebb/Rename"
 	Ebb_Feed_FullMethodName           = "/ebb.v1.Ebb/Feed"
+	Ebb_Watch_FullMethodName          = "/ebb.v1.Ebb/Watch"
 	Ebb_SetNamespace_FullMethodName   = "/ebb.v1.Ebb/SetNamespace"
 	Ebb_ListNamespaces_FullMethodName = "/ebb.v1.Ebb/ListNamespaces"
 	Ebb_Table_FullMethodName          = "/ebb.v1.Ebb/Table"
@@ -52,6 +53,8 @@ type EbbClient interface {
 	Rename(ctx context.Context, in *ebbv1.RenameRequest, opts ...grpc.CallOption) (*ebbv1.RenameResponse, error)
 	// Feed counts the phrases of a key that stand in texts.
 	Feed(ctx context.Context, in *ebbv1.FeedRequest, opts ...grpc.CallOption) (*ebbv1.FeedResponse, error)
+	// Watch answers a question again and again, as long as the caller listens: at first, and whenever the answer changes or an alert is crossed.
+	Watch(ctx context.Context, in *ebbv1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ebbv1.WatchEvent], error)
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
@@ -130,6 +133,25 @@ func (c *ebbClient) Feed(ctx context.Context, in *ebbv1.FeedRequest, opts ...grp
 	return out, nil
 }
 
+func (c *ebbClient) Watch(ctx context.Context, in *ebbv1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ebbv1.WatchEvent], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Ebb_ServiceDesc.Streams[0], Ebb_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ebbv1.WatchRequest, ebbv1.WatchEvent]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Ebb_WatchClient = grpc.ServerStreamingClient[ebbv1.WatchEvent]
+
 func (c *ebbClient) SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.SetNamespaceResponse)
@@ -188,6 +210,8 @@ type EbbServer interface {
 	Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error)
 	// Feed counts the phrases of a key that stand in texts.
 	Feed(context.Context, *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error)
+	// Watch answers a question again and again, as long as the caller listens: at first, and whenever the answer changes or an alert is crossed.
+	Watch(*ebbv1.WatchRequest, grpc.ServerStreamingServer[ebbv1.WatchEvent]) error
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
@@ -223,6 +247,9 @@ func (UnimplementedEbbServer) Rename(context.Context, *ebbv1.RenameRequest) (*eb
 }
 func (UnimplementedEbbServer) Feed(context.Context, *ebbv1.FeedRequest) (*ebbv1.FeedResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Feed not implemented")
+}
+func (UnimplementedEbbServer) Watch(*ebbv1.WatchRequest, grpc.ServerStreamingServer[ebbv1.WatchEvent]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
 }
 func (UnimplementedEbbServer) SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetNamespace not implemented")
@@ -365,6 +392,17 @@ func _Ebb_Feed_Handler(srv interface{}, ctx context.Context, dec func(interface{
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Ebb_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ebbv1.WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(EbbServer).Watch(m, &grpc.GenericServerStream[ebbv1.WatchRequest, ebbv1.WatchEvent]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Ebb_WatchServer = grpc.ServerStreamingServer[ebbv1.WatchEvent]
+
 func _Ebb_SetNamespace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.SetNamespaceRequest)
 	if err := dec(in); err != nil {
@@ -485,7 +523,13 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Ebb_Status_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Watch",
+			Handler:       _Ebb_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "ebb/v1/service.proto",
 }
 
