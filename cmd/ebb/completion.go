@@ -63,18 +63,9 @@ func wordsOf[E any](values map[string]E) []string {
 
 // addCompletion tells the shell what can follow, in the whole tree below cmd.
 func (s *session) addCompletion(cmd *cobra.Command) {
-	words := flagWords()
-	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		complete := cobra.NoFileCompletions
-		if w, ok := words[f.Name]; ok {
-			complete = cobra.FixedCompletions(w, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)
-		} else if f.Name == "namespace" {
-			complete = s.completeNamespace
-		} else if d, ok := flagFiles[f.Name]; ok {
-			complete = cobra.FixedCompletions(nil, d)
-		}
-		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // it fails for a flag that is not there or is registered
-	})
+	if s.term.completes {
+		s.completeFlags(cmd)
+	}
 	switch {
 	case cmd.CommandPath() == "ebb namespace set":
 		cmd.ValidArgsFunction = func(c *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
@@ -118,6 +109,19 @@ func (s *session) completeKey(cmd *cobra.Command, args []string, start string) (
 		names = append(names, printable([]byte(info.Key)))
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+func (s *session) completeFlags(cmd *cobra.Command) {
+	words := flagWords()
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		complete := cobra.NoFileCompletions
+		if w, ok := words[f.Name]; ok {
+			complete = cobra.FixedCompletions(w, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)
+		} else if f.Name == "namespace" {
+			complete = s.completeNamespace
+		} else if d, ok := flagFiles[f.Name]; ok {
+			complete = cobra.FixedCompletions(nil, d)
+		}
+		_ = cmd.RegisterFlagCompletionFunc(f.Name, complete) // it fails for a flag that is not there or is registered
+	})
 }
 
 // completeNamespace asks the cluster. One that does not answer has no words.

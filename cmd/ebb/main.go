@@ -6,7 +6,10 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
+
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -21,10 +24,13 @@ func main() {
 type terminal struct {
 	in       io.Reader
 	out, err io.Writer
+	// completes: the shell asks what can follow. What flags take is only then told to cobra, which never forgets it.
+	completes bool
 }
 
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, args []string, t terminal) int {
+	t.completes = len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
 	root := newRoot(t)
 	root.SetArgs(args)
 	root.SetIn(t.in)
