@@ -85,7 +85,7 @@ func (s *session) addCompletion(cmd *cobra.Command) {
 }
 
 // takesKeys are the commands whose first argument, at least, is a key.
-var takesKeys = []string{"incr", "get", "top", "dist", "estimate", "surprise", "overlap", "graph", "describe", "del", "expire", "rename"}
+var takesKeys = []string{"incr", "get", "top", "dist", "estimate", "surprise", "trend", "alert", "overlap", "graph", "describe", "del", "expire", "rename"}
 
 // completeKey asks the cluster for keys that begin like the word. After the first key of a command that takes one there are no words.
 func (s *session) completeKey(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
@@ -109,6 +109,9 @@ func (s *session) completeKey(cmd *cobra.Command, args []string, start string) (
 		names = append(names, printable([]byte(info.Key)))
 	}
 	return names, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveKeepOrder
+}
+
+// completeFlags tells the shell what flags take.
 func (s *session) completeFlags(cmd *cobra.Command) {
 	words := flagWords()
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
