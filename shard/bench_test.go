@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"syscall"
 	"testing"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -113,44 +112,6 @@ func BenchmarkApplyTwice(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N)*size/b.Elapsed().Seconds(), "increments/s")
-}
-
-// BenchmarkIncrement adds to bins that are there, of a million distributions of about 10 bins, in batches of 1,000. Beside the
-// time it reports the CPU of the applying thread, which tells more where others use the machine.
-func BenchmarkIncrement(b *testing.B) {
-	const keys, size = 1_000_000, 1000
-	s := defined(b, &ebbv1.Namespace{Name: "default", Version: 1})
-	stamp, seed := int64(1_700_000_000_000_000), uint64(1)
-	for range keys * 10 / size {
-		stamp += 1000
-		s.Apply(s.Applied()+1, entryOf(stamp, batchOf(size, keys, 12, &seed)), nil)
-	}
-	entries := make([][]byte, 512)
-	for i := range entries {
-		entries[i] = entryOf(0, batchOf(size, keys, 12, &seed))
-	}
-	var results []*ebbv1.CommandResult
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	cpu := threadCPU()
-	b.ResetTimer()
-	for i := 0; i < b.N; i += size {
-		e := entries[i/size%len(entries)]
-		stamp += 100
-		binary.LittleEndian.PutUint64(e[1:], uint64(stamp))
-		results = s.Apply(s.Applied()+1, e, results[:0])
-	}
-	b.ReportMetric(float64(threadCPU()-cpu)/float64((b.N+size-1)/size*size), "cpu-ns/op")
-}
-
-// threadCPU is what the thread has used, in ns.
-func threadCPU() int64 {
-	const thread = 1
-	var u syscall.Rusage
-	if err := syscall.Getrusage(thread, &u); err != nil {
-		return 0
-	}
-	return u.Utime.Nano() + u.Stime.Nano()
 }
 
 func BenchmarkAskTop10(b *testing.B) {
