@@ -15,33 +15,42 @@ import (
 )
 
 // BenchmarkIncrement adds to bins that are there, of a million distributions of about 10 bins in mapped memory, in batches
-// of 1,000. Beside the time it reports the CPU of the applying thread, which tells more where others use the machine.
+// of 1,000: to keys that are all written equally often, which waits for memory each time, and to keys as real streams have
+// them (Zipf, exponent 1.1). Beside the time it reports the CPU of the applying thread, which tells more where others use the machine.
 func BenchmarkIncrement(b *testing.B) {
-	const keys, size = 1_000_000, 1000
+	const keys = 1_000_000
+	draw := rand.New(rand.NewPCG(1, 2))
+	zipf := rand.NewZipf(draw, 1.1, 1, keys-1)
+	b.Run("uniform", func(b *testing.B) { benchmarkIncrement(b, keys, func() int { return draw.IntN(keys) }) })
+	b.Run("zipf", func(b *testing.B) { benchmarkIncrement(b, keys, func() int { return int(zipf.Uint64()) }) })
+}
+
+func benchmarkIncrement(b *testing.B, keys int, key func() int) {
+	const size = 1000
 	s := shard.New(1, New())
-	stamp, draw := int64(1_700_000_000_000_000), rand.New(rand.NewPCG(1, 2))
+	stamp, draw := int64(1_700_000_000_000_000), rand.New(rand.NewPCG(3, 4))
 	apply := func(entry []byte) {
 		stamp += 100
 		binary.LittleEndian.PutUint64(entry[1:], uint64(stamp))
 		s.Apply(s.Applied()+1, entry, nil)
 	}
 	apply(entryOf(b, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "default", Version: 1}}}))
-	batch := func() []byte {
+	batch := func(key func() int) []byte {
 		increments := make([]*ebbv1.Increment, size)
 		for i := range increments {
 			increments[i] = &ebbv1.Increment{
-				Key: fmt.Appendf(nil, "clicks/link-%08d", draw.IntN(keys)),
+				Key: fmt.Appendf(nil, "clicks/link-%08d", key()),
 				Bin: fmt.Appendf(nil, "country-%03d", draw.IntN(12)),
 			}
 		}
 		return entryOf(b, &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: increments}}})
 	}
 	for range keys * 10 / size {
-		apply(batch())
+		apply(batch(func() int { return draw.IntN(keys) }))
 	}
 	entries := make([][]byte, 512)
 	for i := range entries {
-		entries[i] = batch()
+		entries[i] = batch(key)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
