@@ -20,6 +20,12 @@ func compactParams() *Params {
 	return p
 }
 
+func linearParams() *Params {
+	p := wideParams()
+	p.Decay = Linear
+	return p
+}
+
 // rng is splitmix64: the same numbers everywhere.
 type rng uint64
 
@@ -160,20 +166,28 @@ func BenchmarkNewBin(b *testing.B) {
 	}
 }
 
-func BenchmarkTop10of260(b *testing.B) { benchmarkTop(b, 260, 10) }
-
-func BenchmarkTop10of1M(b *testing.B) { benchmarkTop(b, 1_000_000, 10) }
+// BenchmarkTop takes the top 10 of a reading (top), makes a brief one first (brief), and makes a full one (at).
+func BenchmarkTop(b *testing.B) {
+	b.Run("260", func(b *testing.B) { benchmarkTop(b, 260, 10) })
+	b.Run("1M", func(b *testing.B) { benchmarkTop(b, 1_000_000, 10) })
+}
 
 func benchmarkTop(b *testing.B, bins, n int) {
-	for _, p := range []*Params{wideParams(), compactParams()} {
+	for name, p := range map[string]*Params{"wide": wideParams(), "compact": compactParams(), "linear": linearParams()} {
 		d := filled(p, bins)
 		dst := make([]Bin, 0, n)
 		r := d.At(p, epoch+hour/3)
-		name := map[bool]string{false: "wide", true: "compact"}[p.Compact]
 		b.Run(name+"/top", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				dst = r.Top(n, dst[:0])
+			}
+		})
+		b.Run(name+"/brief", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				brief := d.Brief(p, epoch+hour/3)
+				dst = brief.Top(n, dst[:0])
 			}
 		})
 		b.Run(name+"/at", func(b *testing.B) {

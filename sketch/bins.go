@@ -16,10 +16,10 @@ const (
 )
 
 // The bins lie in one allocation without pointers: room for a number of ids, as many values, and, when they are many, the
-// slots of an index from id to position.
+// slots of an index from id to position; when they are very many, the maximum of each 64 values (see maxima.go).
 //
-//	words  | ids, two a word | values, one a word (compact: two) | slots, four a word (two when room >= 65,535) |
-//	         <--  room/2  -->  <--     room (compact: room/2) --> <--  only when room > scanMax, 5/4 room slots  -->
+//	words  | ids, two a word | values, one a word (compact: two) | slots, four a word (two when room >= 65,535) | maxima |
+//	         <--  room/2  -->  <--     room (compact: room/2) --> <--  only when room > scanMax, 5/4 room slots  --> room/64
 //
 // The slots are derived, and nothing of them is serialised: an open-addressing table, probed linearly.
 
@@ -49,7 +49,9 @@ func slotWords(room int) int {
 	return (slotCount(room) + 1) / 2
 }
 
-func wordsFor(f form, room int) int { return idWords(room) + valueWords(f, room) + slotWords(room) }
+func wordsFor(f form, room int) int {
+	return idWords(room) + valueWords(f, room) + slotWords(room) + maximaWords(room)
+}
 
 // Len is the number of bins stored, faded ones included.
 func (d *Distribution) Len() int { return int(d.shape >> 8) }
@@ -248,6 +250,7 @@ func (d *Distribution) push(bin uint32, v uint64) {
 	if d.room > scanMax {
 		s := d.slots()
 		s.put(bin, n)
+		d.raise(n, v)
 	}
 }
 
@@ -273,7 +276,7 @@ func (d *Distribution) resize(f form, room int) {
 	d.reindex()
 }
 
-// reindex derives the slots from the ids.
+// reindex derives the slots from the ids, and the maxima.
 func (d *Distribution) reindex() {
 	if d.room <= scanMax {
 		return
@@ -283,6 +286,7 @@ func (d *Distribution) reindex() {
 	for i := range d.Len() {
 		s.put(d.id(i), i)
 	}
+	d.remax()
 }
 
 // widen makes a compact distribution wide.

@@ -23,6 +23,7 @@ func (d *Distribution) Convert(old, new *Params, at Tick) {
 	default:
 		d.convertCounts(old, new, at)
 	}
+	d.remax()
 }
 
 // forget makes every count nothing and leaves the bins in place.
@@ -158,7 +159,9 @@ func (d *Distribution) mergeCounts(o *Distribution, remap func(uint32) uint32) {
 
 func (d *Distribution) addBin(bin uint32, v float64) {
 	if i := d.find(bin); i >= 0 {
-		d.setRaw(i, math.Float64bits(atLeast(d.value(i)+v, faintest)))
+		sum := math.Float64bits(atLeast(d.value(i)+v, faintest))
+		d.setRaw(i, sum)
+		d.raise(i, sum)
 		return
 	}
 	d.push(bin, math.Float64bits(v))
@@ -177,6 +180,7 @@ func (d *Distribution) mergeLevels(p *Params, o *Distribution, remap func(uint32
 	for i := range o.Len() {
 		d.addContent(remap(o.id(i)), max(int64(o.raw(i))-leaked, 0), leaked)
 	}
+	d.remax()
 }
 
 func (d *Distribution) addContent(bin uint32, content, leaked int64) {

@@ -143,6 +143,7 @@ func (d *Distribution) rebase(mark int64) {
 	for i := range d.Len() {
 		d.scaleBin(i, scale)
 	}
+	d.remax()
 }
 
 // scaleBin multiplies a value by a power of two.
@@ -197,6 +198,7 @@ func (d *Distribution) store(p *Params, i int, bin uint32, v, z, unit float64) {
 		return
 	}
 	d.setRaw(i, raw)
+	d.raise(i, raw)
 }
 
 // choose sets the form of a distribution without bins.
@@ -262,6 +264,7 @@ func (d *Distribution) storeLevel(p *Params, i int, bin uint32, level int64) {
 		return
 	}
 	d.setRaw(i, uint64(level))
+	d.raise(i, uint64(level))
 }
 
 // Last is the tick of the latest event, 0 when there was none.

@@ -65,14 +65,17 @@ func roomIn(f form, words int) int {
 	if few <= scanMax {
 		return few
 	}
-	// With slots a bin takes 1.5 or 1 words and 5/16, or 5/8 where there are many. Begin a little below that.
-	room, many := words*16/29, words*8/17
+	// With slots a bin takes 1.5 or 1 words and 5/16, or 5/8 where there are many, and with maxima 1/64. Begin a little below that.
+	room, large, many := words*16/29, words*64/117, words*64/137
 	if f == compact {
-		room, many = words*16/21, words*8/13
+		room, large, many = words*16/21, words*64/85, words*64/105
 	}
 	room = max(scanMax, room-4)
+	if room > maximaMin {
+		room = max(maximaMin, large-5)
+	}
 	if room > math.MaxUint16-8 {
-		room = max(math.MaxUint16-8, many-4)
+		room = max(math.MaxUint16-8, many-5)
 	}
 	for wordsFor(f, room+1) <= words {
 		room++

@@ -27,6 +27,9 @@ type Reading struct {
 	Entropy float64
 	// Bins is how many are visible.
 	Bins int
+	// Brief says that the reading was made by Brief, which does not tell Other and Entropy (they are 0), and that Bins is only an upper
+	// bound: how many are stored.
+	Brief bool
 	// At is the time of evaluation, Last that of the latest event.
 	At, Last Tick
 
@@ -43,8 +46,14 @@ type Reading struct {
 const earliest = 256
 
 // At reads the distribution at a time, which may be any. It never writes. It takes time proportional to the number of bins.
-func (d *Distribution) At(p *Params, at Tick) Reading {
-	r := Reading{At: at, Last: d.last, d: d, p: p, plain: p.Floor != Clamp && p.Floor != Prior}
+func (d *Distribution) At(p *Params, at Tick) Reading { return d.read(p, at, false) }
+
+// Brief is At for those who want a few of many bins: all but Other, Entropy and Bins is the same. It visits no bin, unless Z is
+// made of them: under Clamp and Linear, and where there may be negative counts.
+func (d *Distribution) Brief(p *Params, at Tick) Reading { return d.read(p, at, true) }
+
+func (d *Distribution) read(p *Params, at Tick, brief bool) Reading {
+	r := Reading{At: at, Last: d.last, Brief: brief, d: d, p: p, plain: p.Floor != Clamp && p.Floor != Prior}
 	if d.form() == micro {
 		r.leaked = p.leaked(at)
 		r.summarise()
@@ -67,7 +76,7 @@ func (d *Distribution) At(p *Params, at Tick) Reading {
 func (r Reading) WithRate(rate float64) Reading {
 	d, p := r.d, r.p
 	seconds := float64(max(r.At-d.last, 0)) / 1e6
-	n := Reading{At: r.At, Last: r.Last, d: d, p: p, plain: r.plain}
+	n := Reading{At: r.At, Last: r.Last, Brief: r.Brief, d: d, p: p, plain: r.plain}
 	if d.form() == micro {
 		leak := toMicro(float64(rate * seconds))
 		n.leaked, _ = sumLevels(p.leaked(d.last), min(leak, math.MaxInt64-p.leaked(d.last)))
@@ -167,7 +176,9 @@ func (r *Reading) summarise() {
 	}
 	z := float64(d.z * r.scale)
 	r.Z2 = float64(d.z2 * float64(r.scale*r.scale))
-	r.sum(r.bound(z))
+	if micro || !r.Brief || r.p.Floor == Clamp {
+		r.sum(r.bound(z))
+	}
 	if micro {
 		z = r.visible
 		if !r.plain {
@@ -175,7 +186,14 @@ func (r *Reading) summarise() {
 		}
 		r.Z2 = z
 	}
+	if r.Brief {
+		r.Bins = d.Len()
+	}
 	r.normalise(z)
+	if r.Brief {
+		r.Other = 0
+		return
+	}
 	r.entropy()
 }
 
@@ -317,16 +335,14 @@ func (r *Reading) top(n int, dst []Bin) (bins []Bin, left float64) {
 	base := len(dst)
 	dst = slices.Grow(dst, n)
 	s := newSelection(dst[base:base:base+n], n)
-	var buf [block]float64
-	for i := 0; i < r.d.Len(); i += block {
-		for j, c := range r.counts(i, &buf) {
-			if c >= s.least {
-				s.offer(Bin{ID: r.d.id(i + j), Count: c})
-			}
+	if r.d.room > maximaMin {
+		r.selectBlocks(&s)
+	} else {
+		for i := 0; i < r.d.Len(); i += block {
+			r.offerBlock(i, &s)
 		}
 	}
-	sortHeap(s.bins)
-	return dst[:base+n], s.left
+	return dst[:base+len(s.sorted())], s.left
 }
 
 // TopTied is Top with all the bins that tie with the n-th, for callers who break ties by name. It may answer any number.
@@ -337,7 +353,7 @@ func (r Reading) TopTied(n int, dst []Bin) []Bin {
 		return dst
 	}
 	last, tied := dst[len(dst)-1], len(dst)
-	r.each(func(b Bin) {
+	r.eachFrom(last.Count, func(b Bin) {
 		if b.Count == last.Count && b.ID > last.ID {
 			dst = append(dst, b)
 		}
@@ -360,12 +376,17 @@ func (r *Reading) each(f func(Bin)) {
 	if !r.alive() {
 		return
 	}
-	var buf [block]float64
 	for i := 0; i < r.d.Len(); i += block {
-		for j, c := range r.counts(i, &buf) {
-			if c == c {
-				f(Bin{ID: r.d.id(i + j), Count: c})
-			}
+		r.eachOf(i, f)
+	}
+}
+
+// eachOf calls f with every visible bin of the block that begins at i.
+func (r *Reading) eachOf(i int, f func(Bin)) {
+	var buf [block]float64
+	for j, c := range r.counts(i, &buf) {
+		if c == c {
+			f(Bin{ID: r.d.id(i + j), Count: c})
 		}
 	}
 }

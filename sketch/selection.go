@@ -2,13 +2,16 @@ package sketch
 
 import "math"
 
-// selection keeps the n first of the bins that it is offered, as a heap whose root is the last of them.
+// selection keeps the n first of the bins that it is offered: few in order, many as a heap whose root is the last of them.
 type selection struct {
 	bins  []Bin
 	n     int
 	least float64 // what has a lower count need not be offered
 	left  float64 // the largest count that was offered and is not kept
 }
+
+// sortedMax is the most bins that are kept in order: moving a few is faster than the branches of a heap, which nobody can predict.
+const sortedMax = 24
 
 // newSelection selects into bins, which is empty and has room for n.
 func newSelection(bins []Bin, n int) selection {
@@ -27,7 +30,31 @@ func compareBins(a, b Bin) int {
 	return 1
 }
 
+// last is the last of the bins of a full selection.
+func (s *selection) last() Bin {
+	if s.n <= sortedMax {
+		return s.bins[s.n-1]
+	}
+	return s.bins[0]
+}
+
+// sorted are the bins kept, the first first. It ends the selection.
+func (s *selection) sorted() []Bin {
+	if s.n > sortedMax {
+		if len(s.bins) < s.n {
+			makeHeap(s.bins)
+		}
+		sortHeap(s.bins)
+	}
+	return s.bins
+}
+
+// offer takes a bin whose count is not below least.
 func (s *selection) offer(b Bin) {
+	if s.n <= sortedMax {
+		s.insert(b)
+		return
+	}
 	if len(s.bins) < s.n {
 		if s.bins = append(s.bins, b); len(s.bins) == s.n {
 			makeHeap(s.bins)
@@ -36,13 +63,37 @@ func (s *selection) offer(b Bin) {
 		return
 	}
 	if !before(b, s.bins[0]) {
-		s.left = max(s.left, b.Count)
+		s.left = b.Count // which is least, and no bin that was left out before counts more
 		return
 	}
-	s.left = max(s.left, s.bins[0].Count)
+	s.left = s.bins[0].Count
 	s.bins[0] = b
 	sink(s.bins, 0)
 	s.least = s.bins[0].Count
+}
+
+// insert offers to a selection that is kept in order.
+func (s *selection) insert(b Bin) {
+	i := len(s.bins)
+	if i < s.n {
+		s.bins = append(s.bins, b)
+	} else {
+		i--
+		if !before(b, s.bins[i]) {
+			s.left = b.Count
+			return
+		}
+		s.left = s.bins[i].Count
+	}
+	bins := s.bins
+	for i > 0 && before(b, bins[i-1]) {
+		bins[i] = bins[i-1]
+		i--
+	}
+	bins[i] = b
+	if len(bins) == s.n {
+		s.least = bins[len(bins)-1].Count
+	}
 }
 
 func makeHeap(h []Bin) {
