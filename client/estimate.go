@@ -61,12 +61,13 @@ type Distribution struct {
 	Matched    int      // how many keys matched the pattern of the question
 	Found      bool     // false: no such key, or all of it has faded
 	Bins       []Bin    // most probable first, or as they were asked for
-	BinsTotal  int      // visible bins, of which Bins may be a selection
+	BinsTotal  int      // visible bins, of which Bins may be a selection; when Brief, an upper bound
 	Z          float64  // everything ever added, decayed
 	Z2         float64  // sum of squared weights, decayed at twice the rate
-	Other      float64  // Z less the visible bins
+	Other      float64  // Z less the visible bins; not told when Brief
 	EffectiveN float64  // Z^2 / Z2
-	Entropy    float64  // of the visible bins, in bits
+	Entropy    float64  // of the visible bins, in bits; not told when Brief
+	Brief      bool     // the top of one key of more than 16,384 bins is told without visiting them all
 	AsOf       time.Time
 	LastEvent  time.Time
 	Confidence float64 // of the intervals
@@ -91,7 +92,7 @@ func distributionOf(a *ebbv1.Answer) Distribution {
 	d := Distribution{
 		Found: w.GetFound(), Matched: int(w.GetMatched()), BinsTotal: int(w.GetBinsTotal()),
 		Z: w.GetZ(), Z2: w.GetZ2(), Other: w.GetOther(),
-		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(),
+		EffectiveN: w.GetEffectiveN(), Entropy: w.GetEntropyBits(), Brief: w.GetBrief(),
 		AsOf: timeOf(w.GetAsOfUs()), LastEvent: timeOf(w.GetLastEventUs()), Confidence: w.GetConfidence(),
 		Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Floor: w.GetFloor(),
 		Coverage: coverageOf(a.GetCoverage()),

@@ -12,6 +12,9 @@ import (
 const (
 	// costMax is the most bins that one question may visit in one shard.
 	costMax = 1 << 23
+	// briefAbove is how many bins a key has at most whose top is told together with
+	// what takes a visit to each: a fifth of a millisecond.
+	briefAbove = 1 << 14
 	// answerBytesMax leaves some room in a message for what surrounds an answer.
 	answerBytesMax = proto.MessageBytesMax - 64<<10
 	// bodyCost is what a summary of another kind takes to be found, in bins, and
@@ -336,17 +339,26 @@ func (t *total) answer(q *ebbv1.DistributionQuestion) (*ebbv1.Distribution, *pro
 		d.Bins = absent(q)
 		return d, nil
 	}
-	r := t.dist.At(&t.params, t.at)
+	r := t.reading(q)
 	if q.Rate != nil {
 		r = r.WithRate(*q.Rate)
 	}
 	d.Found = true
 	d.Z, d.Z2, d.Other, d.EffectiveN, d.EntropyBits = r.Z, r.Z2, r.Other, r.EffectiveN, r.Entropy
-	d.BinsTotal = uint32(r.Bins)
+	d.BinsTotal, d.Brief = uint32(r.Bins), r.Brief
 	d.LastEventUs = int64(r.Last)
 	var err *proto.Error
 	d.Bins, err = t.bins(q, r)
 	return d, err
+}
+
+// reading evaluates the total: of a key that was not visited yet, to be added up,
+// no more than is needed for the top of very many bins.
+func (t *total) reading(q *ebbv1.DistributionQuestion) sketch.Reading {
+	if _, top := q.GetSelect().(*ebbv1.DistributionQuestion_Top); top && !t.owned && t.dist.Len() > briefAbove {
+		return t.dist.Brief(&t.params, t.at)
+	}
+	return t.dist.At(&t.params, t.at)
 }
 
 func confidence(q *ebbv1.DistributionQuestion) float64 {

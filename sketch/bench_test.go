@@ -173,7 +173,11 @@ func BenchmarkTop(b *testing.B) {
 }
 
 func benchmarkTop(b *testing.B, bins, n int) {
-	for name, p := range map[string]*Params{"wide": wideParams(), "compact": compactParams(), "linear": linearParams()} {
+	for _, c := range []struct {
+		name string
+		p    *Params
+	}{{"wide", wideParams()}, {"compact", compactParams()}, {"linear", linearParams()}} {
+		p, name := c.p, c.name
 		d := filled(p, bins)
 		dst := make([]Bin, 0, n)
 		r := d.At(p, epoch+hour/3)

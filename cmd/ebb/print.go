@@ -23,10 +23,11 @@ type distributionJSON struct {
 	Found       bool         `json:"found"`
 	Z           float64      `json:"z"`
 	Z2          float64      `json:"z2"`
-	Other       float64      `json:"other"`
+	Other       *float64     `json:"other,omitempty"` // not told when brief
 	EffectiveN  float64      `json:"effective_n"`
-	EntropyBits float64      `json:"entropy_bits"`
-	BinsTotal   uint32       `json:"bins_total"`
+	EntropyBits *float64     `json:"entropy_bits,omitempty"` // not told when brief
+	BinsTotal   uint32       `json:"bins_total"`             // when brief, at most
+	Brief       bool         `json:"brief,omitempty"`        // very many bins, not all visited
 	Bins        []binJSON    `json:"bins"`
 	AsOfUS      int64        `json:"as_of_us"`
 	LastEventUS int64        `json:"last_event_us"`
@@ -104,10 +105,13 @@ func (s *session) printDistribution(a *ebbv1.Answer, asked bool) error {
 func (s *session) distributionJSON(a *ebbv1.Answer) (*distributionJSON, error) {
 	d, c := a.GetDistribution(), a.GetCoverage()
 	out := &distributionJSON{
-		Namespace: s.namespace, Matched: d.GetMatched(), Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(), Other: d.GetOther(),
-		EffectiveN: d.GetEffectiveN(), EntropyBits: d.GetEntropyBits(), BinsTotal: d.GetBinsTotal(),
+		Namespace: s.namespace, Matched: d.GetMatched(), Found: d.GetFound(), Z: d.GetZ(), Z2: d.GetZ2(),
+		EffectiveN: d.GetEffectiveN(), BinsTotal: d.GetBinsTotal(), Brief: d.GetBrief(),
 		Bins: []binJSON{}, Keys: []string{}, AsOfUS: d.GetAsOfUs(), LastEventUS: d.GetLastEventUs(), Confidence: d.GetConfidence(),
 		Coverage: coverageOf(c),
+	}
+	if !d.GetBrief() {
+		out.Other, out.EntropyBits = &d.Other, &d.EntropyBits
 	}
 	for _, key := range d.GetKeys() {
 		k, err := text("key", key)
@@ -146,6 +150,11 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	}
 	if d.GetMatched() > 0 {
 		bins += fmt.Sprintf(" of %d keys that match", d.GetMatched())
+	}
+	if d.GetBrief() {
+		_, err := fmt.Fprintf(w, "\n%s at most (the rest was not visited), z %s, effective n %s, as of %s\n%s\n",
+			bins, figure(d.GetZ(), 6), figure(d.GetEffectiveN(), 4), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
+		return err
 	}
 	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s\n",
 		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))

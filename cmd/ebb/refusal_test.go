@@ -132,7 +132,7 @@ func responseOverTheLimit(ctx context.Context, t *testing.T, c *client.Client, r
 	if _, err := c.Distribution(ctx, "default", "huge"); !errors.Is(err, proto.ErrResponseTooLarge) {
 		t.Errorf("the client says %v", err)
 	}
-	if d, err := c.Top(ctx, "default", "huge", 10); err != nil || len(d.Bins) != 10 || d.BinsTotal != 30_000 {
+	if d, err := c.Top(ctx, "default", "huge", 10); err != nil || len(d.Bins) != 10 || d.BinsTotal != 30_000 || !d.Brief {
 		t.Errorf("its first ten: %v", err)
 	}
 }

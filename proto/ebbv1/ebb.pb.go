@@ -6621,13 +6621,13 @@ type Distribution struct {
 	Z float64 `protobuf:"fixed64,3,opt,name=z,proto3" json:"z,omitempty"`
 	// sum of squared weights, decayed at twice the rate
 	Z2 float64 `protobuf:"fixed64,4,opt,name=z2,proto3" json:"z2,omitempty"`
-	// z less the visible bins
+	// z less the visible bins; not told (0) when brief
 	Other float64 `protobuf:"fixed64,5,opt,name=other,proto3" json:"other,omitempty"`
 	// z^2 / z2
 	EffectiveN float64 `protobuf:"fixed64,6,opt,name=effective_n,json=effectiveN,proto3" json:"effective_n,omitempty"`
-	// of the visible bins, in bits
+	// of the visible bins, in bits; not told (0) when brief
 	EntropyBits float64 `protobuf:"fixed64,7,opt,name=entropy_bits,json=entropyBits,proto3" json:"entropy_bits,omitempty"`
-	// visible bins in all, of which `bins` may be a selection
+	// visible bins in all, of which `bins` may be a selection; when brief, an upper bound: those stored, of which some may have faded
 	BinsTotal   uint32 `protobuf:"varint,8,opt,name=bins_total,json=binsTotal,proto3" json:"bins_total,omitempty"`
 	Bins        []*Bin `protobuf:"bytes,9,rep,name=bins,proto3" json:"bins,omitempty"`
 	AsOfUs      int64  `protobuf:"varint,10,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
@@ -6637,6 +6637,9 @@ type Distribution struct {
 	Decay      Decay   `protobuf:"varint,13,opt,name=decay,proto3,enum=ebb.v1.Decay" json:"decay,omitempty"`
 	HalfLifeUs int64   `protobuf:"varint,14,opt,name=half_life_us,json=halfLifeUs,proto3" json:"half_life_us,omitempty"`
 	Floor      Floor   `protobuf:"varint,15,opt,name=floor,proto3,enum=ebb.v1.Floor" json:"floor,omitempty"`
+	// the top of one key of more than 16,384 bins is told without visiting all of them; name bins instead for other, entropy_bits
+	// and the number of those visible
+	Brief bool `protobuf:"varint,16,opt,name=brief,proto3" json:"brief,omitempty"`
 	// how many keys the patterns of the question found
 	Matched       uint64 `protobuf:"varint,20,opt,name=matched,proto3" json:"matched,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -6776,6 +6779,13 @@ func (x *Distribution) GetFloor() Floor {
 		return x.Floor
 	}
 	return Floor_FLOOR_UNSPECIFIED
+}
+
+func (x *Distribution) GetBrief() bool {
+	if x != nil {
+		return x.Brief
+	}
+	return false
 }
 
 func (x *Distribution) GetMatched() uint64 {
@@ -8620,7 +8630,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rshards_failed\x18\x03 \x03(\rR\fshardsFailed\x12!\n" +
 	"\fshards_stale\x18\x04 \x03(\rR\vshardsStale\x12\x1f\n" +
 	"\fas_of_min_us\x18\x05 \x01(\x03R\tasOfMinUs\x12\x1f\n" +
-	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\xd4\x03\n" +
+	"\fas_of_max_us\x18\x06 \x01(\x03R\tasOfMaxUs\"\xea\x03\n" +
 	"\fDistribution\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x14\n" +
 	"\x05found\x18\x02 \x01(\bR\x05found\x12\f\n" +
@@ -8642,7 +8652,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05decay\x18\r \x01(\x0e2\r.ebb.v1.DecayR\x05decay\x12 \n" +
 	"\fhalf_life_us\x18\x0e \x01(\x03R\n" +
 	"halfLifeUs\x12#\n" +
-	"\x05floor\x18\x0f \x01(\x0e2\r.ebb.v1.FloorR\x05floor\x12\x18\n" +
+	"\x05floor\x18\x0f \x01(\x0e2\r.ebb.v1.FloorR\x05floor\x12\x14\n" +
+	"\x05brief\x18\x10 \x01(\bR\x05brief\x12\x18\n" +
 	"\amatched\x18\x14 \x01(\x04R\amatched\"g\n" +
 	"\x03Bin\x12\x10\n" +
 	"\x03bin\x18\x01 \x01(\fR\x03bin\x12\x14\n" +
