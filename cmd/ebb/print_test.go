@@ -1,6 +1,13 @@
 package main
 
-import "testing"
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
 
 // Times as people write them, in microseconds: 0 is now, so that the beginning of
 // 1970 is 1.
@@ -22,6 +29,38 @@ func TestInstant(t *testing.T) {
 	} {
 		if got, err := instant(c.text); err != nil || got != c.want {
 			t.Errorf("%q is %d, %v: want %d", c.text, got, err, c.want)
+		}
+	}
+}
+
+// A brief answer prints nothing about what was not visited: no 0 that is none.
+func TestBriefPrinted(t *testing.T) {
+	for _, brief := range []bool{false, true} {
+		a := &ebbv1.Answer{Value: &ebbv1.Answer_Distribution{Distribution: &ebbv1.Distribution{
+			Found: true, Z: 40_000, EffectiveN: 30_000, BinsTotal: 20_000, Brief: brief, Confidence: 0.95,
+			Bins: []*ebbv1.Bin{{Bin: []byte("a"), Count: 7, P: 7. / 40_000}},
+		}}}
+		var table bytes.Buffer
+		if err := printDistributionTable(&table, a, false); err != nil {
+			t.Fatal(err)
+		}
+		out, err := new(session).distributionJSON(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		document, err := json.Marshal(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for text, want := range map[string]bool{"entropy": !brief, "other": !brief, "1 of 20000 bins": true, "at most": brief} {
+			if strings.Contains(table.String(), text) != want {
+				t.Errorf("brief %v: %q is not to be in the table, or should be: %s", brief, text, &table)
+			}
+		}
+		for text, want := range map[string]bool{`"entropy_bits":0`: !brief, `"other":0`: !brief, `"bins_total":20000`: true, `"brief":true`: brief} {
+			if strings.Contains(string(document), text) != want {
+				t.Errorf("brief %v: %s is not to be in the document, or should be: %s", brief, text, document)
+			}
 		}
 	}
 }
