@@ -135,7 +135,8 @@ func encoded(cmd *ebbv1.Command, namespace string, id *ebbv1.IdempotencyKey) ([]
 //	old shard    export ------------------> delete if unchanged --- no ---> export ...
 //	new shard             put, if it may                                             put in place of the first
 //
-// In between, both names are there. It ends in KEY_BUSY when the key is written all the time; the new name is taken back then.
+// In between, both names are there. It ends in KEY_BUSY when the key is written all the time; the new name is taken back then. What
+// overwrite went over is not brought back.
 func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	if err := proto.CheckRename(req); err != nil {
 		return nil, err
@@ -193,14 +194,16 @@ func (m *move) across(ctx context.Context, overwrite bool) (moved uint64, err er
 			m.takeBack(ctx, put.Replace)
 			return 0, proto.ErrKeyNotFound.Errorf("there is no key %q, or all of it has faded", m.key).WithShard(m.source)
 		}
-		put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
-		if err := m.put(ctx, put); err != nil {
-			return 0, err
+		if put.Replace == nil || *put.Replace != export.GetChecksum() {
+			put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
+			if err := m.put(ctx, put); err != nil {
+				return 0, err
+			}
 		}
 		deleted, err := m.remove(ctx, m.source, m.key, export.GetChecksum())
 		switch {
 		case err != nil:
-			return 0, err
+			return 0, proto.AsError(err).WithHint("both names may be there now: look at them, and delete the one that you do not want")
 		case deleted:
 			return uint64(len(export.GetImage())), nil
 		}
@@ -224,11 +227,15 @@ func (m *move) export(ctx context.Context) (*ebbv1.KeyExport, error) {
 	return a.GetExport(), nil
 }
 
-// put waits for a shard whose clock is behind that of the image.
+// put waits for a shard whose clock is behind that of the image. If the new name holds the same already, that is the copy of another move,
+// which may be about to delete the old name, or to take the copy back: both would delete the last of the two.
 func (m *move) put(ctx context.Context, put *ebbv1.PutKey) error {
 	for try := 1; ; try++ {
-		_, err := m.apply(ctx, m.target, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}, m.step())
+		r, err := m.apply(ctx, m.target, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: put}}, m.step())
 		switch {
+		case err == nil && r.GetApplied() == 0:
+			return proto.ErrKeyExists.Errorf("key %q holds the same as %q: it is being renamed elsewhere, or that was broken off", m.to, m.key).WithShard(m.target).
+				WithHint("if it stays so, delete the one that you do not want: ebb del")
 		case put.Replace != nil && errors.Is(err, proto.ErrKeyExists):
 			return proto.ErrKeyBusy.Errorf("keys %q and %q were both written while one was to become the other: %q holds what %q did when it began, and both are there",
 				m.key, m.to, m.to, m.key).WithHint("keep the one that you want: ebb del, or ebb rename --overwrite")

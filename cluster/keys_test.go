@@ -245,3 +245,55 @@ func TestRenameWaitsForTheClock(t *testing.T) {
 		}
 	})
 }
+
+// led is a router of ebb-0, which leads all shards, that calls before ahead of each command.
+func (e *ensemble) led(before func(*ebbv1.ApplyRequest)) *Keys {
+	for i := range e.leads {
+		e.leads[i] = "ebb-0"
+	}
+	r := e.router("ebb-0")
+	r.cfg.Local = busy{replica{e, "ebb-0"}, before}
+	return NewKeys(r, e.coordinator("ebb-0"))
+}
+
+// Two renames of one key to one name at once: whatever the order of their steps, what the key held is under one name or the other, and only one
+// of the two says that it has moved it.
+func TestRenamesAtOnceLoseNothing(t *testing.T) {
+	for _, c := range []struct {
+		overwrite bool // of the second
+		at        int  // the step of the first before which the second comes: 1 its put, 2 its deletion
+		written   bool // the old name once more, after the second
+	}{
+		{false, 1, false},
+		{false, 2, false},
+		{false, 2, true},
+		{true, 1, false},
+		{true, 2, false},
+		{true, 2, true},
+	} {
+		e := newEnsemble(t, 3)
+		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
+		e.write(from, "x")
+		e.write(from, "y")
+		total, moved, seen := 2.0, 0, 0
+		keys := e.led(func(*ebbv1.ApplyRequest) {
+			if seen++; seen != c.at {
+				return
+			}
+			second := NewKeys(e.router("ebb-0"), e.coordinator("ebb-0"))
+			if _, err := second.Rename(t.Context(), &ebbv1.RenameRequest{Key: from, To: to, Overwrite: c.overwrite}); err == nil {
+				moved++
+			}
+			if c.written {
+				e.write(from, "x")
+				total++
+			}
+		})
+		if _, err := keys.Rename(t.Context(), &ebbv1.RenameRequest{Key: from, To: to}); err == nil {
+			moved++
+		}
+		if left, right := e.z(from), e.z(to); left+right != total || moved > 1 {
+			t.Errorf("%+v: %g under the old name and %g under the new one of %g, moved %d times", c, left, right, total, moved)
+		}
+	}
+}

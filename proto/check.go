@@ -619,13 +619,13 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 }
 
 // CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side of a
-// comparison that has no keys there, and name one set of an overlap.
+// comparison that has no keys there, unless there are patterns, and name one set of an overlap.
 func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
 	if o := q.GetQuestion().GetOverlap(); o != nil && q.GetPartial() {
 		return cmp.Or(checkNamespaceNamed(q.GetQuestion()), checkOverlapQuestion(o, 1))
 	}
 	ask := q.GetQuestion().GetSurprise()
-	if ask == nil || !q.GetPartial() || len(ask.GetKeys()) > 0 && len(ask.GetAgainst()) > 0 {
+	if ask == nil || !q.GetPartial() || Everywhere(q.GetQuestion()) || len(ask.GetKeys()) > 0 && len(ask.GetAgainst()) > 0 {
 		return CheckQuestion(q.GetQuestion())
 	}
 	if err := checkNamespaceNamed(q.GetQuestion()); err != nil {

@@ -227,6 +227,11 @@ func TestCheckShardQuestion(t *testing.T) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
+	everywhere := ask(0, 0, true)
+	everywhere.Question.GetSurprise().Patterns, everywhere.Question.GetSurprise().AgainstPatterns = [][]byte{[]byte("k/*")}, [][]byte{[]byte("b/*")}
+	if err := proto.CheckShardQuestion(everywhere); err != nil {
+		t.Errorf("patterns alone: %v", err)
+	}
 	bad := ask(1, 0, true)
 	bad.Question.GetSurprise().Bins = [][]byte{nil}
 	if err := proto.CheckShardQuestion(bad); !errors.Is(err, proto.ErrBadBin) {

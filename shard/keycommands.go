@@ -22,8 +22,7 @@ func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 	case proto.FieldCommandExpire:
 		r.Applied, err = s.expireKeys(ns, c.body)
 	default:
-		err = s.putKey(ns, c.body)
-		r.Applied = 1
+		r.Applied, err = s.putKey(ns, c.body)
 	}
 	if err != nil {
 		return failed(err.WithShard(uint32(s.id)))
@@ -108,17 +107,18 @@ func (s *State) forget(ns *namespace, key uint32) {
 	s.dropKey(ns, key, &sum)
 }
 
-// putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an image.
-func (s *State) putKey(ns *namespace, body []byte) *proto.Error {
+// putKey gives a key what another one held: in the same shard its slot, with all that belongs to it, otherwise an image. It counts
+// what it changed: a key that holds the same already is left alone.
+func (s *State) putKey(ns *namespace, body []byte) (applied uint64, err *proto.Error) {
 	var c ebbv1.PutKey
 	if pb.Unmarshal(body, &c) != nil || c.What == nil {
-		return errMalformedCommand()
+		return 0, errMalformedCommand()
 	}
 	if err := proto.CheckKey(c.Key); err != nil {
-		return err
+		return 0, err
 	}
 	if from, moves := c.What.(*ebbv1.PutKey_From); moves {
-		return s.moveKey(ns, from.From, &c)
+		return 1, s.moveKey(ns, from.From, &c)
 	}
 	return s.putImage(ns, &c)
 }
@@ -148,13 +148,13 @@ func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) bool {
 	return c.Overwrite || c.Replace != nil && s.checksum(ns, key) == *c.Replace
 }
 
-func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) *proto.Error {
+func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *proto.Error) {
 	img, ok := decodeImage(c.GetImage())
 	if !ok {
-		return proto.ErrBadRequest.Errorf("the image for key %s does not decode", quote(c.Key))
+		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode", quote(c.Key))
 	}
 	if img.at > s.now {
-		return proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
+		return 0, proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
 			WithHint("try again in a moment")
 	}
 	clock := ns.clock(s.now)
@@ -162,22 +162,22 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) *proto.Error {
 		clock = max(clock, img.at)
 	}
 	if err := img.convert(ns, clock); err != nil {
-		return err
+		return 0, err
 	}
 	if img.over(ns.params(), clock) {
-		return proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(c.Key))
+		return 0, proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(c.Key))
 	}
 	key, there := s.findKey(ns, c.Key)
 	if there && s.alive(ns, key, clock) {
 		if s.checksum(ns, key) == img.checksum {
-			return nil // it has been put before
+			return 0, nil
 		}
 		if !s.mayReplace(ns, key, c) {
-			return errKeyExists(c.Key)
+			return 0, errKeyExists(c.Key)
 		}
 	}
 	if img.body != nil && s.roomFor(img.body, true) != 0 {
-		return refusal(ns, &proto.IncrementWire{Key: c.Key}, ebbv1.Code_CODE_RESOURCE_EXHAUSTED)
+		return 0, refusal(ns, &proto.IncrementWire{Key: c.Key}, ebbv1.Code_CODE_RESOURCE_EXHAUSTED)
 	}
 	if there {
 		s.forget(ns, key)
@@ -188,7 +188,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) *proto.Error {
 	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
 	s.forgetCompanion(ns, c.Key)
 	s.adopt(ns, c.Key, img, clock)
-	return nil
+	return 1, nil
 }
 
 // adopt makes a key of an image.
