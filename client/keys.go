@@ -57,9 +57,12 @@ type KeyInfo struct {
 // goes meanwhile may or may not. It ends after an error.
 func (c *Client) Keys(ctx context.Context, ns string, query KeysQuery, opts ...AskOption) iter.Seq2[KeyInfo, error] {
 	return func(yield func(KeyInfo, error) bool) {
-		after, left := query.After, query.Limit
+		after, left, limit := query.After, query.Limit, query.Limit
 		for {
-			page, err := c.keysPage(ctx, ns, query, after, left, opts)
+			if query.Order <= OrderName {
+				limit = min(left, keysPerPage) // more long names than that do not fit one answer
+			}
+			page, err := c.keysPage(ctx, ns, query, after, limit, opts)
 			if err != nil {
 				yield(KeyInfo{}, err)
 				return

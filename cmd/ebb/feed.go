@@ -143,11 +143,14 @@ func (s *session) feed(cmd *cobra.Command, to client.Feeding) error {
 		ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 		defer cancel()
 		found, err := c.Feed(ctx, s.namespace, to, batch...)
+		if err != nil {
+			return err
+		}
 		for _, f := range found {
 			counts[f.Phrase] += f.Count
 		}
 		lines, batch, size = lines+len(batch), batch[:0], 0
-		return err
+		return nil
 	}
 	err = eachLine(s.term.in, func(line string) error {
 		batch, size = append(batch, line), size+len(line)
@@ -158,6 +161,9 @@ func (s *session) feed(cmd *cobra.Command, to client.Feeding) error {
 	})
 	if err == nil {
 		err = flush()
+	}
+	if err != nil && lines > 0 {
+		err = fmt.Errorf("the first %d texts are counted, the next few may be: %w", lines, err)
 	}
 	if err != nil {
 		return err

@@ -269,6 +269,9 @@ func (s *session) onKeys(cmd *cobra.Command, verb string, keys []string, do func
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
 	n, err := do(ctx, c)
+	if err != nil && n > 0 {
+		err = fmt.Errorf("%s %d of %d: %w", verb, n, len(keys), err)
+	}
 	if err != nil {
 		return err
 	}
@@ -298,7 +301,7 @@ func newDel(s *session) *cobra.Command {
 		Use: "del KEY...", Short: "Forget keys", Args: argsBetween(1, -1, "KEY..."),
 		Long: "Forgets keys and all that they hold, whatever their kind. It takes names and no patterns: `ebb keys PATTERN -o tsv` lists names.",
 		Example: "  ebb del clicks/country\n" +
-			"  ebb keys 'tmp/*' -o tsv | cut -f1 | xargs ebb del",
+			"  ebb keys 'tmp/*' --limit 10000 -o tsv | cut -f1 | tr '\\n' '\\0' | xargs -0r ebb del",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.onKeys(cmd, "deleted", args, func(ctx context.Context, c *client.Client) (int, error) {
 				return c.Delete(ctx, s.namespace, args...)
