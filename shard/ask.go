@@ -238,6 +238,10 @@ func otherKind(key []byte, is, asked ebbv1.Kind) *proto.Error {
 	switch {
 	case is == ebbv1.Kind_KIND_DISTRIBUTION:
 		return e.WithHint("ask for its distribution: ebb dist, ebb top, ebb get")
+	case is == ebbv1.Kind_KIND_STRING:
+		return e.WithHint("ask for its value: ebb string get")
+	case is == ebbv1.Kind_KIND_PHRASES && asked == ebbv1.Kind_KIND_DISTRIBUTION:
+		return e.WithHint("ask for its phrases: ebb phrases list, ebb match")
 	case asked == ebbv1.Kind_KIND_PHRASES:
 		return e.WithHint("name a key that holds phrases: ebb phrases add KEY PHRASE...")
 	case asked == ebbv1.Kind_KIND_DISTRIBUTION:

@@ -224,5 +224,5 @@ func errKeyNotFound(key []byte) *proto.Error {
 }
 
 func errKeyExists(key []byte) *proto.Error {
-	return proto.ErrKeyExists.Errorf("key %s is there already", quote(key)).WithHint("say that it may be overwritten, or delete it first")
+	return proto.ErrKeyExists.Errorf("key %s is there already", quote(key)).WithHint("overwrite it (--overwrite, or overwrite in a request), or delete it first")
 }

@@ -93,7 +93,7 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 			fmt.Sprintf("the sum is exact; a bin is never too low, and at most %.2g%% of the sum too high in %.4g%% of cases", 100*p.Epsilon, 100*(1-p.Delta))
 	case *quantile:
 		p := b.Params()
-		return []*ebbv1.Property{property("accuracy", p.Accuracy), property("buckets_max", float64(p.BucketsMax))},
+		return []*ebbv1.Property{property("relative_error", p.Accuracy), property("buckets_max", float64(p.BucketsMax))},
 			fmt.Sprintf("quantiles are within %.2g%% of a value that was measured", 100*p.Accuracy)
 	case *topK:
 		p := b.Params()
@@ -115,9 +115,9 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 		p := b.Params()
 		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)
 	case *stringValue:
-		return []*ebbv1.Property{property("bytes", float64(len(b.value))), property("bytes_max", proto.TextLenMax)}, "the value is as it was written"
+		return []*ebbv1.Property{property("value_bytes", float64(len(b.value))), property("value_bytes_max", proto.TextLenMax)}, "the value is as it was written"
 	case *phrases:
-		return []*ebbv1.Property{property("phrases_max", sketch.PhrasesMax), property("bytes", float64(b.Bytes())), property("bytes_max", sketch.PhrasesBytesMax)},
+		return []*ebbv1.Property{property("phrases_max", sketch.PhrasesMax), property("phrase_bytes", float64(b.Bytes())), property("phrase_bytes_max", sketch.PhrasesBytesMax)},
 			"all phrases that stand in a text are found, and no others"
 	}
 	return nil, ""
