@@ -69,7 +69,7 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_TOO_MANY_SOURCES, "the shard remembers as many sources as it can", "use fewer names of sources"},
 	{ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, "the shard remembers as many idempotency keys as it can", "send less often with a key of its own, or try again later"},
 	{ebbv1.Code_CODE_INTERNAL, "a defect, or a failure that has no code", nextReport},
-	{ebbv1.Code_CODE_CORRUPT, "data on disk is damaged", "move the data directory away: the node takes its data from the others when it starts without"},
+	{ebbv1.Code_CODE_CORRUPT, "data on disk is damaged", "move the data directory away, and do not delete it: if there are other nodes, this one takes its data from them when it starts without"},
 	{ebbv1.Code_CODE_WRONG_CLUSTER, "the node belongs to another cluster", "check --addr, --join and --data-dir"},
 	{ebbv1.Code_CODE_NEWER_VERSION, "the data was written by a newer version", "run that version, or a newer one"},
 	{ebbv1.Code_CODE_LOCKED, "another process uses the data directory", "stop it, or choose another --data-dir"},

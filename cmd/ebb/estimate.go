@@ -206,7 +206,7 @@ func printSummaryTable(w io.Writer, out summaryJSON, c *ebbv1.Coverage) error {
 	}
 	matched := ""
 	if out.Matched > 0 {
-		matched = fmt.Sprintf("%d keys that match, ", out.Matched)
+		matched = matching(out.Matched) + ", "
 	}
 	_, err := fmt.Fprintf(w, "\n%sas of %s\n%s\n", matched, when(out.AsOfUS), coverageText(c))
 	return err

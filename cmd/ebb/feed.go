@@ -192,6 +192,6 @@ func (s *session) printFound(counts map[string]int, lines int) error {
 	if err := s.printTable("PHRASE\tCOUNT", table); err != nil || s.output != "table" {
 		return err
 	}
-	_, err := fmt.Fprintf(s.term.out, "\n%d phrases in %d texts\n", len(all), lines)
+	_, err := fmt.Fprintf(s.term.out, "\n%s in %s\n", plural(len(all), "phrase", "phrases"), plural(lines, "text", "texts"))
 	return err
 }

@@ -85,14 +85,18 @@ func (s *session) printGraph(a *ebbv1.Answer) error {
 		}
 		return nil
 	}
+	if len(out.Nodes) == 0 {
+		_, err := fmt.Fprintf(term, "no key of kind set matches\n%s\n", coverageText(a.GetCoverage()))
+		return err
+	}
 	tw := tabwriter.NewWriter(term, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "NODE\tSIZE\tNEIGHBOUR\tJACCARD\tSTD ERROR")
 	for _, n := range out.Nodes {
 		switch {
 		case !n.Found:
-			fmt.Fprintf(tw, "%s\tnothing known\t\t\t\n", n.Key)
+			fmt.Fprintf(tw, "%s\tnothing known\n", n.Key)
 		case len(n.Links) == 0:
-			fmt.Fprintf(tw, "%s\t%s\tnone\t\t\n", n.Key, figure(n.Size.Value, 6))
+			fmt.Fprintf(tw, "%s\t%s\tnone\n", n.Key, figure(n.Size.Value, 6))
 		}
 		for _, l := range n.Links {
 			fmt.Fprintf(tw, "%s\t%s\t%s\t%.4f\t%.4f\n", n.Key, figure(n.Size.Value, 6), l.Key, l.Jaccard.Value, l.Jaccard.StdError)

@@ -162,7 +162,7 @@ func (f *importFlags) setKind() error {
 	case quantile && (f.opts.Value == "" || f.opts.Bin != ""):
 		return usagef("--kind quantile takes --value COLUMN, and no --bin")
 	case f.opts.Value != "" && !quantile:
-		return usagef("--value is of --kind quantile")
+		return usagef("--value goes with --kind quantile")
 	}
 	f.opts.Kind = kind
 	return nil
@@ -243,7 +243,8 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)
 	}
-	if err != nil && !errors.Is(err, load.ErrBinary) && !errors.Is(err, load.ErrOtherFile) {
+	refused := codeOfError(err)/1000 == 2 // and would be again
+	if err != nil && !refused && !errors.Is(err, load.ErrBinary) && !errors.Is(err, load.ErrOtherFile) {
 		again := "the same command again"
 		if once {
 			again = "it again on the same stream with --source " + source

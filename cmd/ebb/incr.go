@@ -67,8 +67,10 @@ func kindOf(name string, bins, values int) (client.Kind, error) {
 		return 0, noneOf("--kind", name, strings.Split(proto.KindNames(), ", "))
 	case kind == client.KindQuantile && (bins > 0 || values == 0):
 		return 0, usagef("a quantile takes --value, and no bins")
+	case kind == client.KindString:
+		return 0, usagef("--kind string: incr counts; ebb string set writes a value")
 	case kind != client.KindQuantile && values > 0:
-		return 0, usagef("--value is of --kind quantile")
+		return 0, usagef("--value goes with --kind quantile")
 	case kind != client.KindQuantile && bins == 0:
 		return 0, usagef("which bins? incr wants KEY BIN...")
 	}

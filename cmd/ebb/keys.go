@@ -32,6 +32,16 @@ func named(args []string) (keys, patterns [][]byte) {
 	return keys, patterns
 }
 
+// notePattern says so if a word of a command that takes names alone looks like a pattern.
+func (s *session) notePattern(words ...string) {
+	for _, word := range words {
+		if isPattern(word) {
+			fmt.Fprintf(s.term.err, "note: %s is taken for the name of a key; `ebb keys` lists what matches a pattern\n", printable([]byte(word)))
+			return
+		}
+	}
+}
+
 var keyOrders = map[string]ebbv1.KeyOrder{
 	"name": ebbv1.KeyOrder_KEY_ORDER_NAME, "total": ebbv1.KeyOrder_KEY_ORDER_TOTAL, "recent": ebbv1.KeyOrder_KEY_ORDER_RECENT,
 }
@@ -45,7 +55,10 @@ func newKeys(s *session) *cobra.Command {
 		Long:    "The keys of a namespace, over all shards, with what is known of each.\n\n" + patternHelp,
 		Example: "  ebb keys\n  ebb keys 'link/*' --top 20\n  ebb keys --kind distinct --order recent --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			kq := &ebbv1.KeysQuestion{After: []byte(after), Limit: uint32(min(max(limit, 0), proto.KeysListMax+1))}
+			if limit < 1 || limit > proto.KeysListMax {
+				return usagef("--limit %d: it must be from 1 to %d", limit, proto.KeysListMax)
+			}
+			kq := &ebbv1.KeysQuestion{After: []byte(after), Limit: uint32(limit)}
 			if len(args) > 0 {
 				kq.Pattern = []byte(args[0])
 			}
@@ -56,6 +69,9 @@ func newKeys(s *session) *cobra.Command {
 			if cmd.Flags().Changed("top") {
 				if top < 1 || top > proto.KeysListMax {
 					return usagef("--top %d: it must be from 1 to %d", top, proto.KeysListMax)
+				}
+				if s.given["limit"] || s.given["order"] {
+					return usagef("--top n is --order total --limit n: give it alone, or these")
 				}
 				kq.Order, kq.Limit = ebbv1.KeyOrder_KEY_ORDER_TOTAL, uint32(top)
 			}
@@ -174,6 +190,9 @@ func newDescribe(s *session) *cobra.Command {
 			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Describe{Describe: dq}}
 			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error {
 				s.noteAsOf(dq.GetAsOfUs(), a.GetDescribe().GetAsOfUs())
+				if !a.GetDescribe().GetFound() {
+					s.notePattern(args...)
+				}
 				return s.printDescription(a)
 			})
 		},
@@ -285,12 +304,7 @@ func (s *session) onKeys(cmd *cobra.Command, verb string, keys []string, do func
 	absent := ""
 	if n < len(keys) {
 		absent = fmt.Sprintf(", %d not there", len(keys)-n)
-		for _, key := range keys {
-			if isPattern(key) {
-				fmt.Fprintf(s.term.err, "note: %s is taken for the name of a key; `ebb keys` lists what matches a pattern\n", key)
-				break
-			}
-		}
+		s.notePattern(keys...)
 	}
 	_, err = fmt.Fprintf(s.term.out, "%s %d%s\n", verb, n, absent)
 	return err
@@ -316,8 +330,8 @@ func newExpire(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "expire KEY [DURATION]", Short: "Say until when a key lives at most", Args: argsBetween(1, 2, "KEY [DURATION]"),
 		Long: `A key leaves at that time by the clock of its namespace, whatever is added until then; earlier if it has faded. One that is
-written again later is a new key, without a time.`,
-		Example: "  ebb expire session/ann 10m\n  ebb expire clicks/today --at 2030-01-01\n  ebb expire clicks/today --never",
+written again later is a new key, without a time. A time that has passed ends it at once.`,
+		Example: "  ebb expire session/ann 10m\n  ebb expire session/bob 7d\n  ebb expire clicks/today --at 2030-01-01\n  ebb expire clicks/today --never",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			given := len(args) - 1
 			for _, flag := range []string{"at", "never"} {
@@ -334,9 +348,14 @@ written again later is a new key, without a time.`,
 			}
 			var ttl time.Duration
 			if len(args) > 1 {
-				if err := (span{&ttl, time.Microsecond}).Set(args[1]); err != nil {
-					return usagef("DURATION %q: %w", args[1], err)
+				lives, err := duration(args[1])
+				switch {
+				case err != nil:
+					return usagef("DURATION %q: write it as 30s, 10m, 6h, 7d or 2y", args[1])
+				case lives <= 0 || lives > proto.TTLMaxUS:
+					return usagef("DURATION %q: it must be above zero, and 100 years at most", args[1])
 				}
+				ttl = time.Duration(lives) * time.Microsecond
 			}
 			return s.onKeys(cmd, "changed", args[:1], func(ctx context.Context, c *client.Client) (int, error) {
 				switch {

@@ -319,9 +319,13 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"allow-negative", strconv.FormatBool(r.AllowNegative)},
 		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)},
 		{"kind", r.Kind},
+		{"window", r.window()},
 	}
 	for _, size := range proto.ListSizes(all[i].Sizes) {
-		text := exact(size.Value)
+		text := figure(size.Value, 6)
+		if s.output == "tsv" {
+			text = exact(size.Value)
+		}
 		if size.Value == 0 {
 			text = "default"
 		}

@@ -65,6 +65,9 @@ func (s *session) printOverlap(a *ebbv1.Answer) error {
 	w := a.GetOverlap()
 	out := overlapJSON{Namespace: s.namespace, Confidence: w.GetConfidence(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	for _, set := range w.GetSets() {
+		if !set.GetFound() {
+			s.notePattern(string(set.GetKey()))
+		}
 		out.Sets = append(out.Sets, sizedOf(set))
 	}
 	out.Estimates = []estimateJSON{

@@ -149,7 +149,7 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 		bins = fmt.Sprintf("%d bins asked for, %d known", len(d.GetBins()), d.GetBinsTotal())
 	}
 	if d.GetMatched() > 0 {
-		bins += fmt.Sprintf(" of %d keys that match", d.GetMatched())
+		bins += " of " + matching(d.GetMatched())
 	}
 	if d.GetBrief() {
 		_, err := fmt.Fprintf(w, "\n%s at most (the rest was not visited), z %s, effective n %s, as of %s\n%s\n",
@@ -159,6 +159,19 @@ func printDistributionTable(w io.Writer, a *ebbv1.Answer, asked bool) error {
 	_, err := fmt.Fprintf(w, "\n%s, z %s (other %s), effective n %s, entropy %.3f bits, as of %s\n%s\n",
 		bins, figure(d.GetZ(), 6), figure(d.GetOther(), 3), figure(d.GetEffectiveN(), 4), d.GetEntropyBits(), when(d.GetAsOfUs()), coverageText(a.GetCoverage()))
 	return err
+}
+
+// matching says how many keys matched a pattern.
+func matching(n uint64) string {
+	return plural(n, "key that matches", "keys that match")
+}
+
+// plural counts things with the word for one of them or for several.
+func plural[N int | uint64](n N, one, several string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, several)
 }
 
 // figure prints v for people, to so many significant digits. What is before the

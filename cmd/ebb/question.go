@@ -78,6 +78,11 @@ func (s *session) ask(cmd *cobra.Command, q *questionFlags, dq *ebbv1.Distributi
 	question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Distribution{Distribution: dq}}
 	return s.put(cmd, q, question, func(a *ebbv1.Answer) error {
 		s.noteAsOf(dq.GetAsOfUs(), a.GetDistribution().GetAsOfUs())
+		if !a.GetDistribution().GetFound() {
+			for _, key := range dq.GetKeys() {
+				s.notePattern(string(key))
+			}
+		}
 		return s.printDistribution(a, dq.GetBins() != nil)
 	})
 }

@@ -193,6 +193,8 @@ func shape(f *pflag.Flag) string {
 		return "a duration such as 500ms, 90s or 2h"
 	case "float64":
 		return "a number"
+	case "numbers":
+		return "numbers, separated by commas"
 	case "int", "int64":
 		return "a whole number"
 	case "uint32":

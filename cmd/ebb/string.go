@@ -100,6 +100,9 @@ func (s *session) printString(a *ebbv1.Answer, key string) error {
 	if w.GetFound() && w.GetKind() != ebbv1.Kind_KIND_STRING {
 		return proto.ErrWrongKind.Errorf("key %q is a %s, and has no value", key, proto.KindName(w.GetKind())).WithHint("ask for its summary: ebb estimate")
 	}
+	if !w.GetFound() {
+		s.notePattern(key)
+	}
 	if s.output == "json" {
 		out := stringJSON{Namespace: s.namespace, Key: key, Found: w.GetFound(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 		if out.Found {

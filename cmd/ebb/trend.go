@@ -37,6 +37,9 @@ func newTrend(s *session) *cobra.Command {
 			question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Trend{Trend: tq}}
 			return s.put(cmd, &q, question, func(a *ebbv1.Answer) error {
 				s.noteAsOf(tq.GetAsOfUs(), a.GetTrend().GetAsOfUs())
+				if !a.GetTrend().GetFound() {
+					s.notePattern(args...)
+				}
 				return s.printTrend(a)
 			})
 		},
