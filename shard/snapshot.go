@@ -277,6 +277,9 @@ func (s *State) restore(b *blockReader) {
 	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
 	b.section(sectionKeys)
 	readRoster(b, &s.keys.names, s.epoch, func(key uint32) { s.readKey(b, key) })
+	if n := s.keys.names.slots; n > 0 {
+		s.summaries.reach(n-1, s.epoch) // free slots have a record as well: gather looks at all
+	}
 	if b.format > 2 {
 		b.section(sectionExpiries)
 		s.readExpiries(b)
