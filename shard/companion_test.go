@@ -238,3 +238,36 @@ func FuzzMergeTrends(f *testing.F) {
 		}
 	})
 }
+
+// An image that is ahead of a namespace's event clock takes the companion's along: the state that follows is one that restarts.
+func TestImagesAheadOfTheEventClock(t *testing.T) {
+	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: second, SlowHalfLifeUs: new(int64(10 * second)), Clock: ebbv1.Clock_CLOCK_EVENT}
+	one, two := definedAt(t, def, beginning+1000*second), definedAt(t, def, beginning+1000*second)
+	event := func(at int64) *ebbv1.Command {
+		c := increments("k", "a")
+		c.GetIncrements().Increments[0].TimeUs = at
+		return c
+	}
+	apply := func(s *State, c *ebbv1.Command) {
+		t.Helper()
+		if r := s.Apply(s.applied+1, encodeEntry(t, beginning+1000*second, []*ebbv1.Command{c}), nil)[0]; r.Error != nil || len(r.Refused) > 0 {
+			t.Fatalf("%v", r)
+		}
+		audit(t, s)
+	}
+	apply(one, event(beginning+100*second))
+	apply(one, event(beginning+900*second))
+	apply(two, event(beginning))
+	export := exported(&one.frame, "", "k")
+	apply(two, &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("l"), What: &ebbv1.PutKey_Image{Image: export.Image}}}})
+	ns := two.lookup(nil)
+	if own, other := ns.clock(two.now), two.companion(ns).clock(two.now); own != other {
+		t.Errorf("the clock is %d, and that of the companion %d", own, other)
+	}
+	again := reopen(t, two)
+	apply(two, event(beginning+901*second))
+	apply(again, event(beginning+901*second))
+	if two.Checksum() != again.Checksum() {
+		t.Error("a restored state went another way")
+	}
+}

@@ -86,10 +86,13 @@ func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
 	return b
 }
 
-// checksum returns that of a key's image.
-func (f *frame) checksum(ns *namespace, key uint32) uint64 {
-	return xxh3.Hash(f.appendContent(nil, ns, key))
+// unchanged says whether a key's image has this checksum. One that is too large for an image has none.
+func (f *frame) unchanged(ns *namespace, key uint32, checksum uint64) bool {
+	return f.imageLeast(key) <= proto.ImageBytesMax && xxh3.Hash(f.appendContent(nil, ns, key)) == checksum
 }
+
+// imageLeast is a size in bytes that a key's image does not fall below: of each bin an id, a count, and a name with its length.
+func (f *frame) imageLeast(key uint32) int { return (1 + 4 + 2) * f.summaries.records.at(key).bins() }
 
 // decodeImage reads what export wrote. What a namespace cannot have is for fits to find.
 func decodeImage(raw []byte) (*image, bool) {
@@ -168,12 +171,19 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 	out := &ebbv1.KeyExport{AsOfUs: int64(f.evaluation(ns, 1, 0))}
 	if ns != nil {
 		if key, ok := f.findKey(ns, ask.Key); ok && f.alive(ns, key, ns.clock(f.now)) {
+			if n := f.imageLeast(key); n > proto.ImageBytesMax {
+				return f.unanswered(keyTooLarge(ask.Key, n))
+			}
 			out.Found = true
 			out.Image, out.Checksum = f.export(ns, key)
 		}
 	}
 	if n := len(out.Image); n > proto.ImageBytesMax {
-		return f.unanswered(proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit of what goes from one shard to another is %d", quote(ask.Key), n, proto.ImageBytesMax))
+		return f.unanswered(keyTooLarge(ask.Key, n))
 	}
 	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Export{Export: out}}}, AsOfUs: out.AsOfUs}
+}
+
+func keyTooLarge(key []byte, n int) *proto.Error {
+	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes or more: the limit of what goes from one shard to another is %d", quote(key), n, proto.ImageBytesMax)
 }

@@ -248,3 +248,37 @@ func BenchmarkKeys(b *testing.B) {
 		})
 	}
 }
+
+// A key that is too large to travel is not written down to find that out, whoever asks for its image or guesses its checksum.
+func TestTooLargeForAnImage(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, BinsMax: 100_000}, beginning)
+	const bins = proto.ImageBytesMax/7 + 1
+	for first := 0; first < bins; first += 10_000 {
+		var names []string
+		for b := first; b < min(first+10_000, bins); b++ {
+			names = append(names, string(binary.BigEndian.AppendUint32(nil, uint32(b))))
+		}
+		s.Apply(s.applied+1, encodeEntry(t, beginning, []*ebbv1.Command{increments("k", names...)}), nil)
+	}
+	q := &ebbv1.Question{Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte("k")}}}
+	checksum := uint64(1)
+	del := &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}, Checksum: &checksum}}}
+	var many []*ebbv1.Command
+	for range 100 {
+		many = append(many, del)
+	}
+	entry := encodeEntry(t, beginning, many)
+	allocated := testing.AllocsPerRun(1, func() {
+		if a := s.Ask(&ebbv1.ShardQuestion{Question: q}, 0); a.GetError().GetCode() != ebbv1.Code_CODE_KEY_TOO_LARGE {
+			t.Fatalf("%v", a)
+		}
+		for _, r := range s.Apply(s.applied+1, entry, nil) {
+			if r.Error != nil || r.Applied != 0 {
+				t.Fatalf("%v", r)
+			}
+		}
+	})
+	if allocated > bins/10 {
+		t.Errorf("%.0f allocations for a key of %d bins", allocated, bins)
+	}
+}

@@ -49,7 +49,7 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 	for _, name := range c.Keys {
 		key, ok := s.findKey(ns, name)
 		alive := ok && s.alive(ns, key, clock)
-		if c.Checksum != nil && (!alive || s.checksum(ns, key) != *c.Checksum) {
+		if c.Checksum != nil && (!alive || !s.unchanged(ns, key, *c.Checksum)) {
 			continue
 		}
 		s.expireCompanion(ns, name, clock, clock) // which may outlive the key
@@ -145,7 +145,7 @@ func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Erro
 
 // mayReplace says whether a put goes over a key that is there.
 func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) bool {
-	return c.Overwrite || c.Replace != nil && s.checksum(ns, key) == *c.Replace
+	return c.Overwrite || c.Replace != nil && s.unchanged(ns, key, *c.Replace)
 }
 
 func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *proto.Error) {
@@ -169,7 +169,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	}
 	key, there := s.findKey(ns, c.Key)
 	if there && s.alive(ns, key, clock) {
-		if s.checksum(ns, key) == img.checksum {
+		if s.unchanged(ns, key, img.checksum) {
 			return 0, nil
 		}
 		if !s.mayReplace(ns, key, c) {
@@ -184,6 +184,9 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	}
 	if ns.onEventTime() {
 		ns.eventTime = clock // as if what the image is of had happened here
+		if slow := s.editCompanion(ns); slow != nil {
+			slow.eventTime = clock
+		}
 	}
 	ns.signed = ns.signed || img.signed // from when its namespace allowed it, which this shard need not have seen
 	s.forgetCompanion(ns, c.Key)
