@@ -241,7 +241,8 @@ func refusal(ns *namespace, in *proto.IncrementWire, code ebbv1.Code) *proto.Err
 		return proto.ErrBadRequest.Errorf("offset %d: offsets of a source begin at 1 and grow", in.Offset)
 	case ebbv1.Code_CODE_TOO_MANY_BINS:
 		if in.Kind == ebbv1.Kind_KIND_PHRASES {
-			return proto.ErrTooManyBins.Errorf("phrase %s is one too many for key %s: it holds %d phrases of %d bytes together", quote(in.Bin), quote(in.Key), sketch.PhrasesMax, sketch.PhrasesBytesMax)
+			return proto.ErrTooManyBins.Errorf("phrase %s is one too many for key %s: it holds %d phrases of %d bytes together, and %d of the same words",
+				quote(in.Bin), quote(in.Key), sketch.PhrasesMax, sketch.PhrasesBytesMax, sketch.PhrasesAlikeMax)
 		}
 		return proto.ErrTooManyBins.Errorf("bin %s is one too many for key %s: bins_max of its namespace is %d", quote(in.Bin), quote(in.Key), binsMax(ns))
 	case ebbv1.Code_CODE_NEGATIVE_AMOUNT:

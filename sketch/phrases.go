@@ -13,9 +13,11 @@ const (
 	PhraseLenMax    = 256     // bytes of a phrase
 	PhrasesMax      = 1 << 16 // phrases
 	PhrasesBytesMax = 2 << 20 // bytes of all phrases
+	// PhrasesAlikeMax is how many phrases of the same tokens, such as "New York" and "new york", a set holds: each is compared with the others.
+	PhrasesAlikeMax = 64
 )
 
-// ErrFull refuses one phrase more than a Phrases holds.
+// ErrFull refuses one phrase more than a Phrases holds, or than it holds of the same tokens.
 var ErrFull = errors.New("too many phrases")
 
 // Phrases is a set of phrases that finds all of its members in a text: token by token (see tokens.go), exactly. Make one with NewPhrases.
@@ -90,11 +92,14 @@ func (p *Phrases) Add(text []byte) (added bool, err error) {
 	if len(text) == 0 || len(text) > PhraseLenMax {
 		return false, fmt.Errorf("%w: phrase of %d bytes: it has 1 to %d", ErrName, len(text), PhraseLenMax)
 	}
-	if p.Has(text) {
+	_, alike, found := p.member(text)
+	switch {
+	case found:
 		return false, nil
-	}
-	if p.Len() == PhrasesMax || p.Bytes()+len(text) > PhrasesBytesMax {
+	case p.Len() == PhrasesMax || p.Bytes()+len(text) > PhrasesBytesMax:
 		return false, fmt.Errorf("%w: %d of %d bytes together: there are at most %d of %d bytes", ErrFull, p.Len(), p.Bytes(), PhrasesMax, PhrasesBytesMax)
+	case alike == PhrasesAlikeMax:
+		return false, fmt.Errorf("%w: %d of the same tokens: there are no more", ErrFull, alike)
 	}
 	if 2*p.waste > len(p.arena) {
 		p.pack()
@@ -167,29 +172,31 @@ func (p *Phrases) resize(n int) {
 
 // Has says whether a phrase is there, as it is written.
 func (p *Phrases) Has(text []byte) bool {
-	_, found := p.member(text)
+	_, _, found := p.member(text)
 	return found
 }
 
-func (p *Phrases) member(text []byte) (i uint32, found bool) {
+// member finds a phrase, or counts those that end at its prefix.
+func (p *Phrases) member(text []byte) (i uint32, alike int, found bool) {
 	if p.Len() == 0 {
-		return 0, false
+		return 0, 0, false
 	}
 	at, ok := p.find(p.walk(text, func(uint32) {}))
 	if !ok {
-		return 0, false
+		return 0, 0, false
 	}
 	for next := p.slots[at].first; next != 0; next = p.phrases[next-1].next {
 		if bytes.Equal(p.bytesOf(next-1), text) {
-			return next - 1, true
+			return next - 1, 0, true
 		}
+		alike++
 	}
-	return 0, false
+	return 0, alike, false
 }
 
 // Remove removes a phrase as it was written, and answers whether it was there.
 func (p *Phrases) Remove(text []byte) (removed bool) {
-	i, found := p.member(text)
+	i, _, found := p.member(text)
 	if !found {
 		return false
 	}
@@ -311,20 +318,13 @@ func (p *Phrases) Merge(o *Phrases) error {
 	if p.seed != o.seed {
 		return fmt.Errorf("%w: phrases of hash %+v and of %+v", ErrIncompatible, p.seed, o.seed)
 	}
-	more, length := p.Len(), p.Bytes()
+	union := p.Clone()
 	for i := range o.phrases {
-		if text := o.bytesOf(uint32(i)); !p.Has(text) {
-			more, length = more+1, length+len(text)
-		}
-	}
-	if more > PhrasesMax || length > PhrasesBytesMax {
-		return fmt.Errorf("%w: %d of %d bytes together", ErrFull, more, length)
-	}
-	for i := range o.phrases {
-		if _, err := p.Add(o.bytesOf(uint32(i))); err != nil {
+		if _, err := union.Add(o.bytesOf(uint32(i))); err != nil {
 			return err
 		}
 	}
+	*p = union
 	return nil
 }
 

@@ -434,3 +434,38 @@ func BenchmarkPhrasesBloom(b *testing.B) {
 		})
 	}
 }
+
+// There are many ways to write the same words, and a set of them must not take ever longer to write to.
+func TestPhrasesAlike(t *testing.T) {
+	written := func(i int) []byte {
+		text := []byte("abcdefgh")
+		for bit := range text {
+			if i>>bit&1 != 0 {
+				text[bit] -= 'a' - 'A'
+			}
+		}
+		return text
+	}
+	p := newPhrases(t)
+	for i := range PhrasesAlikeMax {
+		if added, err := p.Add(written(i)); !added || err != nil {
+			t.Fatalf("%d: %v, %v", i, added, err)
+		}
+	}
+	before := p.AppendBinary(nil)
+	if _, err := p.Add(written(PhrasesAlikeMax)); !errors.Is(err, ErrFull) {
+		t.Errorf("one more: %v", err)
+	}
+	if added, err := p.Add(written(0)); added || err != nil {
+		t.Errorf("one that is there: %v, %v", added, err)
+	}
+	if err := p.Merge(newPhrases(t, "another", string(written(PhrasesAlikeMax)))); !errors.Is(err, ErrFull) || !bytes.Equal(p.AppendBinary(nil), before) {
+		t.Errorf("merge: %v", err)
+	}
+	if !p.Remove(written(3)) {
+		t.Error("one that is there is not removed")
+	}
+	if added, err := p.Add(written(PhrasesAlikeMax)); !added || err != nil {
+		t.Errorf("in the place of another: %v, %v", added, err)
+	}
+}
