@@ -58,6 +58,11 @@ func fitting(b body, room int) body {
 	return nameless(b, sketch.SetKMin)
 }
 
+// tooManySets refuses a graph of at least so many.
+func tooManySets(n int) *proto.Error {
+	return proto.ErrResponseTooLarge.Errorf("%d keys match, or more: the limit of a graph is %d sets", n, proto.GraphKeysMax).WithHint("use a narrower pattern")
+}
+
 // mergeGraphs compares the sets of all parts, each with each.
 func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
 	g, err := gather(partGraph, answers)
@@ -67,7 +72,7 @@ func mergeGraphs(q *ebbv1.GraphQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.A
 	out := &ebbv1.Graph{AsOfUs: int64(g.at), Confidence: sureness(&ebbv1.SummaryQuestion{Confidence: q.Confidence})}
 	sets := g.inOrder(q.Keys)
 	if n := len(sets); n > proto.GraphKeysMax {
-		return nil, proto.ErrResponseTooLarge.Errorf("%d keys match: the limit of a graph is %d sets", n, proto.GraphKeysMax).WithHint("use a narrower pattern")
+		return nil, tooManySets(n)
 	}
 	for _, s := range sets {
 		out.Nodes = append(out.Nodes, &ebbv1.GraphNode{Set: s.sized(q.Confidence)})

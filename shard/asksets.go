@@ -75,6 +75,9 @@ func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, 
 		if named[key] || f.kind(key) != ebbv1.Kind_KIND_SET {
 			return nil
 		}
+		if len(sets) == proto.GraphKeysMax {
+			return tooManySets(len(sets) + 1)
+		}
 		b := f.summary(key).body
 		sets = append(sets, namedSet{name: f.keys.bytesOf(key), body: b, size: sizeOf(b, at)})
 		cost += f.totalCost(key)

@@ -76,6 +76,9 @@ func (p *pattern) match(name []byte, steps *int) bool {
 			case i < len(name) && name[i] == t.c:
 				i++
 				j++
+				if one >= 0 || two >= 0 {
+					*steps-- // the next star may have it matched again
+				}
 				continue
 			}
 		}

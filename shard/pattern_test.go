@@ -81,3 +81,16 @@ func TestPatternsEnd(t *testing.T) {
 		t.Errorf("it has %d steps left", p.steps)
 	}
 }
+
+// What is matched again after a star has moved on counts, however few tries there are: each takes as long as the pattern after the star.
+func TestPatternsCountWhatTheyRepeat(t *testing.T) {
+	const tail = 200
+	p := compilePatterns([][]byte{[]byte("**" + strings.Repeat("a", tail) + "b")})
+	name := []byte(strings.Repeat("a", 2*tail))
+	if p.match(name) {
+		t.Fatal("it matches")
+	}
+	if steps := stepsMax - p.steps; steps < tail*tail {
+		t.Errorf("%d steps are counted, of at least %d", steps, tail*tail)
+	}
+}

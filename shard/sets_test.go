@@ -388,3 +388,19 @@ func TestGraphOfPatterns(t *testing.T) {
 		}
 	}
 }
+
+// A shard in which more sets match than a graph has says so at once, before it reads what they hold.
+func TestGraphOfTooMany(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
+	for k := range proto.GraphKeysMax + 1 {
+		c := increments(fmt.Sprint("set/", k), "a")
+		c.GetIncrements().Increments[0].Kind = ebbv1.Kind_KIND_SET
+		s.Apply(s.applied+1, encodeEntry(t, beginning, []*ebbv1.Command{c}), nil)
+	}
+	for text, want := range map[string]ebbv1.Code{"set/1*": 0, "set/*": ebbv1.Code_CODE_RESPONSE_TOO_LARGE} {
+		q := graphAsked(&ebbv1.GraphQuestion{Patterns: [][]byte{[]byte(text)}})
+		if a := s.Ask(&ebbv1.ShardQuestion{Question: q, Partial: true}, beginning); a.GetError().GetCode() != want {
+			t.Errorf("%s: %v", text, a.Error)
+		}
+	}
+}
