@@ -155,6 +155,7 @@ func (m *Memory) letGo(runs ...[]byte) {
 		}
 		m.mu.Unlock()
 	}
+	runtime.KeepAlive(m) // or all of it might be unmapped meanwhile
 }
 
 // take returns pages of zeros that follow each other.
