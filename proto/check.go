@@ -590,7 +590,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, match, trend or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.

@@ -292,7 +292,8 @@ func refusedTime(ns *namespace, us int64) *proto.Error {
 		return proto.ErrBadTime.Errorf("no time given: namespace %s has an event clock and lives by the times of its events", quote([]byte(ns.definition.GetName()))).
 			WithHint("say when it happened: --at for one event, --time COLUMN for an import, time_us in a request")
 	}
-	return proto.ErrBadTime.Errorf("time %s is more than %s ahead of the shard's clock", time.UnixMicro(us).UTC().Format(time.RFC3339Nano), text(proto.FutureMaxUS))
+	return proto.ErrBadTime.Errorf("time %s is more than %s ahead of the shard's clock", time.UnixMicro(us).UTC().Format(time.RFC3339Nano), text(proto.FutureMaxUS)).
+		WithHint("what is still to come is not counted; if the time is right, set the machines' clocks by NTP")
 }
 
 func namespaceNotFound(name []byte) *proto.Error {

@@ -76,7 +76,7 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 		p := b.Params()
 		err := distinctError(p.Distinct.Precision)
 		return []*ebbv1.Property{
-			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(p.Slice)*float64(p.Slices)),
+			property("precision", float64(p.Distinct.Precision)), property("window_us", float64(b.window())),
 			property("slice_us", float64(p.Slice)), property("standard_error", err),
 		}, fmt.Sprintf("standard error %.2g%%", 100*err)
 	case *distinctDecayed:
