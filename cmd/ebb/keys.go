@@ -180,6 +180,8 @@ func newDescribe(s *session) *cobra.Command {
 	var q questionFlags
 	cmd := &cobra.Command{
 		Use: "describe KEY", Short: "What a key is: its kind, sizes, errors, and when it leaves", Args: argsBetween(1, 1, "KEY"),
+		Long: `What a key is, and how large its errors are. A bloom that forgets and a distinct with a window know times by their slices:
+their last event is where the slice of it begins.`,
 		Example: "  ebb describe clicks/country\n  ebb describe visitors/today --json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			dq := &ebbv1.DescribeQuestion{Key: []byte(args[0])}
