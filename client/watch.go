@@ -173,11 +173,17 @@ func (c *Client) follow(ctx context.Context, q *ebbv1.Question, o WatchOptions, 
 		if !worthAnotherTry(coded(err).Code) {
 			return c.fail(attempt{op: "watch", key: keyOf(q), shard: shard, node: node, tries: tries + 1, start: start}, err)
 		}
+		if tries == blindAfter {
+			put(Event{Answer: &ebbv1.Answer{Error: coded(err).Wire()}, Raised: req.GetAlert().GetRaised()})
+		}
 		if end := c.sleep(ctx, c.backoff(tries, err)); end != nil {
 			return end
 		}
 	}
 }
+
+// blindAfter is how many nodes in a row, after the first, may fail a watch before its loop hears of it. It would otherwise take silence for quiet.
+const blindAfter = 4
 
 // followPeer watches on one node until that fails.
 func (c *Client) followPeer(ctx context.Context, p *peer, req *ebbv1.WatchRequest, take func(*ebbv1.WatchEvent)) error {

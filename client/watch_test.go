@@ -85,6 +85,42 @@ func TestWatchGoesOnElsewhere(t *testing.T) {
 	}
 }
 
+// A watch that no node answers says so, and goes on when one does.
+func TestWatchSaysThatItIsBlind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		if err := c.Increment(t.Context(), ns, ebb.Increment{Key: "now", Bin: "a", Amount: 100}, ebb.Increment{Key: "usual", Bin: "b", Amount: 100}); err != nil {
+			t.Fatal(err)
+		}
+		query := ebb.SurpriseQuery{Keys: []string{"now"}, Against: []string{"usual"}}
+		steps := 0
+		for e, err := range c.WatchSurprise(t.Context(), ns, query, ebb.WatchOptions{Interval: time.Second, Alert: &ebb.Alert{PValue: 0.001}}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch steps++; steps {
+			case 1:
+				if e.Err() != nil || !e.Raised {
+					t.Fatalf("at first %+v", e)
+				}
+				w.nodes[0].kill()
+			case 2:
+				if !errors.Is(e.Err(), ebb.ErrUnreachable) || !e.Raised || e.Crossed {
+					t.Fatalf("without a node %+v", e)
+				}
+				w.nodes[0].revive()
+			case 3:
+				if e.Err() != nil || !e.Raised || e.Crossed {
+					t.Fatalf("at last %+v", e)
+				}
+				return
+			}
+		}
+	})
+}
+
 // A loop that is slower than the answers hears the latest, and how many it missed.
 func TestSlowLoopsHearTheLatest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

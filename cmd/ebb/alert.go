@@ -31,7 +31,7 @@ func newAlert(s *session) *cobra.Command {
 		RunE:    func(cmd *cobra.Command, args []string) error { return s.watchDrift(cmd, args, &f) },
 	}
 	flags := cmd.Flags()
-	flags.Var(&f.against, "against", "`key` of the baseline (repeatable: several are taken as one)")
+	flags.Var(&f.against, "against", "`key` of the baseline, or a pattern (repeatable: several are taken as one)")
 	flags.Float64Var(&f.p, "p", 0.001, "raise it when such a difference has this probability by chance, or less; 0 for any")
 	flags.Float64Var(&f.distance, "distance", 0, "raise it at this Jensen-Shannon distance in bits, 0 to 1, or more; 0 for any")
 	durationVar(flags, &f.interval, "interval", time.Second, 100*time.Millisecond, "how often to look")
@@ -60,10 +60,14 @@ func (s *session) watchDrift(cmd *cobra.Command, args []string, f *alertFlags) e
 		return err
 	}
 	defer c.Close()
-	query := client.SurpriseQuery{Keys: args, Against: f.against}
+	query := client.SurpriseQuery{}
+	query.Keys, query.Patterns = apart(args)
+	query.Against, query.AgainstPatterns = apart(f.against)
 	watch := client.WatchOptions{Interval: f.interval, Alert: &client.Alert{PValue: f.p, JensenShannon: f.distance}}
 	for e, err := range c.WatchSurprise(cmd.Context(), s.namespace, query, watch, opts...) {
 		switch {
+		case cmd.Context().Err() != nil && f.until:
+			return cmd.Context().Err() // or what waits for an alert would take this for one
 		case cmd.Context().Err() != nil:
 			return nil // to be interrupted is how it ends
 		case err != nil:

@@ -20,16 +20,22 @@ const patternHelp = `In a pattern * stands for any bytes but '/', ** for any byt
 // isPattern says whether a word of the command line is a pattern and not the name of a key.
 func isPattern(word string) bool { return strings.Contains(word, "*") }
 
-// named takes keys and patterns apart.
-func named(args []string) (keys, patterns [][]byte) {
+// apart takes keys and patterns apart.
+func apart(args []string) (keys, patterns []string) {
 	for _, a := range args {
 		if isPattern(a) {
-			patterns = append(patterns, []byte(a))
+			patterns = append(patterns, a)
 		} else {
-			keys = append(keys, []byte(a))
+			keys = append(keys, a)
 		}
 	}
 	return keys, patterns
+}
+
+// named is apart, as keys travel.
+func named(args []string) (keys, patterns [][]byte) {
+	k, p := apart(args)
+	return keysOf(k), keysOf(p)
 }
 
 // notePattern says so if a word of a command that takes names alone looks like a pattern.
