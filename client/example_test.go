@@ -517,10 +517,10 @@ func ExampleClient_Trend() {
 	trend, askErr := c.Trend(ctx, "tags", ebb.TrendQuery{Keys: []string{"all"}, Top: 1, Bins: []string{"go"}})
 	fmt.Println(err, askErr)
 	up := trend.Rising[0]
-	fmt.Printf("%s: %.1f a minute, usually %.1f; %+.0f bits, by chance: %v\n", up.Name, 60*up.FastRate, 60*up.SlowRate, up.Bits, up.PValue > 0.001)
+	fmt.Printf("%s: %.1f a minute, more than four times as often as usual: %v, by chance: %v\n", up.Name, 60*up.FastRate, up.Bits > 2, up.PValue > 0.001)
 	fmt.Printf("go: %.1f a minute, by chance: %v\n", 60*trend.Bins[0].FastRate, trend.Bins[0].PValue > 0.001)
 	// Output:
 	// <nil> <nil>
-	// gophercon: 1.8 a minute, usually 0.1; +4 bits, by chance: false
+	// gophercon: 1.8 a minute, more than four times as often as usual: true, by chance: false
 	// go: 1.0 a minute, by chance: true
 }
