@@ -231,9 +231,7 @@ func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, c
 			s.bins.retain(b.ID, s.epoch)
 		}
 	}
-	for int(sum.pruneAt) < sum.dist.Len()*3/2 {
-		sum.pruneAt *= 2
-	}
+	sum.spare()
 	s.settle(slow, other, &sum, clock)
 	s.expireCompanion(ns, name, expiry, clock)
 }

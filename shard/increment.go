@@ -150,9 +150,9 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 	if err := s.addTo(ns, &sum, clock, t, in); err != nil {
 		if created {
 			s.dropKey(ns, key, &sum)
-			return codeOf(err)
+		} else {
+			s.put(key, &sum)
 		}
-		s.put(key, &sum)
 		return codeOf(err)
 	}
 	if created || ns.signed {

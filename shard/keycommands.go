@@ -202,9 +202,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 		s.bodyBytes += img.body.Held()
 	} else {
 		sum.dist.Merge(ns.params(), &img.dist, func(i uint32) uint32 { return s.internBin(img.names[i]) })
-		for int(sum.pruneAt) < sum.dist.Len()*3/2 {
-			sum.pruneAt *= 2
-		}
+		sum.spare()
 	}
 	s.put(key, &sum)
 	s.adoptCompanion(ns, name, key, img.expiry, clock)

@@ -162,10 +162,15 @@ func (s *State) prune(ns *namespace, sum *summary, clock sketch.Tick) {
 	sum.dist.Prune(ns.params(), clock, s.isGone)
 	s.releaseGone()
 	sum.pruneAt = pruneMin
+	sum.spare()
+	sum.pruned = ns.moment(clock)
+}
+
+// spare leaves room for some bins more before faded ones are looked for.
+func (sum *summary) spare() {
 	for uint64(sum.pruneAt) < uint64(sum.dist.Len())*3/2 {
 		sum.pruneAt *= 2
 	}
-	sum.pruned = ns.moment(clock)
 }
 
 // worthPruning says whether to look for faded bins to make room. The look takes

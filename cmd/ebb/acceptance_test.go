@@ -30,19 +30,18 @@ type click struct {
 
 const clicksFile = "../../../shared/data/usagov-clicks/clicks.tsv.gz"
 
-// realClicks reads the real stream, or skips where it is not there.
-func realClicks(t *testing.T) []click {
+// realRows reads a real stream, compressed and in columns, or skips where it is not there. The first column is a time in seconds.
+func realRows(t *testing.T, path string, row func(at int64, col []string)) {
 	t.Helper()
-	f, err := os.Open(clicksFile)
+	f, err := os.Open(path)
 	if err != nil {
-		t.Skipf("the usagov-clicks stream is not at %s: %v", clicksFile, err)
+		t.Skipf("the stream is not at %s: %v", path, err)
 	}
 	defer f.Close()
 	z, err := gzip.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []click
 	lines := bufio.NewScanner(z)
 	lines.Scan() // the header
 	for lines.Scan() {
@@ -51,15 +50,23 @@ func realClicks(t *testing.T) []click {
 		if err != nil {
 			t.Fatal(err)
 		}
+		row(at, col)
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func realClicks(t *testing.T) []click {
+	t.Helper()
+	var out []click
+	realRows(t, clicksFile, func(at int64, col []string) {
 		country := col[1]
 		if country == "" {
 			country = "-"
 		}
 		out = append(out, click{at, col[5], country})
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	})
 	return out
 }
 

@@ -1,12 +1,7 @@
 package main
 
 import (
-	"bufio"
-	"compress/gzip"
 	"context"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,32 +16,10 @@ type emoji struct {
 	name string
 }
 
-// realEmojis reads the real stream, or skips where it is not there.
 func realEmojis(t *testing.T) []emoji {
 	t.Helper()
-	f, err := os.Open(emojisFile)
-	if err != nil {
-		t.Skipf("the fight-emojis stream is not at %s: %v", emojisFile, err)
-	}
-	defer f.Close()
-	z, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out []emoji
-	lines := bufio.NewScanner(z)
-	lines.Scan() // the header
-	for lines.Scan() {
-		col := strings.Split(lines.Text(), "\t")
-		at, err := strconv.ParseInt(col[0], 10, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, emoji{at, col[1]})
-	}
-	if err := lines.Err(); err != nil {
-		t.Fatal(err)
-	}
+	realRows(t, emojisFile, func(at int64, col []string) { out = append(out, emoji{at, col[1]}) })
 	return out
 }
 

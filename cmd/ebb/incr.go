@@ -78,13 +78,11 @@ func kindOf(name string, bins, values int) (client.Kind, error) {
 }
 
 func (s *session) incr(cmd *cobra.Command, batch []client.Increment) error {
-	c, err := s.dial(cmd)
+	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
+	defer done()
 	if err := c.Increment(ctx, s.namespace, batch...); err != nil {
 		return partly(len(batch), err)
 	}

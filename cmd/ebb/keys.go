@@ -288,13 +288,11 @@ func (s *session) onKeys(cmd *cobra.Command, verb string, keys []string, do func
 	if key, twice := repeated(keysOf(keys)); twice {
 		return usagef("key %s is named twice", printable(key))
 	}
-	c, err := s.dial(cmd)
+	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
+	defer done()
 	n, err := do(ctx, c)
 	if err != nil && n > 0 {
 		err = fmt.Errorf("%s %d of %d: %w", verb, n, len(keys), err)
@@ -392,13 +390,11 @@ func newRename(s *session) *cobra.Command {
 in between; what it holds may take 252 KiB then.`,
 		Example: "  ebb rename clicks/tody clicks/today\n  ebb rename clicks/new clicks/today --overwrite",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := s.dial(cmd)
+			ctx, c, done, err := s.connect(cmd)
 			if err != nil {
 				return err
 			}
-			defer c.Close()
-			ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-			defer cancel()
+			defer done()
 			if err := c.Rename(ctx, s.namespace, args[0], args[1], overwrite); err != nil {
 				return err
 			}

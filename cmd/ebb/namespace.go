@@ -243,13 +243,11 @@ func duration(text string) (int64, error) {
 }
 
 func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create bool) error {
-	c, err := s.dial(cmd)
+	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
+	defer done()
 	set := c.SetNamespace
 	if create {
 		set = c.CreateNamespace

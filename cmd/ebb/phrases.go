@@ -2,11 +2,9 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -60,17 +58,13 @@ See ebb match and ebb feed.`,
 
 // linesOf are the lines of a file that are not empty.
 func (s *session) linesOf(path string) ([]string, error) {
-	in := s.term.in
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+	in, err := s.open(path)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	var lines []string
-	err := eachLine(in, func(line string) error {
+	err = eachLine(in, func(line string) error {
 		if strings.TrimSpace(line) != "" {
 			lines = append(lines, line)
 		}
@@ -109,13 +103,11 @@ func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f
 	for i := range increments {
 		increments[i].Amount = amount
 	}
-	c, err := s.dial(cmd)
+	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
+	defer done()
 	if err := c.Increment(ctx, s.namespace, increments...); err != nil {
 		return partly(len(increments), err)
 	}

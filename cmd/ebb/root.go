@@ -1,7 +1,9 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -139,6 +141,26 @@ func (s *session) settleOutput(flags *pflag.FlagSet) error {
 // dial connects to the cluster.
 func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
 	return client.DialOptions(cmd.Context(), s.addrs, append(opts, client.WithTimeout(s.timeout))...)
+}
+
+// connect dials for one call, which may take as long as the flags say; done ends both.
+func (s *session) connect(cmd *cobra.Command) (ctx context.Context, c *client.Client, done func(), err error) {
+	if c, err = s.dial(cmd); err != nil {
+		return nil, nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	return ctx, c, func() {
+		cancel()
+		c.Close()
+	}, nil
+}
+
+// open opens a file to read; "-" is what is piped in.
+func (s *session) open(path string) (io.ReadCloser, error) {
+	if path == "-" {
+		return io.NopCloser(s.term.in), nil
+	}
+	return os.Open(path)
 }
 
 func unknownCommand(cmd *cobra.Command, name string) error {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -52,26 +50,20 @@ func newString(s *session) *cobra.Command {
 
 // bytesOf is what a file holds, as far as a value may be long.
 func (s *session) bytesOf(path string) ([]byte, error) {
-	in := s.term.in
-	if path != "-" {
-		f, err := os.Open(path)
-		if err != nil {
-			return nil, err
-		}
-		defer f.Close()
-		in = f
+	in, err := s.open(path)
+	if err != nil {
+		return nil, err
 	}
+	defer in.Close()
 	return io.ReadAll(io.LimitReader(in, proto.TextLenMax+1))
 }
 
 func (s *session) setString(cmd *cobra.Command, key string, value []byte) error {
-	c, err := s.dial(cmd)
+	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
-	defer c.Close()
-	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
-	defer cancel()
+	defer done()
 	if err := c.SetString(ctx, s.namespace, key, string(value)); err != nil {
 		return err
 	}
