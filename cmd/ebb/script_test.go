@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setupScript,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await":  await,
+			"holds":  holds,
 			"fetch":  fetchPage,
 			"post":   post,
 			"json":   checkJSON,
@@ -60,6 +62,22 @@ func setupScript(env *testscript.Env) error {
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("NO_COLOR", "1")
 	return nil
+}
+
+// holds FILE PATTERN: wait until a file that a background command writes holds a match.
+func holds(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: holds FILE PATTERN")
+	}
+	want := regexp.MustCompile(args[1])
+	until := time.Now().Add(20 * time.Second)
+	for time.Now().Before(until) {
+		if text, err := os.ReadFile(ts.MkAbs(args[0])); err == nil && want.Match(text) {
+			return
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	ts.Fatalf("%s never held %q", args[0], args[1])
 }
 
 // await [seconds]: wait until the node at $ADMIN says that it is ready.
