@@ -38,7 +38,7 @@ var mayImport = map[string][]string{
 }
 
 // pure packages decide; they do not wait, look at a clock or do I/O.
-var pure = []string{"sketch", "query", "shard"}
+var pure = []string{"internal/kernel", "sketch", "query", "shard"}
 
 var impureImports = []string{
 	"context", "log", "log/slog", "net", "net/http", "os", "os/exec", "os/signal", "syscall",
