@@ -135,8 +135,8 @@ func encoded(cmd *ebbv1.Command, namespace string, id *ebbv1.IdempotencyKey) ([]
 //	old shard    export ------------------> delete if unchanged --- no ---> export ...
 //	new shard             put, if it may                                             put in place of the first
 //
-// In between, both names are there. It ends in KEY_BUSY when the key is written all the time; the new name is taken back then. What
-// overwrite went over is not brought back.
+// In between, both names are there. It ends in KEY_BUSY when the key is written all the time; the new name is taken back then, and what
+// overwrite went over is put there again, unless it is too large for that. A request that is repeated under its identity when it is done is done.
 func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	if err := proto.CheckRename(req); err != nil {
 		return nil, err
@@ -163,8 +163,8 @@ func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.Ren
 		}
 		return &ebbv1.RenameResponse{}, nil
 	}
-	moved, err := m.across(ctx, req.GetOverwrite())
-	if err != nil {
+	moved, err := m.across(ctx, req.GetOverwrite(), req.GetIdempotencyKey() != nil)
+	if err != nil && !errors.Is(err, errMoved) {
 		return nil, err
 	}
 	return &ebbv1.RenameResponse{BytesMoved: moved}, nil
@@ -178,21 +178,28 @@ type move struct {
 	id             *ebbv1.IdempotencyKey
 	key, to        []byte
 	source, target uint32
+	over           *ebbv1.KeyExport // what overwrite went over, unless it is too large to be put there again
 }
 
 // movesMax is how often a move begins again because the key was written.
 const movesMax = 8
 
-func (m *move) across(ctx context.Context, overwrite bool) (moved uint64, err error) {
+func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint64, err error) {
 	put := &ebbv1.PutKey{Key: m.to, Overwrite: overwrite}
-	for range movesMax {
-		export, err := m.export(ctx)
+	tried := uint64(0) // the checksum that was deleted last, and was not there any more
+	for try := range movesMax {
+		export, err := m.export(ctx, m.key)
 		if err != nil {
 			return 0, err
 		}
 		if !export.GetFound() {
 			m.takeBack(ctx, put.Replace)
-			return 0, proto.ErrKeyNotFound.Errorf("there is no key %q, or all of it has faded", m.key).WithShard(m.source)
+			return 0, m.notFound(ctx, repeated && put.Replace == nil)
+		}
+		if overwrite && try == 0 {
+			if m.over, err = m.export(ctx, m.to); err != nil && !errors.Is(err, proto.ErrKeyTooLarge) {
+				return 0, err
+			}
 		}
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
 			put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
@@ -200,13 +207,18 @@ func (m *move) across(ctx context.Context, overwrite bool) (moved uint64, err er
 				return 0, err
 			}
 		}
-		deleted, err := m.remove(ctx, m.source, m.key, export.GetChecksum())
+		id := m.removal(export.GetChecksum())
+		if try > 0 && tried == export.GetChecksum() {
+			id = m.step() // else what was remembered of the last would be answered
+		}
+		deleted, err := m.remove(ctx, m.source, m.key, export.GetChecksum(), id)
 		switch {
 		case err != nil:
 			return 0, proto.AsError(err).WithHint("both names may be there now: look at them, and delete the one that you do not want")
 		case deleted:
 			return uint64(len(export.GetImage())), nil
 		}
+		tried = export.GetChecksum()
 		put.Overwrite, put.Replace = false, pb.Uint64(export.GetChecksum())
 	}
 	m.takeBack(ctx, put.Replace)
@@ -214,8 +226,31 @@ func (m *move) across(ctx context.Context, overwrite bool) (moved uint64, err er
 		WithHint("try again, or stop writing it for a moment")
 }
 
-func (m *move) export(ctx context.Context) (*ebbv1.KeyExport, error) {
-	q := &ebbv1.Question{Namespace: m.namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: m.key}}}
+// notFound is what there is to say when the old name is not there: nothing, if this very request has moved it before.
+func (m *move) notFound(ctx context.Context, repeated bool) error {
+	err := proto.ErrKeyNotFound.Errorf("there is no key %q, or all of it has faded", m.key).WithShard(m.source)
+	there, failed := m.export(ctx, m.to)
+	if failed != nil || !there.GetFound() {
+		return err
+	}
+	if repeated {
+		if done, failed := m.remove(ctx, m.source, m.key, there.GetChecksum(), m.removal(there.GetChecksum())); failed == nil && done {
+			return errMoved
+		}
+	}
+	return err.WithHint(fmt.Sprintf("there is a key %q: if this was tried before, it may be done", m.to))
+}
+
+// errMoved says that the request was done before.
+var errMoved = errors.New("it was moved before")
+
+// removal is the identity of the deletion of the old name when it holds this: by it the same request knows, if it is repeated, that it was done.
+func (m *move) removal(checksum uint64) *ebbv1.IdempotencyKey {
+	return partKey(m.id, max(checksum, 1))
+}
+
+func (m *move) export(ctx context.Context, key []byte) (*ebbv1.KeyExport, error) {
+	q := &ebbv1.Question{Namespace: m.namespace, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: key}}}
 	resp, err := m.coordinator.Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil {
 		return nil, err
@@ -239,22 +274,32 @@ func (m *move) put(ctx context.Context, put *ebbv1.PutKey) error {
 		case put.Replace != nil && errors.Is(err, proto.ErrKeyExists):
 			return proto.ErrKeyBusy.Errorf("keys %q and %q were both written while one was to become the other: %q holds what %q did when it began, and both are there",
 				m.key, m.to, m.to, m.key).WithHint("keep the one that you want: ebb del, or ebb rename --overwrite")
-		case !errors.Is(err, proto.ErrBadTime) || !pause(ctx, try+1):
+		case !errors.Is(err, proto.ErrBadTime) && !errors.Is(err, proto.ErrOverloaded) || !pause(ctx, try+1):
 			return err
 		}
 	}
 }
 
-func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum uint64) (removed bool, err error) {
+func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum uint64, id *ebbv1.IdempotencyKey) (removed bool, err error) {
 	del := &ebbv1.DeleteKeys{Keys: [][]byte{key}, Checksum: &checksum}
-	r, err := m.apply(ctx, shard, &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: del}}, m.step())
-	return r.GetApplied() > 0, err
+	for try := 1; ; try++ {
+		r, err := m.apply(ctx, shard, &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: del}}, id)
+		if !errors.Is(err, proto.ErrOverloaded) || !pause(ctx, try+1) {
+			return r.GetApplied() > 0, err
+		}
+		id = m.step() // what is remembered of the first is that it was refused
+	}
 }
 
-// takeBack removes what was put, if it is still that. That it may fail is no worse than that the caller's time ends.
+// takeBack removes what was put, if it is still that, and puts there again what it went over. That it may fail is no worse than that the
+// caller's time ends.
 func (m *move) takeBack(ctx context.Context, checksum *uint64) {
-	if checksum != nil {
-		_, _ = m.remove(ctx, m.target, m.to, *checksum)
+	switch {
+	case checksum == nil:
+	case m.over.GetFound():
+		_ = m.put(ctx, &ebbv1.PutKey{Key: m.to, What: &ebbv1.PutKey_Image{Image: m.over.GetImage()}, Replace: checksum})
+	default:
+		_, _ = m.remove(ctx, m.target, m.to, *checksum, m.step())
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -295,5 +296,58 @@ func TestRenamesAtOnceLoseNothing(t *testing.T) {
 		if left, right := e.z(from), e.z(to); left+right != total || moved > 1 {
 			t.Errorf("%+v: %g under the old name and %g under the new one of %g, moved %d times", c, left, right, total, moved)
 		}
+	}
+}
+
+// A rename that is sent again under its identity, because its answer was lost, is done: also when the key was written while it moved.
+func TestRenameAgain(t *testing.T) {
+	for _, writes := range []int{0, 2} {
+		e := newEnsemble(t, 3)
+		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
+		e.write(from, "x")
+		left := writes
+		keys := e.led(func(req *ebbv1.ApplyRequest) {
+			if req.Commands[0].GetShard() == 2 && left > 0 {
+				left--
+				e.write(from, "x")
+			}
+		})
+		req := &ebbv1.RenameRequest{Key: from, To: to, IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2}}
+		for try := range 3 {
+			if _, err := keys.Rename(t.Context(), req); err != nil || e.z(to) != float64(1+writes) || e.z(from) != 0 {
+				t.Errorf("%d writes, attempt %d: %v, %g and %g", writes, try, err, e.z(from), e.z(to))
+			}
+		}
+		req.IdempotencyKey = nil
+		_, err := keys.Rename(t.Context(), req)
+		if !errors.Is(err, proto.ErrKeyNotFound) || !strings.Contains(proto.AsError(err).Hint, string(to)) {
+			t.Errorf("another request: %v, hint %q", err, proto.AsError(err).Hint)
+		}
+		e.write(from, "y")
+		req.IdempotencyKey = &ebbv1.IdempotencyKey{IssuedAtUs: year2026, Hi: 1, Lo: 2}
+		if _, err := keys.Rename(t.Context(), req); !errors.Is(err, proto.ErrKeyExists) || e.z(from) != 1 {
+			t.Errorf("again, when the old name is another key: %v, and %g is left of it", err, e.z(from))
+		}
+	}
+}
+
+// A rename that gives up puts back what it went over.
+func TestRenameGivesBackWhatItWentOver(t *testing.T) {
+	e := newEnsemble(t, 3)
+	from, to := e.keyOn(1, 0), e.keyOn(2, 0)
+	e.write(from, "x")
+	for range 5 {
+		e.write(to, "old")
+	}
+	written := 1
+	keys := e.led(func(req *ebbv1.ApplyRequest) {
+		if req.Commands[0].GetShard() == 2 {
+			written++
+			e.write(from, "x")
+		}
+	})
+	_, err := keys.Rename(t.Context(), &ebbv1.RenameRequest{Key: from, To: to, Overwrite: true})
+	if !errors.Is(err, proto.ErrKeyBusy) || e.z(to) != 5 || e.z(from) != float64(written) {
+		t.Errorf("%v: %g of 5 are under the new name, and %g of %d under the old one", err, e.z(to), e.z(from), written)
 	}
 }

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto"
@@ -136,13 +137,20 @@ func (u *union) appendPart(b []byte) []byte {
 }
 
 // decodeBody reads what appendBinary wrote, and nothing may follow.
-func decodeBody(f form, raw []byte) (body, bool) {
+func decodeBody(f form, raw []byte) (body, bool) { return decodeBodyWithin(f, raw, math.MaxInt) }
+
+// decodeBodyWithin refuses a body as well that takes more memory than room, in bytes, where it is not in proportion to what is written down of it.
+func decodeBodyWithin(f form, raw []byte, room int) (body, bool) {
 	make, known := forms[f]
 	if !known {
 		return nil, false
 	}
 	b := make()
-	rest, err := b.decode(raw)
+	decode := b.decode
+	if s, ok := b.(sparse); ok {
+		decode = func(raw []byte) ([]byte, error) { return s.decodeWithin(raw, room) }
+	}
+	rest, err := decode(raw)
 	return b, err == nil && len(rest) == 0
 }
 

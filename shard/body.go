@@ -37,6 +37,30 @@ type body interface {
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
+// sparse is a body whose bytes do not tell how much memory it takes: of bits and cells it writes down those that are set.
+type sparse interface {
+	// decodeWithin is decode that takes no more room than that, in bytes, for what is not written down in full.
+	decodeWithin(b []byte, room int) (rest []byte, err error)
+}
+
+// roomFactor is how many times the length of its bytes a body may take in memory in any namespace: more than one whose generations or
+// cells are full takes, with the empty generation that comes after them.
+const roomFactor = 64
+
+// room is how much memory a body of a form may take that comes as so many bytes: as much as one that is made here, or in
+// proportion to its bytes.
+func (ns *namespace) room(f form, bytes int) int {
+	room := roomFactor * bytes
+	switch b := newBody(f.kind(), ns).(type) {
+	case nil:
+	case *linear:
+		room += b.HeldMost()
+	default:
+		room += b.Held()
+	}
+	return room
+}
+
 // form tells bodies apart in snapshots and parts: their values never change
 // their meaning. A kind has one that forgets and one that does not, where these
 // are different things.

@@ -23,6 +23,8 @@ func (c *countMin) clone() body                         { return &countMin{c.Clo
 func (c *countMin) appendBinary(b []byte) []byte        { return c.AppendBinary(b) }
 func (c *countMin) decode(b []byte) ([]byte, error)     { return c.Decode(b) }
 
+func (c *countMin) decodeWithin(b []byte, room int) ([]byte, error) { return c.DecodeWithin(b, room) }
+
 func (c *countMin) merge(o body) error {
 	return mergeAs(o, func(other *countMin) error { return c.Merge(&other.CountMin) })
 }

@@ -101,13 +101,15 @@ func (l *linear) appendBinary(b []byte) []byte {
 	return l.AppendBinary(b)
 }
 
-func (l *linear) decode(b []byte) ([]byte, error) {
+func (l *linear) decode(b []byte) ([]byte, error) { return l.decodeWithin(b, sketch.LinearBytesMax) }
+
+func (l *linear) decodeWithin(b []byte, room int) ([]byte, error) {
 	r := reader{rest: b}
 	halfLife, latest := r.uvarint(), r.uvarint()
 	if r.bad || halfLife > uint64(sketch.HalfLifeMax) || latest > uint64(clockMax) || halfLife == 0 && latest != 0 {
 		return nil, sketch.ErrCorrupt
 	}
-	rest, err := l.Decode(r.rest)
+	rest, err := l.DecodeWithin(r.rest, room)
 	if err == nil {
 		l.halfLife, l.latest = sketch.Tick(halfLife), sketch.Tick(latest)
 	}
@@ -165,6 +167,8 @@ func (f *bloom) clone() body                     { return &bloom{f.Clone()} }
 func (f *bloom) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
 func (f *bloom) decode(b []byte) ([]byte, error) { return f.Decode(b) }
 
+func (f *bloom) decodeWithin(b []byte, room int) ([]byte, error) { return f.DecodeWithin(b, room) }
+
 func (f *bloom) merge(o body) error {
 	return mergeAs(o, func(other *bloom) error { return f.Merge(&other.BloomScalable) })
 }
@@ -194,6 +198,10 @@ func (f *bloomExpiring) suits(seed uint64) bool          { return f.Params().Has
 func (f *bloomExpiring) clone() body                     { return &bloomExpiring{f.Clone()} }
 func (f *bloomExpiring) appendBinary(b []byte) []byte    { return f.AppendBinary(b) }
 func (f *bloomExpiring) decode(b []byte) ([]byte, error) { return f.Decode(b) }
+
+func (f *bloomExpiring) decodeWithin(b []byte, room int) ([]byte, error) {
+	return f.DecodeWithin(b, room)
+}
 
 func (f *bloomExpiring) merge(o body) error {
 	return mergeAs(o, func(other *bloomExpiring) error { return f.Merge(&other.BloomExpiring) })

@@ -91,11 +91,33 @@ func (f *frame) unchanged(ns *namespace, key uint32, checksum uint64) bool {
 	return f.imageLeast(key) <= proto.ImageBytesMax && xxh3.Hash(f.appendContent(nil, ns, key)) == checksum
 }
 
+// comparedMax is how many bytes of keys the commands of one entry may compare with checksums. The first may compare more.
+const comparedMax = 8 * proto.ImageBytesMax
+
+// compare is unchanged for a command: what it costs goes by what the key holds, and not by the few bytes of the command, so those of an entry
+// have a budget together.
+func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, err *proto.Error) {
+	cost := s.imageLeast(key)
+	if cost > proto.ImageBytesMax {
+		return false, nil
+	}
+	if b := s.summary(key).body; b != nil {
+		cost = b.Held()
+	}
+	if s.compared > 0 && s.compared+cost > comparedMax {
+		return false, proto.ErrOverloaded.Errorf("an entry of the log of shard %d compares keys of more than %d bytes with checksums", s.id, comparedMax).
+			WithHint("try again, in a command of its own")
+	}
+	s.compared += max(cost, 1)
+	return s.unchanged(ns, key, checksum), nil
+}
+
 // imageLeast is a size in bytes that a key's image does not fall below: of each bin an id, a count, and a name with its length.
 func (f *frame) imageLeast(key uint32) int { return (1 + 4 + 2) * f.summaries.records.at(key).bins() }
 
-// decodeImage reads what export wrote. What a namespace cannot have is for fits to find.
-func decodeImage(raw []byte) (*image, bool) {
+// decodeImage reads what export wrote, and takes no more memory for it than the namespace's own keys may take; see namespace.room. What else the
+// namespace cannot have is for convert to find.
+func decodeImage(ns *namespace, raw []byte) (*image, bool) {
 	r := reader{rest: raw}
 	if r.byte() != imageMagic || r.byte() != imageVersion {
 		return nil, false
@@ -109,7 +131,7 @@ func decodeImage(raw []byte) (*image, bool) {
 	}
 	if f != formDistribution {
 		ok := false
-		img.body, ok = decodeBody(f, r.rest)
+		img.body, ok = decodeBodyWithin(f, r.rest, ns.room(f, len(r.rest)))
 		return img, ok
 	}
 	return img, img.decodeDistribution(&r)

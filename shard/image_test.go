@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"testing"
 
 	pb "google.golang.org/protobuf/proto"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
 )
 
 func exported(f *frame, namespace, key string) *ebbv1.KeyExport {
@@ -281,4 +283,84 @@ func TestTooLargeForAnImage(t *testing.T) {
 	if allocated > bins/10 {
 		t.Errorf("%.0f allocations for a key of %d bins", allocated, bins)
 	}
+}
+
+// A few bytes that claim a large and nearly empty summary are refused before memory is taken for it, unless the namespace makes such ones.
+func TestImageTakesNoMoreThanItsNamespaceAllows(t *testing.T) {
+	hash := func(ns *namespace) sketch.Hash { return sketch.Hash{ID: sketch.HashXXH3, Seed: ns.seed} }
+	for name, claim := range map[string]func(ns *namespace) (body, error){
+		"countmin": func(ns *namespace) (body, error) {
+			c, err := sketch.NewCountMin(sketch.CountMinParams{Epsilon: 1e-5, Delta: 0.1, HalfLife: 10 * second, Hash: hash(ns)})
+			return &countMin{c}, err
+		},
+		"bloom": func(ns *namespace) (body, error) {
+			f, err := sketch.NewBloomScalable(sketch.BloomParams{Capacity: 20_000_000, FalseRate: 0.01, Hash: hash(ns)})
+			return &bloom{f}, err
+		},
+		"bloom of a half-life": func(ns *namespace) (body, error) {
+			f, err := sketch.NewBloomExpiring(sketch.BloomExpiringParams{Capacity: 10_000_000, FalseRate: 0.01, Window: 10 * second, Hash: hash(ns)})
+			return &bloomExpiring{f}, err
+		},
+	} {
+		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second}, beginning)
+		ns := s.lookup(nil)
+		b, err := claim(ns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.add(&event{now: beginning, at: beginning, bin: []byte("x"), seed: ns.seed, amount: 1}); err != nil {
+			t.Fatal(err)
+		}
+		raw := binary.AppendUvarint([]byte{imageMagic, imageVersion}, uint64(beginning))
+		raw = b.appendBinary(append(raw, 0, byte(b.form())))
+		if len(raw) > 200 || b.Held() < 1<<20 {
+			t.Fatalf("%s: %d bytes for %d of memory", name, len(raw), b.Held())
+		}
+		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Image{Image: raw}}}}
+		entry := encodeEntry(t, beginning, []*ebbv1.Command{put})
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		r := s.Apply(2, entry, nil)[0]
+		runtime.ReadMemStats(&after)
+		if r.GetError().GetCode() != ebbv1.Code_CODE_BAD_REQUEST || s.Keys() != 0 {
+			t.Errorf("%s: %v, and %d keys", name, r, s.Keys())
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 1<<20 {
+			t.Errorf("%s: %d bytes of memory for %d", name, took, len(raw))
+		}
+	}
+}
+
+// What the commands of an entry compare with checksums is bounded together: a few bytes must not have a large key written down each time.
+func TestComparisonsOfAnEntryAreBounded(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE, BinsMax: 100_000}, beginning)
+	for first := 0; first < 15_000; first += 5_000 {
+		var names []string
+		for b := range 5_000 {
+			names = append(names, string(binary.BigEndian.AppendUint32(nil, uint32(first+b))))
+		}
+		s.Apply(s.applied+1, encodeEntry(t, beginning, []*ebbv1.Command{increments("k", names...)}), nil)
+	}
+	wrong := uint64(1)
+	del := &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}, Checksum: &wrong}}}
+	put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_From{From: []byte("small")}, Replace: &wrong}}}
+	commands := []*ebbv1.Command{increments("small", "x")}
+	for range 20 {
+		commands = append(commands, del, put)
+	}
+	compared := 0
+	for _, r := range s.Apply(s.applied+1, encodeEntry(t, beginning, commands), nil)[1:] {
+		if r.GetError().GetCode() != ebbv1.Code_CODE_OVERLOADED {
+			compared++
+		}
+	}
+	if most := comparedMax / (15_000 * 7); compared == 0 || compared > most {
+		t.Errorf("%d comparisons in one entry: the budget is good for %d", compared, most)
+	}
+	right := exported(&s.frame, "", "k").Checksum
+	del.GetDelete().Checksum = &right
+	if r := s.Apply(s.applied+1, encodeEntry(t, beginning, []*ebbv1.Command{del}), nil)[0]; r.GetApplied() != 1 {
+		t.Errorf("in an entry of its own: %v", r)
+	}
+	audit(t, s)
 }

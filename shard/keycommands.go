@@ -49,8 +49,13 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 	for _, name := range c.Keys {
 		key, ok := s.findKey(ns, name)
 		alive := ok && s.alive(ns, key, clock)
-		if c.Checksum != nil && (!alive || !s.unchanged(ns, key, *c.Checksum)) {
-			continue
+		if c.Checksum != nil {
+			if !alive {
+				continue
+			}
+			if same, err := s.compare(ns, key, *c.Checksum); err != nil || !same {
+				return deleted, err // it is the only key
+			}
 		}
 		s.expireCompanion(ns, name, clock, clock) // which may outlive the key
 		if !alive {
@@ -130,11 +135,13 @@ func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Erro
 		return errKeyNotFound(from)
 	}
 	if old, there := s.findKey(ns, c.Key); there {
-		switch {
-		case old == key:
+		if old == key {
 			return nil
-		case s.alive(ns, old, clock) && !s.mayReplace(ns, old, c):
-			return errKeyExists(c.Key)
+		}
+		if s.alive(ns, old, clock) {
+			if err := s.mayReplace(ns, old, c); err != nil {
+				return err
+			}
 		}
 		s.forget(ns, old)
 	}
@@ -143,15 +150,24 @@ func (s *State) moveKey(ns *namespace, from []byte, c *ebbv1.PutKey) *proto.Erro
 	return nil
 }
 
-// mayReplace says whether a put goes over a key that is there.
-func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) bool {
-	return c.Overwrite || c.Replace != nil && s.unchanged(ns, key, *c.Replace)
+// mayReplace refuses a put that must not go over a key that is there.
+func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) *proto.Error {
+	if c.Overwrite {
+		return nil
+	}
+	if c.Replace != nil {
+		if same, err := s.compare(ns, key, *c.Replace); err != nil || same {
+			return err
+		}
+	}
+	return errKeyExists(c.Key)
 }
 
 func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *proto.Error) {
-	img, ok := decodeImage(c.GetImage())
+	img, ok := decodeImage(ns, c.GetImage())
 	if !ok {
-		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode", quote(c.Key))
+		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
+			WithHint("a key that was made when the sizes of its namespace were larger moves only within its shard, as long as it is nearly empty")
 	}
 	if img.at > s.now {
 		return 0, proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
@@ -169,11 +185,11 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 	}
 	key, there := s.findKey(ns, c.Key)
 	if there && s.alive(ns, key, clock) {
-		if s.unchanged(ns, key, img.checksum) {
-			return 0, nil
+		if same, err := s.compare(ns, key, img.checksum); err != nil || same {
+			return 0, err
 		}
-		if !s.mayReplace(ns, key, c) {
-			return 0, errKeyExists(c.Key)
+		if err := s.mayReplace(ns, key, c); err != nil {
+			return 0, err
 		}
 	}
 	if img.body != nil && s.roomFor(img.body, true) != 0 {

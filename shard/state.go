@@ -76,6 +76,7 @@ type State struct {
 	gone          []uint32 // bins that a summary lets go of, while it does
 	applying      uint64   // the index of the entry that is being applied
 	drawn         uint64   // how often it has drawn a chance
+	compared      int      // bytes of keys that its commands have compared with checksums
 }
 
 // New returns the state of a shard whose log is empty.
@@ -140,7 +141,7 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	if index <= s.applied {
 		return results
 	}
-	s.applying, s.drawn = index, 0
+	s.applying, s.drawn, s.compared = index, 0, 0
 	e := parseEntry(index, raw)
 	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
 		s.now = max(s.now, stamp)

@@ -50,7 +50,8 @@ func appendBitmap(b []byte, words []uint64, ones int) []byte {
 	return b
 }
 
-// bitmap takes m bits, a multiple of 64. Only what appendBitmap writes is ok. The caller bounds m: ones and zeros may be short.
+// bitmap takes m bits, a multiple of 64. Only what appendBitmap writes is ok. The caller bounds m: ones and zeros may be short,
+// and claim the reader's room.
 func (r *reader) bitmap(m int) (words []uint64, ones int, ok bool) {
 	body := r.b
 	switch form := r.byte(); form {
@@ -77,7 +78,7 @@ func (r *reader) denseBitmap(m int) (words []uint64, ones int, ok bool) {
 
 func (r *reader) riceBitmap(m int, zeros bool) (words []uint64, ones int, ok bool) {
 	n := r.int(m / 2)
-	if !r.ok || n > 8*len(r.b) || n == 0 && !zeros {
+	if !r.ok || n > 8*len(r.b) || n == 0 && !zeros || !r.claim(m/8) {
 		return nil, 0, false
 	}
 	words = make([]uint64, m/64)

@@ -268,7 +268,7 @@ func (f *Bloom) appendBits(b []byte) []byte {
 // written are refused with ErrCorrupt, and the receiver stays as it was. A filter that is nearly empty is short in bytes and
 // takes up to BloomBytesMax of memory.
 func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
-	r := reader{b: b, ok: true}
+	r := reading(b, BloomBytesMax)
 	p := r.bloomParams(bloomKind)
 	if !r.ok {
 		return nil, ErrCorrupt

@@ -404,7 +404,13 @@ func (f *BloomExpiring) AppendBinary(b []byte) []byte {
 // Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
 // written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
 func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
-	r := reader{b: b, ok: true}
+	return f.DecodeWithin(b, math.MaxInt)
+}
+
+// DecodeWithin is Decode that refuses bytes as well whose slices take more memory than room, in bytes, unless they are written
+// down in full.
+func (f *BloomExpiring) DecodeWithin(b []byte, room int) (rest []byte, err error) {
+	r := reading(b, room)
 	p := r.bloomParams(bloomExpiringKind)
 	window := r.uvarint()
 	if !r.ok || window > uint64(HalfLifeMax) {

@@ -173,7 +173,13 @@ func (s *BloomScalable) AppendBinary(b []byte) []byte {
 // Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
 // written are refused with ErrCorrupt, and the receiver stays as it was. See Bloom.Decode about memory.
 func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
-	r := reader{b: b, ok: true}
+	return s.DecodeWithin(b, BloomBytesMax)
+}
+
+// DecodeWithin is Decode that refuses bytes as well whose generations take more memory than room, in bytes, those apart that are
+// written down in full.
+func (s *BloomScalable) DecodeWithin(b []byte, room int) (rest []byte, err error) {
+	r := reading(b, room)
 	p := r.bloomParams(bloomScalableKind)
 	generations := r.int(BloomGenerationsMax)
 	if !r.ok || generations == 0 {
@@ -184,7 +190,7 @@ func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
 		return nil, ErrCorrupt
 	}
 	for i := range generations {
-		if i > 0 && !n.grow() || !n.generations[i].decodeBits(&r) {
+		if i > 0 && (n.generations[i-1].ones < n.generations[i-1].full || !n.grow()) || !n.generations[i].decodeBits(&r) {
 			return nil, ErrCorrupt
 		}
 	}

@@ -322,3 +322,61 @@ func BenchmarkBloom(b *testing.B) {
 		}
 	})
 }
+
+// What is nearly empty is short in bytes and large in memory: DecodeWithin says how large it may be, and no generation follows one that is not full.
+func TestDecodeWithin(t *testing.T) {
+	hash := Hash{ID: HashXXH3, Seed: 5}
+	f, err := NewBloomScalable(BloomParams{Capacity: 1_000_000, FalseRate: 0.01, Hash: hash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Add(1)
+	e, err := NewBloomExpiring(BloomExpiringParams{Capacity: 1_000_000, FalseRate: 0.01, Window: 1e9, Hash: hash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Add(1e9, 1e9, 1)
+	c, err := NewCountMin(CountMinParams{Epsilon: 1e-5, Delta: 0.1, Hash: hash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Add(1e9, 1e9, 1, 1); err != nil {
+		t.Fatal(err)
+	}
+	l, err := NewLinearCounter(LinearParams{Capacity: 20_000_000, StandardError: 0.001, Hash: hash})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(LinearExactMax + 1) {
+		if err := l.Add(remix(i, 0), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, d := range []struct {
+		kind   string
+		raw    []byte
+		most   int
+		decode func(b []byte, room int) ([]byte, error)
+	}{
+		{"scalable bloom", f.AppendBinary(nil), f.Held(), new(BloomScalable).DecodeWithin},
+		{"expiring bloom", e.AppendBinary(nil), e.Held(), new(BloomExpiring).DecodeWithin},
+		{"count-min", c.AppendBinary(nil), c.Held(), new(CountMin).DecodeWithin},
+		{"linear", l.AppendBinary(nil), l.HeldMost(), new(LinearCounter).DecodeWithin},
+	} {
+		if len(d.raw) > d.most/100 {
+			t.Fatalf("%s: %d bytes for %d of memory tell nothing", d.kind, len(d.raw), d.most)
+		}
+		if _, err := d.decode(d.raw, d.most); err != nil {
+			t.Errorf("%s in %d bytes of memory: %v", d.kind, d.most, err)
+		}
+		if _, err := d.decode(d.raw, d.most/2); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("%s in half of what it takes: %v", d.kind, err)
+		}
+	}
+	if !f.grow() {
+		t.Fatal("it does not grow")
+	}
+	if _, err := new(BloomScalable).Decode(f.AppendBinary(nil)); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("a second generation after one of one key: %v", err)
+	}
+}

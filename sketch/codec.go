@@ -157,6 +157,18 @@ func valueBytes(f form) int {
 type reader struct {
 	b  []byte
 	ok bool
+	// room is how many bytes of memory may be taken by what is short when written down: bitmaps and tables that are nearly empty.
+	room int
+}
+
+// reading makes a reader of b with room.
+func reading(b []byte, room int) reader { return reader{b: b, ok: true, room: room} }
+
+// claim takes room.
+func (r *reader) claim(bytes int) bool {
+	r.ok = r.ok && bytes <= r.room
+	r.room -= bytes
+	return r.ok
 }
 
 func (r *reader) take(n int) []byte {

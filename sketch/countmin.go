@@ -276,7 +276,13 @@ func appendFloat(b []byte, v float64) []byte {
 // written are refused with ErrCorrupt, and the receiver stays as it was. A sparse encoding takes up to CountMinCellsMax cells
 // of memory.
 func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
-	r := reader{b: b, ok: true}
+	return c.DecodeWithin(b, math.MaxInt)
+}
+
+// DecodeWithin is Decode that refuses bytes as well whose cells take more memory than room, in bytes, unless they are written
+// down in full.
+func (c *CountMin) DecodeWithin(b []byte, room int) (rest []byte, err error) {
+	r := reading(b, room)
 	r.header(countMinKind)
 	p := CountMinParams{Hash: r.hash(), Epsilon: r.plainFloat(), Delta: r.plainFloat()}
 	f, last := r.fade()
@@ -311,7 +317,7 @@ func (c *CountMin) decodeCells(r *reader) bool {
 		return r.ok && 2*used >= cells
 	case 1:
 		n := r.uvarint()
-		if !r.ok || n == 0 || 2*n >= uint64(cells) || n > uint64(len(r.b)/9) {
+		if !r.ok || n == 0 || 2*n >= uint64(cells) || n > uint64(len(r.b)/9) || !r.claim(8*cells) {
 			return false
 		}
 		c.cells = make([]float64, cells)

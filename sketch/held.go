@@ -39,6 +39,9 @@ func (l *LinearCounter) Held() int {
 	return 160 + 12*len(l.hashes) + l.named
 }
 
+// HeldMost is what it takes once it has a bitmap, like Held.
+func (l *LinearCounter) HeldMost() int { return 160 + l.m/8 }
+
 // Held is what it takes with its bits, which the first key allocates.
 func (f *Bloom) Held() int { return 88 + blockBits/8*f.blocks }
 

@@ -322,7 +322,13 @@ func (l *LinearCounter) AppendBinary(b []byte) []byte {
 // Decode replaces the counter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
 // written are refused with ErrCorrupt, and the receiver stays as it was.
 func (l *LinearCounter) Decode(b []byte) (rest []byte, err error) {
-	r := reader{b: b, ok: true}
+	return l.DecodeWithin(b, LinearBytesMax)
+}
+
+// DecodeWithin is Decode that refuses bytes as well whose bitmap takes more memory than room, in bytes, unless it is written
+// down in full.
+func (l *LinearCounter) DecodeWithin(b []byte, room int) (rest []byte, err error) {
+	r := reading(b, room)
 	r.header(linearKind)
 	p := LinearParams{Hash: r.hash(), Capacity: r.uvarint(), StandardError: r.plainFloat()}
 	flag := r.byte()

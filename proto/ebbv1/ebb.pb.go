@@ -1434,7 +1434,7 @@ type RenameRequest struct {
 	To        []byte `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
 	// also if there is a key of the new name, which is lost
 	Overwrite bool `protobuf:"varint,4,opt,name=overwrite,proto3" json:"overwrite,omitempty"`
-	// optional; where both names are of one shard, a retry under it is answered as the first one was
+	// optional; a retry under it is answered as the first one was: where the names are of two shards, as long as the new one was not written since
 	IdempotencyKey *IdempotencyKey `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
 	unknownFields  protoimpl.UnknownFields
 	sizeCache      protoimpl.SizeCache
