@@ -387,20 +387,11 @@ func arrayRuns(words []uint64, n, limit int) int {
 
 // merge edits an array, or an absent container, that has at most ArrayMax lows even if all are added.
 func merge(dst []uint64, c Container, op Op, lows []uint16) (out Container, changed int) {
-	p := packer{words: dst[:DenseWords/2]}
-	n, runs, next := 0, 0, -1
-	put := func(low uint16) {
-		p.low(low)
-		n++
-		if int(low) != next {
-			runs++
-		}
-		next = int(low) + 1
-	}
+	w := lowWriter{packer: packer{words: dst[:DenseWords/2]}, next: -1}
 	at, old := 0, int(c.Count)
 	for _, low := range lows {
 		for at < old && lowAt(c.Words, at) < low {
-			put(lowAt(c.Words, at))
+			w.add(lowAt(c.Words, at))
 			at++
 		}
 		in := at < old && lowAt(c.Words, at) == low
@@ -412,21 +403,41 @@ func merge(dst []uint64, c Container, op Op, lows []uint16) (out Container, chan
 			changed++
 		}
 		if to {
-			put(low)
+			w.add(low)
 		}
 	}
 	for ; at < old; at++ {
-		put(lowAt(c.Words, at))
+		w.add(lowAt(c.Words, at))
 	}
-	size := p.end()
-	switch f := formOf(n, runs); f {
+	return w.container(dst), changed
+}
+
+// lowWriter packs lows as an array, ArrayMax at most, and counts runs.
+type lowWriter struct {
+	packer
+	count, runs, next int // next is what goes on with the last run; -1 before the first
+}
+
+func (w *lowWriter) add(low uint16) {
+	w.low(low)
+	w.count++
+	if int(low) != w.next {
+		w.runs++
+	}
+	w.next = int(low) + 1
+}
+
+// container is what was written to the beginning of dst, of ScratchWords words, in the form that it must have.
+func (w *lowWriter) container(dst []uint64) Container {
+	size := w.end()
+	switch f := formOf(w.count, w.runs); f {
 	case 0:
-		return Container{}, changed
+		return Container{}
 	case Array:
-		return Container{Form: Array, Count: uint32(n), Words: dst[:size]}, changed
+		return Container{Form: Array, Count: uint32(w.count), Words: dst[:size]}
 	}
-	size = joinLows(dst[DenseWords/2:DenseWords], dst[:size], n)
-	return Container{Form: Run, Count: uint32(n), Words: dst[DenseWords/2:][:size]}, changed
+	size = joinLows(dst[DenseWords/2:DenseWords], dst[:size], w.count)
+	return Container{Form: Run, Count: uint32(w.count), Words: dst[DenseWords/2:][:size]}
 }
 
 // joinLows writes the n lows of an array as runs, and answers how many words.
