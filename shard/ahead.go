@@ -1,23 +1,33 @@
 package shard
 
-import "github.com/ebbdb/ebb/proto"
+import (
+	"bytes"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/sketch"
+)
 
 // aheadLen is how many increments are looked at before they are applied.
 const aheadLen = 32
 
-// aheadKeys is from how many keys on that is worth while: below, everything is in the processor's caches.
-const aheadKeys = 1 << 12
-
-// lookahead holds the next increments of a batch. What an increment reads (index,
-// name, record, bins) each depends on what was read before, and nothing of it is
-// near the processor when there are millions of keys: one after the other waits
-// for memory five times. Read for all of them step by step, and then
-// applied, they wait together.
+// lookahead holds the next increments of a batch, and where their keys are. What an increment reads (index, record, name,
+// bins) each depends on what was read before, and nothing of it is near the processor when there are millions of keys: one
+// after the other waits for memory five times. Read for all of them step by step, and then applied, they wait together.
 type lookahead struct {
-	increments [aheadLen]proto.IncrementWire
-	keys       [aheadLen]uint32
+	increments [aheadLen]incoming
+	// now is the clock of the namespace that the batch goes to, for its distributions.
+	now sketch.Now
 	// seen is what was read, for nothing: a compiler leaves out what nobody uses.
 	seen uint64
+}
+
+// incoming is an increment that is going to be applied.
+type incoming struct {
+	proto.IncrementWire
+	tag uint32 // of the key
+	// found is the key's number plus one, if it was there when the index had seen so many changes.
+	found   uint32
+	changes uint32
 }
 
 // parse takes the next increments off a batch, and reads what they are going to
@@ -25,40 +35,63 @@ type lookahead struct {
 func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
 	a := &s.ahead
 	for n < aheadLen && len(raw) > 0 {
-		raw = nextIncrement(raw, &a.increments[n])
+		raw = nextIncrement(raw, &a.increments[n].IncrementWire)
 		n++
 	}
-	if s.keys.names.live >= aheadKeys {
-		s.readAhead(ns, n)
-	}
+	s.readAhead(ns, a.increments[:n])
 	return n, raw
 }
 
-func (s *State) readAhead(ns *namespace, n int) {
-	a, x := &s.ahead, &s.keys.index
-	var tags [aheadLen]uint32
-	seen := uint64(0)
-	for i := range n {
-		tags[i] = tagOf(a.increments[i].Key, ns.seed)
-		seen += x.slot(tags[i] & (x.size - 1))
+func (s *State) readAhead(ns *namespace, next []incoming) {
+	x := &s.keys.index
+	if x.size == 0 {
+		return
 	}
-	keys := a.keys[:0]
-	for _, tag := range tags[:n] {
-		if key, ok := x.find(tag, isLikely); ok {
-			keys = append(keys, key)
-			seen += uint64(s.keys.names.at(key).use) + s.summaries.records.at(key)[2]
+	seen := uint64(0)
+	for i := range next {
+		in := &next[i]
+		in.tag = tagOf(in.Key, ns.seed)
+		seen += x.slot(in.tag & (x.size - 1))
+	}
+	for i := range next {
+		in := &next[i]
+		in.changes = x.changes
+		in.found = x.likely(in.tag)
+		if in.found != 0 {
+			seen += uint64(s.keys.names.at(in.found-1).use) + s.summaries.records.at(in.found - 1)[2]
 		}
 	}
-	for _, key := range keys {
-		seen += uint64(s.keys.bytesOf(key)[0])
+	for i := range next {
+		in := &next[i]
+		if in.found == 0 {
+			continue
+		}
+		key := in.found - 1
+		if n := s.keys.names.at(key); n.use != uint32(ns.space) || !bytes.Equal(s.keys.bytes.bytes(n.place), in.Key) {
+			in.found = 0 // another one with this hash
+			continue
+		}
 		r := s.summaries.records.at(key)
 		if where := blockRef(r.where()); where != 0 && r.form() != recordBody {
 			block := s.summaries.bins.at(where)
 			seen += block[0] + block[min(len(block)/2, 32)] + block[min(len(block)-1, 14)]
 		}
 	}
-	a.seen += seen
+	s.ahead.seen += seen
 }
 
-// isLikely takes the first key whose hash agrees.
-func isLikely(uint32) bool { return true }
+// handle returns the key of an increment for writing, as touch does.
+func (s *State) handle(ns *namespace, clock sketch.Tick, in *incoming) (key uint32, empty bool) {
+	if in.found != 0 && in.changes == s.keys.index.changes {
+		return in.found - 1, s.revive(ns, clock, in.found-1)
+	}
+	return s.touch(ns, clock, in.Key)
+}
+
+// nowOf is the namespace's clock for its distributions.
+func (s *State) nowOf(ns *namespace, clock sketch.Tick) *sketch.Now {
+	if s.ahead.now.At() != clock {
+		s.ahead.now = ns.params().Now(clock)
+	}
+	return &s.ahead.now
+}

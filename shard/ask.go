@@ -78,7 +78,7 @@ func (f *frame) bodyCost(namespace string, keys [][]byte) int {
 	}
 	for _, name := range keys {
 		if key, ok := f.findKey(ns, name); ok {
-			if b := f.summaries.at(key).body; b != nil {
+			if b := f.summary(key).body; b != nil {
 				cost += b.Held() / bytesPerCost
 			}
 		}

@@ -236,23 +236,18 @@ func wellFormed(raw []byte) bool {
 func wellFormedIncrements(raw []byte) bool {
 	var in proto.IncrementWire
 	for len(raw) > 0 {
-		num, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 || num != proto.FieldIncrementsIncrements || typ != protowire.BytesType {
+		one, rest, ok := proto.NextIncrement(raw)
+		if !ok || !in.Parse(one) {
 			return false
 		}
-		v, m := protowire.ConsumeBytes(raw[n:])
-		if m < 0 || !in.Parse(v) {
-			return false
-		}
-		raw = raw[n+m:]
+		raw = rest
 	}
 	return true
 }
 
 // nextIncrement takes one increment off a well-formed batch.
 func nextIncrement(raw []byte, in *proto.IncrementWire) (rest []byte) {
-	_, _, n := protowire.ConsumeTag(raw)
-	v, m := protowire.ConsumeBytes(raw[n:])
-	in.Parse(v)
-	return raw[n+m:]
+	one, rest, _ := proto.NextIncrement(raw)
+	in.Parse(one)
+	return rest
 }

@@ -39,7 +39,7 @@ func TestImagesTravel(t *testing.T) {
 			two.Apply(index, encodeEntry(t, int64(one.now), []*ebbv1.Command{define}), nil)
 		}
 		for key := range one.keys.names.all {
-			ns := one.namespaces[one.summaries.at(key).space]
+			ns := one.namespaces[one.summary(key).space]
 			name, space := string(one.keys.bytesOf(key)), ns.definition.Name
 			export := exported(&one.frame, space, name)
 			if !export.Found {

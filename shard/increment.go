@@ -19,6 +19,7 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 		return failed(namespaceNotFound(c.namespace))
 	}
 	ns := s.editNamespace(s.lookup(c.namespace).space)
+	s.ahead.now = ns.params().Now(ns.clock(s.now))
 	before := uint64(0) // the offset
 	for rest, index := c.body, uint32(0); len(rest) > 0; {
 		var n int
@@ -37,7 +38,7 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 
 // one applies one increment of a batch, of an ordered source if src is not nil,
 // and adds what became of it to the result. It returns the largest offset so far.
-func (s *State) one(ns *namespace, src *source, in *proto.IncrementWire, index uint32, before uint64, r *ebbv1.CommandResult) uint64 {
+func (s *State) one(ns *namespace, src *source, in *incoming, index uint32, before uint64, r *ebbv1.CommandResult) uint64 {
 	code, again := ebbv1.Code(0), false
 	if src == nil {
 		code = s.increment(ns, in)
@@ -51,13 +52,13 @@ func (s *State) one(ns *namespace, src *source, in *proto.IncrementWire, index u
 	case code == 0:
 		r.Applied++
 	default:
-		r.Refused = append(r.Refused, s.refuse(ns, index, in, code))
+		r.Refused = append(r.Refused, s.refuse(ns, index, &in.IncrementWire, code))
 	}
 	return before
 }
 
 // row applies a row of an ordered source, unless it has been decided before.
-func (s *State) row(ns *namespace, src *source, in *proto.IncrementWire, before uint64) (code ebbv1.Code, again bool) {
+func (s *State) row(ns *namespace, src *source, in *incoming, before uint64) (code ebbv1.Code, again bool) {
 	code, fresh := src.admit(in.Offset, before)
 	if !fresh {
 		return code, code == 0
@@ -68,8 +69,8 @@ func (s *State) row(ns *namespace, src *source, in *proto.IncrementWire, before 
 }
 
 // increment applies one increment, or says with a code why not.
-func (s *State) increment(ns *namespace, in *proto.IncrementWire) ebbv1.Code {
-	if code := checkIncrement(in); code != 0 {
+func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
+	if code := checkIncrement(&in.IncrementWire); code != 0 {
 		return code
 	}
 	t := sketch.Tick(in.TimeUS)
@@ -122,8 +123,8 @@ func checkIncrement(in *proto.IncrementWire) ebbv1.Code {
 }
 
 // add brings an increment to its summary.
-func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
-	key, created := s.touch(ns, clock, in.Key)
+func (s *State) add(ns *namespace, clock, t sketch.Tick, in *incoming) ebbv1.Code {
+	key, created := s.handle(ns, clock, in)
 	kind := in.Kind
 	switch {
 	case !created:
@@ -135,7 +136,7 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 	case in.Kind != 0 && in.Kind != kind:
 		return ebbv1.Code_CODE_WRONG_KIND
 	case kind != ebbv1.Kind_KIND_DISTRIBUTION:
-		return s.addToBody(ns, key, kind, clock, t, in)
+		return s.addToBody(ns, key, kind, clock, t, &in.IncrementWire)
 	}
 	sum := s.own(key)
 	if len(in.Bin) == 0 {
@@ -145,9 +146,9 @@ func (s *State) add(ns *namespace, clock, t sketch.Tick, in *proto.IncrementWire
 		return ebbv1.Code_CODE_BAD_BIN
 	}
 	if slow := s.editCompanion(ns); slow != nil {
-		return s.addBoth(side{ns: ns, key: key, created: created}, side{ns: slow}, clock, t, in)
+		return s.addBoth(side{ns: ns, key: key, created: created}, side{ns: slow}, clock, t, &in.IncrementWire)
 	}
-	if err := s.addTo(ns, &sum, clock, t, in); err != nil {
+	if err := s.addTo(ns, &sum, clock, t, &in.IncrementWire); err != nil {
 		if created {
 			s.dropKey(ns, key, &sum)
 		} else {
@@ -180,12 +181,12 @@ func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *pro
 	if !known {
 		bin = s.bins.add(tag, 0, in.Bin, s.epoch)
 	}
-	before := sum.dist.Len()
-	err := sum.dist.Add(ns.params(), clock, t, bin, in.Amount)
+	before, now := sum.dist.Len(), s.nowOf(ns, clock)
+	err := sum.dist.AddNow(ns.params(), now, t, bin, in.Amount)
 	if err == sketch.ErrTooManyBins && ns.worthPruning(sum, clock) {
 		s.prune(ns, sum, clock)
 		before = sum.dist.Len()
-		err = sum.dist.Add(ns.params(), clock, t, bin, in.Amount)
+		err = sum.dist.AddNow(ns.params(), now, t, bin, in.Amount)
 	}
 	switch {
 	case sum.dist.Len() > before:

@@ -18,6 +18,8 @@ type index struct {
 	slots pages
 	size  uint32 // a power of two, 0 before the first insert
 	used  uint32
+	// changes counts what came and went: an id that was found is good until the next.
+	changes uint32
 }
 
 func (x *index) slot(i uint32) uint64 {
@@ -45,7 +47,18 @@ func (x *index) find(tag uint32, same func(id uint32) bool) (id uint32, ok bool)
 	}
 }
 
+// likely returns the first id with this tag, plus one; 0: there is none.
+func (x *index) likely(tag uint32) uint32 {
+	mask := x.size - 1
+	for i := tag & mask; ; i = (i + 1) & mask {
+		if v := x.slot(i); v == 0 || uint32(v>>32) == tag {
+			return uint32(v)
+		}
+	}
+}
+
 func (x *index) insert(tag, id, epoch uint32) {
+	x.changes++
 	if x.used >= x.size/4*3 {
 		x.resize(max(slotsMin, x.size*2), epoch)
 	}
@@ -65,6 +78,7 @@ func (x *index) place(v uint64, epoch uint32) {
 // remove takes out a slot and moves back those that probed past it, so that
 // probing never meets a grave.
 func (x *index) remove(tag, id, epoch uint32) {
+	x.changes++
 	mask := x.size - 1
 	hole := tag & mask
 	for uint32(x.slot(hole)) != id+1 {
@@ -92,7 +106,7 @@ func (x *index) remove(tag, id, epoch uint32) {
 // cost a key is a few nanoseconds, and it comes once in a doubling.
 func (x *index) resize(size, epoch uint32) {
 	old := *x
-	*x = index{slots: pages{mem: old.slots.mem}, size: size, used: old.used}
+	*x = index{slots: pages{mem: old.slots.mem}, size: size, used: old.used, changes: old.changes}
 	for range (size + slotsPerPage - 1) / slotsPerPage {
 		x.slots.add(epoch)
 	}

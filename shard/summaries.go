@@ -26,23 +26,21 @@ func (s *summaries) frozen() summaries {
 	return summaries{records: s.records.frozen(), bins: s.bins.frozen(), bodies: s.bodies.frozen()}
 }
 
-// at returns what a key holds, to be read. Its space and the upper part of its
-// era are for the caller to fill in.
-func (s *summaries) at(key uint32) summary {
+// load fills in what a key holds, to be read. Its space and the upper part of
+// its era are for the caller to fill in.
+func (s *summaries) load(key uint32, sum *summary) {
 	r := s.records.at(key)
-	var sum summary
-	r.load(&sum)
+	r.load(sum)
 	if r.form() == recordBody {
 		sum.body = s.bodies.at(r.where()).body
-		return sum
+		return
 	}
 	var words []uint64
 	if where := blockRef(r.where()); where != 0 {
 		words = s.bins.at(where)
 	}
 	h := r.header()
-	sum.dist = sketch.Load(&h, words)
-	return sum
+	sum.dist.Load(&h, words)
 }
 
 // own makes what a key holds private, so that at returns what may be written.

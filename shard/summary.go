@@ -40,18 +40,24 @@ const pruneMin = 32
 const pruneMost = 1 << 25
 
 // summary returns what a key holds, to be read.
-func (f *frame) summary(key uint32) summary {
-	sum := f.summaries.at(key)
-	sum.space = uint16(f.keys.names.at(key).use)
-	base := f.namespaces[sum.space].eraBase
-	sum.era = base + (sum.era-base)&eraMask
+func (f *frame) summary(key uint32) (sum summary) {
+	f.load(key, &sum)
 	return sum
 }
 
+// load fills in a summary that is empty.
+func (f *frame) load(key uint32, sum *summary) {
+	f.summaries.load(key, sum)
+	sum.space = uint16(f.keys.names.at(key).use)
+	base := f.namespaces[sum.space].eraBase
+	sum.era = base + (sum.era-base)&eraMask
+}
+
 // own returns what a key holds, to be changed and put back.
-func (s *State) own(key uint32) summary {
+func (s *State) own(key uint32) (sum summary) {
 	s.summaries.own(key, s.epoch)
-	return s.summary(key)
+	s.load(key, &sum)
+	return sum
 }
 
 // put stores what a key holds.
@@ -65,8 +71,14 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 	if !found {
 		return s.createKey(ns, tag, name), true
 	}
+	return key, s.revive(ns, clock, key)
+}
+
+// revive prepares a key for writing: it converts what it holds to the present
+// settings, and empties it if it was dead.
+func (s *State) revive(ns *namespace, clock sketch.Tick, key uint32) (empty bool) {
 	if r := s.summaries.records.at(key); r.due() > clock && r.era() == ns.presentEra()&eraMask {
-		return key, false
+		return false
 	}
 	sum := s.own(key)
 	empty = !s.convert(ns, key, &sum) || sum.over(ns.params(), clock) || s.expired(key, clock)
@@ -75,7 +87,7 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 		s.expiries.set(key, 0, s.epoch)
 	}
 	s.put(key, &sum)
-	return key, empty
+	return empty
 }
 
 func (s *State) createKey(ns *namespace, tag uint32, name []byte) uint32 {

@@ -23,6 +23,12 @@ type Distribution struct {
 // What has faded counts as nothing first. An n of 0 changes nothing. It answers ErrTooManyBins, ErrNegative or ErrOverflow, and then
 // no count has changed. When the summary is dead at now (see Dead) its bins are forgotten: Prune first to learn which.
 func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error {
+	at := p.Now(now)
+	return d.AddNow(p, &at, t, bin, n)
+}
+
+// AddNow is Add for one of many events that are counted at the same time.
+func (d *Distribution) AddNow(p *Params, now *Now, t Tick, bin uint32, n float64) error {
 	if n != n || math.Abs(n) > CountMax {
 		return ErrOverflow
 	}
@@ -33,7 +39,7 @@ func (d *Distribution) Add(p *Params, now, t Tick, bin uint32, n float64) error 
 		return nil
 	}
 	if p.Decay == Linear {
-		return d.addLevel(p, now, t, bin, n)
+		return d.addLevel(p, now.at, t, bin, n)
 	}
 	return d.addWeighted(p, now, t, bin, n)
 }
@@ -70,15 +76,15 @@ func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) erro
 	return nil
 }
 
-func (d *Distribution) addWeighted(p *Params, now, t Tick, bin uint32, n float64) error {
-	d.settle(p, now)
-	atNow := p.weight(now, d.mark)
+func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n float64) error {
+	d.settle(p, now.mark)
+	atNow := now.weight(d.mark)
 	if d.faded(p, atNow) {
-		*d = Distribution{mark: p.landmark(now)}
-		atNow = p.weight(now, d.mark)
+		*d = Distribution{mark: now.mark}
+		atNow = now.weight(d.mark)
 	}
 	w := atNow
-	if t != now {
+	if t != now.at {
 		w = p.weight(t, d.mark)
 	}
 	inc := float64(n * w)
@@ -117,16 +123,16 @@ func (d *Distribution) cut(p *Params, atNow float64) float64 {
 	return float64(t * atNow)
 }
 
-// settle moves the landmark when it must, so that weights stay small.
-func (d *Distribution) settle(p *Params, now Tick) {
+// settle moves the landmark when it must, so that weights stay small. mark is the present one.
+func (d *Distribution) settle(p *Params, mark int64) {
 	if p.Decay == None {
 		return
 	}
 	if d.fresh() {
-		d.mark = p.landmark(now)
+		d.mark = mark
 		return
 	}
-	if mark := p.landmark(now); mark-d.mark > RebaseAfter {
+	if mark-d.mark > RebaseAfter {
 		d.rebase(mark)
 	}
 }

@@ -96,7 +96,7 @@ func churn(t *testing.T, p *Params, bins int, steps []byte) {
 		case 4:
 			d.Place(slices.Repeat([]uint64{math.MaxUint64}, d.WordsFor(d.Len())+int(step)))
 			h := d.Header()
-			*d = Load(&h, d.Words())
+			*d = loaded(&h, d.Words())
 		case 5:
 			o := filled(p, int(step))
 			d.Merge(p, o, func(bin uint32) uint32 { return bin * uint32(step) })

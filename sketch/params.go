@@ -115,6 +115,40 @@ func (p *Params) weight(t Tick, landmark int64) float64 {
 	return Weight(t, landmark, p.HalfLife)
 }
 
+// Now is a namespace's clock, with what a write at that time needs of it computed once for many writes. It belongs to
+// the Params that made it.
+type Now struct {
+	at   Tick
+	mark int64  // the landmark at or before; 0 without half-lives
+	bits uint64 // of the weight as seen from there; 0 without half-lives
+}
+
+// Now is the given time.
+func (p *Params) Now(at Tick) Now {
+	if p.Decay == None || p.Decay == Linear {
+		return Now{at: at}
+	}
+	mark := p.landmark(at)
+	return Now{at: at, mark: mark, bits: math.Float64bits(Weight(at, mark, p.HalfLife))}
+}
+
+// At is the time itself.
+func (n *Now) At() Tick { return n.at }
+
+// weight is what an event of this time weighs as seen from a landmark: the same number as Params.weight, to the bit.
+func (n *Now) weight(landmark int64) float64 {
+	k := n.mark - landmark
+	switch {
+	case n.bits == 0:
+		return 1
+	case k > 1023:
+		return math.Inf(1)
+	case k < -1022:
+		return 0
+	}
+	return math.Float64frombits(n.bits + uint64(k)<<52)
+}
+
 // shrink is 1/weight, rounded once.
 func (p *Params) shrink(t Tick, landmark int64) float64 {
 	if p.Decay == None {

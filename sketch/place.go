@@ -23,9 +23,9 @@ func (d *Distribution) Header() Header {
 // a write may leave it for a larger one.
 func (d *Distribution) Words() []uint64 { return d.words }
 
-// Load is the distribution of a header whose bins lie in words, as Place has left them there.
-func Load(h *Header, words []uint64) Distribution {
-	d := Distribution{z: h.Z, z2: h.Z2, last: h.Last, mark: h.Mark}
+// Load makes an empty distribution that of a header whose bins lie in words, as Place has left them there.
+func (d *Distribution) Load(h *Header, words []uint64) {
+	d.z, d.z2, d.last, d.mark = h.Z, h.Z2, h.Last, h.Mark
 	f := wide
 	switch {
 	case h.Micro:
@@ -37,7 +37,6 @@ func Load(h *Header, words []uint64) Distribution {
 	if h.Bins > 0 {
 		d.words, d.room = words, uint32(roomIn(f, len(words)))
 	}
-	return d
 }
 
 // WordsFor is how many words Place needs for the distribution with so many bins, of which there are at least as many as it has.

@@ -37,7 +37,7 @@ func TestPlaced(t *testing.T) {
 				words := slices.Repeat([]uint64{0xdeadbeefdeadbeef}, placed.WordsFor(h.Bins)+i%7)
 				placed.Place(words)
 				h = placed.Header()
-				placed = Load(&h, placed.Words())
+				placed = loaded(&h, placed.Words())
 				for _, d := range []*Distribution{&alone, &placed} {
 					if err := d.Add(p, now, now, bin, float64(1+i%3)); err != nil {
 						t.Fatal(err)
@@ -55,4 +55,9 @@ func TestPlaced(t *testing.T) {
 			}
 		})
 	}
+}
+
+func loaded(h *Header, words []uint64) (d Distribution) {
+	d.Load(h, words)
+	return d
 }

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -14,13 +16,13 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// BenchmarkIncrement adds to bins that are there, of a million distributions of about 10 bins in mapped memory, in batches
+// BenchmarkIncrement adds to bins that are there, of a million distributions (or EBB_BENCH_KEYS of them) of about 10 bins in mapped memory, in batches
 // of 1,000: to keys that are all written equally often, which waits for memory each time, and to keys as real streams have
 // them (Zipf, exponent 1.1). Beside the time it reports the CPU of the applying thread, which tells more where others use the machine.
 func BenchmarkIncrement(b *testing.B) {
-	const keys = 1_000_000
+	keys := benchKeys(b)
 	draw := rand.New(rand.NewPCG(1, 2))
-	zipf := rand.NewZipf(draw, 1.1, 1, keys-1)
+	zipf := rand.NewZipf(draw, 1.1, 1, uint64(keys-1))
 	b.Run("uniform", func(b *testing.B) { benchmarkIncrement(b, keys, func() int { return draw.IntN(keys) }) })
 	b.Run("zipf", func(b *testing.B) { benchmarkIncrement(b, keys, func() int { return int(zipf.Uint64()) }) })
 }
@@ -83,4 +85,16 @@ func threadCPU() int64 {
 		return 0
 	}
 	return u.Utime.Nano() + u.Stime.Nano()
+}
+
+func benchKeys(b *testing.B) int {
+	text := os.Getenv("EBB_BENCH_KEYS")
+	if text == "" {
+		return 1_000_000
+	}
+	keys, err := strconv.Atoi(text)
+	if err != nil || keys < 2 {
+		b.Fatalf("EBB_BENCH_KEYS=%q: a number of keys, at least 2", text)
+	}
+	return keys
 }
