@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"bytes"
-
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/sketch"
 )
@@ -58,7 +56,7 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 		in.changes = x.changes
 		in.found = x.likely(in.tag)
 		if in.found != 0 {
-			seen += uint64(s.keys.names.at(in.found-1).use) + s.summaries.records.at(in.found - 1)[2]
+			seen += s.summaries.records.at(in.found - 1)[0]
 		}
 	}
 	for i := range next {
@@ -66,12 +64,11 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 		if in.found == 0 {
 			continue
 		}
-		key := in.found - 1
-		if n := s.keys.names.at(key); n.use != uint32(ns.space) || !bytes.Equal(s.keys.bytes.bytes(n.place), in.Key) {
+		if !s.keys.is(in.found-1, ns.space, in.Key) {
 			in.found = 0 // another one with this hash
 			continue
 		}
-		r := s.summaries.records.at(key)
+		r := s.summaries.records.at(in.found - 1)
 		if where := blockRef(r.where()); where != 0 && r.form() != recordBody {
 			block := s.summaries.bins.at(where)
 			seen += block[0] + block[min(len(block)/2, 32)] + block[min(len(block)-1, 14)]

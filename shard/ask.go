@@ -280,7 +280,7 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	count := uint64(0)
 	if ns != nil {
 		for key := range f.keys.names.all {
-			if f.keys.names.at(key).use == uint32(ns.space) && f.alive(ns, key, at) {
+			if f.keys.space(key) == ns.space && f.alive(ns, key, at) {
 				count++
 			}
 		}
@@ -303,7 +303,7 @@ type lexicon interface {
 func (f *frame) binName(bin uint32) []byte { return f.bins.bytesOf(bin) }
 
 func (f *frame) binNamed(name []byte) (bin uint32, ok bool) {
-	return f.bins.findBin(tagOf(name, 0), name)
+	return f.bins.find(tagOf(name, 0), name)
 }
 
 // total is a sum of distributions of one namespace, evaluated at one time:

@@ -37,8 +37,8 @@ const keyCost = 16
 
 // matching yields the keys of a namespace that are alive and match, in the order of their slots.
 func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(key uint32) *proto.Error) *proto.Error {
-	for key, n := range f.keys.names.all {
-		if n.use != uint32(ns.space) || !p.match(f.keys.bytes.bytes(n.place)) || !f.alive(ns, key, at) {
+	for key := range f.keys.names.all {
+		if f.keys.space(key) != ns.space || !p.match(f.keys.bytesOf(key)) || !f.alive(ns, key, at) {
 			continue
 		}
 		if err := yield(key); err != nil {

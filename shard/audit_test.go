@@ -20,7 +20,7 @@ func audit(t fataler, s *State) {
 	auditBins(t, s)
 	auditKeys(t, s)
 	auditDictionary(t, &s.bins)
-	auditDictionary(t, &s.keys)
+	auditKeyring(t, &s.keys)
 	auditSummaries(t, s)
 	auditVisits(t, s.deaths)
 	for _, v := range s.eventDeaths {
@@ -217,29 +217,49 @@ func auditVisits(t fataler, v *visits) {
 
 func auditDictionary(t fataler, d *dictionary) {
 	t.Helper()
-	taken := map[place]bool{}
-	places := make([]uint16, d.bytes.pages.len())
+	places := map[uint32]place{}
 	for id, n := range d.names.all {
-		if taken[n.place] {
-			t.Fatalf("two names at %v", n.place)
+		places[id] = n.place
+	}
+	auditNames(t, &d.bytes, &d.index, places)
+	auditRoster(t, &d.names, func(n *name) bool { return *n == name{} })
+}
+
+func auditKeyring(t fataler, k *keyring) {
+	t.Helper()
+	places := map[uint32]place{}
+	for key := range k.names.all {
+		places[key] = k.records.at(key).place()
+	}
+	auditNames(t, &k.bytes, &k.index, places)
+	auditRoster(t, &k.names, func(*struct{}) bool { return true })
+}
+
+// auditNames looks for names that share a place, and for places and index slots without a name.
+func auditNames(t fataler, a *arena, x *index, names map[uint32]place) {
+	t.Helper()
+	taken := map[place]bool{}
+	counts := make([]uint16, a.pages.len())
+	for id, at := range names {
+		if taken[at] {
+			t.Fatalf("two names at %v", at)
 		}
-		taken[n.place] = true
-		page := n.place / pageCells
-		places[page]++
-		length := len(d.bytes.bytes(n.place))
-		if c := d.bytes.classes[page]; c.cells != cells(length) {
+		taken[at] = true
+		page := at / pageCells
+		counts[page]++
+		length := len(a.bytes(at))
+		if c := a.classes[page]; c.cells != cells(length) {
 			t.Fatalf("name %d of %d bytes lies in a page for %d cells", id, length, c.cells)
 		}
 	}
-	for page, used := range places {
-		if c := d.bytes.classes[page]; c.used != used || (used == 0) != (c.cells == 0) {
+	for page, used := range counts {
+		if c := a.classes[page]; c.used != used || (used == 0) != (c.cells == 0) {
 			t.Fatalf("page %d holds %d names: %+v", page, used, c)
 		}
 	}
-	if d.index.used != d.names.live {
-		t.Fatalf("the index holds %d of %d names", d.index.used, d.names.live)
+	if int(x.used) != len(names) {
+		t.Fatalf("the index holds %d of %d names", x.used, len(names))
 	}
-	auditRoster(t, &d.names, func(n *name) bool { return *n == name{} })
 }
 
 func auditRoster[T any](t fataler, r *roster[T], zero func(*T) bool) {

@@ -98,9 +98,9 @@ func (s *State) full(ns *namespace) bool {
 func (s *State) addBoth(own, other side, clock, t sketch.Tick, in *proto.IncrementWire) ebbv1.Code {
 	other.key, other.created = s.touch(other.ns, clock, in.Key)
 	tag := tagOf(in.Bin, 0)
-	bin, known := s.bins.findBin(tag, in.Bin)
+	bin, known := s.bins.find(tag, in.Bin)
 	if !known {
-		bin = s.bins.add(tag, 0, in.Bin, s.epoch)
+		bin = s.bins.add(tag, in.Bin, s.epoch)
 	}
 	s.bins.retain(bin, s.epoch) // until it is known who keeps it
 	defer s.bins.release(bin, s.epoch)

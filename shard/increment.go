@@ -177,9 +177,9 @@ func (s *State) settle(ns *namespace, key uint32, sum *summary, clock sketch.Tic
 // addTo adds to one bin and keeps the references of bins right.
 func (s *State) addTo(ns *namespace, sum *summary, clock, t sketch.Tick, in *proto.IncrementWire) error {
 	tag := tagOf(in.Bin, 0)
-	bin, known := s.bins.findBin(tag, in.Bin)
+	bin, known := s.bins.find(tag, in.Bin)
 	if !known {
-		bin = s.bins.add(tag, 0, in.Bin, s.epoch)
+		bin = s.bins.add(tag, in.Bin, s.epoch)
 	}
 	before, now := sum.dist.Len(), s.nowOf(ns, clock)
 	err := sum.dist.AddNow(ns.params(), now, t, bin, in.Amount)

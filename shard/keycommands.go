@@ -228,9 +228,9 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 // internBin returns the id of a bin with one reference more.
 func (s *State) internBin(name []byte) uint32 {
 	tag := tagOf(name, 0)
-	bin, known := s.bins.findBin(tag, name)
+	bin, known := s.bins.find(tag, name)
 	if !known {
-		bin = s.bins.add(tag, 0, name, s.epoch)
+		bin = s.bins.add(tag, name, s.epoch)
 	}
 	s.bins.retain(bin, s.epoch)
 	return bin

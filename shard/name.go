@@ -6,15 +6,14 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// name is one interned name: a key, or a bin.
+// name is one interned name of a bin.
 type name struct {
 	place place
-	// use is the namespace of a key, or how many keys use a bin.
-	use uint32
+	use   uint32 // how many keys use it
 }
 
-// dictionary interns names: bytes to a small id and back. Ids are part of the
-// replicated state.
+// dictionary interns the names of bins: bytes to a small id and back. Ids are
+// part of the replicated state.
 type dictionary struct {
 	names roster[name]
 	bytes arena
@@ -31,39 +30,28 @@ func tagOf(b []byte, seed uint64) uint32 { return uint32(xxh3.HashSeed(b, seed) 
 
 func (d *dictionary) bytesOf(id uint32) []byte { return d.bytes.bytes(d.names.at(id).place) }
 
-// find looks up a key of a namespace.
-func (d *dictionary) find(tag uint32, space uint16, b []byte) (id uint32, ok bool) {
-	return d.index.find(tag, func(id uint32) bool {
-		n := d.names.at(id)
-		return n.use == uint32(space) && bytes.Equal(d.bytes.bytes(n.place), b)
-	})
-}
-
-// findBin looks up a bin.
-func (d *dictionary) findBin(tag uint32, b []byte) (id uint32, ok bool) {
+// find looks up a bin.
+func (d *dictionary) find(tag uint32, b []byte) (id uint32, ok bool) {
 	return d.index.find(tag, func(id uint32) bool { return bytes.Equal(d.bytesOf(id), b) })
 }
 
-// add interns a name that is not there: a key of a namespace, or with 0 a bin that no key uses yet.
-func (d *dictionary) add(tag uint32, space uint16, b []byte, epoch uint32) uint32 {
+// add interns a name that is not there, and that no key uses yet.
+func (d *dictionary) add(tag uint32, b []byte, epoch uint32) uint32 {
 	id := d.names.add(epoch)
-	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), use: uint32(space)}
-	d.index.insert(tag, id, epoch)
+	d.adopt(id, tag, b, epoch)
 	return id
+}
+
+// adopt gives a slot without a name its name.
+func (d *dictionary) adopt(id, tag uint32, b []byte, epoch uint32) {
+	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch)}
+	d.index.insert(tag, id, epoch)
 }
 
 func (d *dictionary) drop(id, tag, epoch uint32) {
 	d.index.remove(tag, id, epoch)
 	d.bytes.drop(d.names.at(id).place, epoch)
 	d.names.drop(id, epoch)
-}
-
-// rename gives a key another name, which find did not find.
-func (d *dictionary) rename(id, tag, newTag uint32, b []byte, epoch uint32) {
-	d.index.remove(tag, id, epoch)
-	d.bytes.drop(d.names.at(id).place, epoch)
-	d.names.edit(id, epoch).place = d.bytes.put(b, epoch)
-	d.index.insert(newTag, id, epoch)
 }
 
 func (d *dictionary) retain(id, epoch uint32) { d.names.edit(id, epoch).use++ }

@@ -23,7 +23,7 @@ func TestDictionaryChurn(t *testing.T) {
 	for round := range 60_000 {
 		name := text()
 		tag := tagOf([]byte(name), 5)
-		id, found := d.find(tag, 3, []byte(name))
+		id, found := d.find(tag, []byte(name))
 		want, known := ids[name]
 		if found != known || found && id != want {
 			t.Fatalf("%q: found %v as %d, want %v as %d", name, found, id, known, want)
@@ -31,7 +31,7 @@ func TestDictionaryChurn(t *testing.T) {
 		growing := round/15_000%2 == 0
 		switch {
 		case !found && (growing || r.IntN(4) == 0):
-			ids[name] = d.add(tag, 3, []byte(name), epoch)
+			ids[name] = d.add(tag, []byte(name), epoch)
 		case found && (!growing || r.IntN(4) == 0):
 			d.drop(id, tag, epoch)
 			delete(ids, name)
@@ -67,7 +67,7 @@ func auditFrozen(t *testing.T, d *dictionary, want map[string]uint32) {
 		t.Fatalf("a frozen dictionary has %d names, had %d", d.names.live, len(want))
 	}
 	for name, id := range want {
-		if found, ok := d.find(tagOf([]byte(name), 5), 3, []byte(name)); !ok || found != id || string(d.bytesOf(id)) != name {
+		if found, ok := d.find(tagOf([]byte(name), 5), []byte(name)); !ok || found != id || string(d.bytesOf(id)) != name {
 			t.Fatalf("a frozen dictionary lost %q", name)
 		}
 	}
@@ -77,17 +77,17 @@ func auditFrozen(t *testing.T, d *dictionary, want map[string]uint32) {
 func TestIndexCollisions(t *testing.T) {
 	d := newDictionary(Heap{})
 	for i := range 300 {
-		d.add(7, 0, fmt.Append(nil, i), 1)
+		d.add(7, fmt.Append(nil, i), 1)
 	}
 	for i := 0; i < 300; i += 3 {
-		id, ok := d.find(7, 0, fmt.Append(nil, i))
+		id, ok := d.find(7, fmt.Append(nil, i))
 		if !ok {
 			t.Fatalf("%d is not found", i)
 		}
 		d.drop(id, 7, 1)
 	}
 	for i := range 300 {
-		if _, ok := d.find(7, 0, fmt.Append(nil, i)); ok == (i%3 == 0) {
+		if _, ok := d.find(7, fmt.Append(nil, i)); ok == (i%3 == 0) {
 			t.Fatalf("%d found: %v", i, ok)
 		}
 	}

@@ -7,31 +7,34 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// record is what is known of a key beside its name, in words without pointers.
+// record is what is known of a key, in a cache line of words without pointers.
 //
 //	0  z; the highest level under linear decay
 //	1  z2
-//	2  last event (57 bits) | on event time | form (2) | era, lower bits (4)
-//	3  next visit (57)      | era, upper bits (7)
+//	2  last event (57 bits) | on event time | form (3) | 3 unused
+//	3  next visit (57)      | 7 unused
 //	4  landmark (48)        | moment of the last look for faded bins (16)
 //	5  bins (24) | when to look for faded bins (5) | 3 unused | where they lie (32)
+//	6  where its name lies (32) | its namespace (16) | era (16)
+//	7  unused
 //
 // What is under a form lies in a block, or among the Go values when it is
-// formBody. A free key has a record of zeros.
+// recordBody. A free key has a record of zeros.
 type record []uint64
 
 const (
-	recordWords    = 6
+	recordWords    = 8
 	recordsPerPage = PageWords / recordWords
 
-	tickBits   = 57
-	tickMask   = 1<<tickBits - 1
-	neverTick  = tickMask // stands for MaxTick
-	eraLowBits = 4
-	eraBits    = 11
-	eraMask    = 1<<eraBits - 1
-	markBits   = 48
-	binsBits   = 24
+	tickBits  = 57
+	tickMask  = 1<<tickBits - 1
+	neverTick = tickMask // stands for MaxTick
+	formMask  = 7
+	eraShift  = 48
+	eraMask   = 1<<(64-eraShift) - 1
+	nameMask  = 1<<eraShift - 1 // of word 6
+	markBits  = 48
+	binsBits  = 24
 )
 
 // Forms of records.
@@ -49,10 +52,21 @@ func (r record) due() sketch.Tick {
 	return sketch.MaxTick
 }
 
-// era is the number of the era, less what is a multiple of 2^eraBits.
-func (r record) era() uint32 { return uint32(r[2]>>(64-eraLowBits) | r[3]>>tickBits<<eraLowBits) }
+// era is the number of the era, less what is a multiple of eraMask + 1.
+func (r record) era() uint32 { return uint32(r[6] >> eraShift) }
 
-func (r record) form() int { return int(r[2] >> (tickBits + 1) & 3) }
+func (r record) form() int { return int(r[2] >> (tickBits + 1) & formMask) }
+
+// place is where its name lies.
+func (r record) place() place { return place(r[6]) }
+
+// space is the number of its namespace.
+func (r record) space() uint16 { return uint16(r[6] >> 32) }
+
+// name says which namespace it belongs to, and where its name lies.
+func (r record) name(space uint16, at place) {
+	r[6] = r[6]&^nameMask | uint64(space)<<32 | uint64(at)
+}
 
 // where is the block or the place of the body.
 func (r record) where() uint32 { return uint32(r[5] >> 32) }
@@ -80,13 +94,14 @@ func (r record) header() sketch.Header {
 // load fills in what the record says of a summary, but for bins, body and the
 // era's upper part.
 func (r record) load(sum *summary) {
-	sum.due, sum.era = r.due(), r.era()
+	_ = r[recordWords-1]
+	sum.due, sum.era, sum.space = r.due(), r.era(), r.space()
 	sum.onEvent = r[2]>>tickBits&1 != 0
 	sum.pruned = uint16(r[4] >> markBits)
 	sum.pruneAt = 1 << (r[5] >> binsBits & 31)
 }
 
-// store is the opposite of load and header.
+// store is the opposite of load and header. It leaves the name as it is.
 func (r record) store(sum *summary, where uint32) {
 	h := sum.dist.Header()
 	f := uint64(recordWide)
@@ -106,7 +121,7 @@ func (r record) store(sum *summary, where uint32) {
 	if sum.onEvent {
 		onEvent = 1
 	}
-	era := uint64(sum.era)
+	_ = r[recordWords-1]
 	r[0], r[1] = math.Float64bits(h.Z), math.Float64bits(h.Z2)
 	r[4] = uint64(sum.pruned) << markBits
 	if h.Micro {
@@ -114,9 +129,10 @@ func (r record) store(sum *summary, where uint32) {
 	} else {
 		r[4] |= uint64(h.Mark)
 	}
-	r[2] = uint64(h.Last) | onEvent<<tickBits | f<<(tickBits+1) | era<<(64-eraLowBits)
-	r[3] = due | era&eraMask>>eraLowBits<<tickBits
+	r[2] = uint64(h.Last) | onEvent<<tickBits | f<<(tickBits+1)
+	r[3] = due
 	r[5] = uint64(h.Bins) | uint64(bits.Len32(sum.pruneAt|1)-1)<<binsBits | uint64(where)<<32
+	r[6] = r[6]&nameMask | uint64(sum.era)<<eraShift
 }
 
 // records keeps one record a key, in pages with copy-on-write.

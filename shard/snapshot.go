@@ -63,7 +63,7 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	b.section(sectionBins)
 	writeRoster(b, &f.bins.names, func(bin uint32, _ *name) { b.text(f.bins.bytesOf(bin)) })
 	b.section(sectionKeys)
-	writeRoster(b, &f.keys.names, func(key uint32, _ *name) { f.writeKey(b, key) })
+	writeRoster(b, &f.keys.names, func(key uint32, _ *struct{}) { f.writeKey(b, key) })
 	b.section(sectionExpiries)
 	f.writeExpiries(b)
 	b.section(sectionSessions)
@@ -278,7 +278,7 @@ func (s *State) restore(b *blockReader) {
 	b.section(sectionKeys)
 	readRoster(b, &s.keys.names, s.epoch, func(key uint32) { s.readKey(b, key) })
 	if n := s.keys.names.slots; n > 0 {
-		s.summaries.reach(n-1, s.epoch) // free slots have a record as well: gather looks at all
+		s.summaries.records.reach(n-1, s.epoch) // free slots have a record as well: gather looks at all
 	}
 	if b.format > 2 {
 		b.section(sectionExpiries)
@@ -497,11 +497,11 @@ func readParams(b *blockReader) sketch.Params {
 func (s *State) readBin(b *blockReader, bin uint32) {
 	text := b.text(proto.BinLenMax)
 	tag := tagOf(text, 0)
-	if _, known := s.bins.findBin(tag, text); known || len(text) == 0 {
+	if _, known := s.bins.find(tag, text); known || len(text) == 0 {
 		b.corrupt("bin %d: empty, or a name that another has", bin)
 	}
 	if b.err == nil {
-		s.bins.adopt(bin, tag, 0, text, s.epoch)
+		s.bins.adopt(bin, tag, text, s.epoch)
 	}
 }
 
@@ -559,7 +559,6 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		}
 	}
 	s.keys.adopt(key, tag, ns.space, text, s.epoch)
-	s.summaries.reach(key, s.epoch)
 	s.put(key, &sum)
 	ns.eras[sum.era-ns.eraBase].keys++
 	ns.keys++
@@ -803,10 +802,4 @@ func (r *roster[T]) chained() bool {
 		next = *r.links.at(next - 1)
 	}
 	return left == 0
-}
-
-// adopt gives a restored slot its name.
-func (d *dictionary) adopt(id, tag uint32, space uint16, b []byte, epoch uint32) {
-	*d.names.edit(id, epoch) = name{place: d.bytes.put(b, epoch), use: uint32(space)}
-	d.index.insert(tag, id, epoch)
 }

@@ -40,7 +40,7 @@ type frame struct {
 	spaces     map[string]uint16 // by name; a view shares it, see addNamespace
 
 	bins      dictionary
-	keys      dictionary
+	keys      keyring
 	summaries summaries // by key
 	expiries  expiries  // by key
 
@@ -87,7 +87,6 @@ func New(id ID, mem Memory) *State {
 			epoch:     1,
 			spaces:    map[string]uint16{},
 			bins:      newDictionary(mem),
-			keys:      newDictionary(mem),
 			summaries: newSummaries(mem),
 		},
 		limits:       DefaultLimits(),
@@ -96,6 +95,7 @@ func New(id ID, mem Memory) *State {
 		sourceSlots:  map[string]uint32{},
 		keySlots:     map[idempotencyKey]uint32{},
 	}
+	s.keys = newKeyring(mem, &s.summaries.records)
 	s.deaths = s.newVisits()
 	s.sessionVisits.places = &s.sessionPlaces
 	s.keyVisits.places = &s.keyPlaces
@@ -264,8 +264,8 @@ func (f *frame) lookup(name []byte) *namespace {
 func (s *State) Freeze() *View {
 	v := &View{frame: s.frame, release: s.mem.Hold()}
 	v.namespaces = slices.Clone(s.namespaces)
-	v.bins, v.keys = s.bins.frozen(), s.keys.frozen()
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
+	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries.records)
 	v.sessions, v.sources, v.answered = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen()
 	s.spacesShared = true
 	s.epoch++

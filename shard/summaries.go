@@ -26,8 +26,8 @@ func (s *summaries) frozen() summaries {
 	return summaries{records: s.records.frozen(), bins: s.bins.frozen(), bodies: s.bodies.frozen()}
 }
 
-// load fills in what a key holds, to be read. Its space and the upper part of
-// its era are for the caller to fill in.
+// load fills in what a key holds, to be read. The upper part of its era is for
+// the caller to fill in.
 func (s *summaries) load(key uint32, sum *summary) {
 	r := s.records.at(key)
 	r.load(sum)
@@ -126,9 +126,3 @@ func (s *summaries) box() uint32 {
 	s.boxes++
 	return s.boxes - 1
 }
-
-// reach makes room for a key.
-func (s *summaries) reach(key, epoch uint32) { s.records.reach(key, epoch) }
-
-// clear makes a free key's record zero again. Nothing is under it any more.
-func (s *summaries) clear(key, epoch uint32) { clear(s.records.edit(key, epoch)) }

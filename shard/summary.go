@@ -48,7 +48,6 @@ func (f *frame) summary(key uint32) (sum summary) {
 // load fills in a summary that is empty.
 func (f *frame) load(key uint32, sum *summary) {
 	f.summaries.load(key, sum)
-	sum.space = uint16(f.keys.names.at(key).use)
 	base := f.namespaces[sum.space].eraBase
 	sum.era = base + (sum.era-base)&eraMask
 }
@@ -92,7 +91,6 @@ func (s *State) revive(ns *namespace, clock sketch.Tick, key uint32) (empty bool
 
 func (s *State) createKey(ns *namespace, tag uint32, name []byte) uint32 {
 	key := s.keys.add(tag, ns.space, name, s.epoch)
-	s.summaries.reach(key, s.epoch)
 	s.put(key, &summary{era: ns.presentEra(), pruneAt: pruneMin})
 	ns.count(noEra, ns.presentEra())
 	return key
@@ -234,7 +232,6 @@ func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
 	s.visits(sum).remove(key)
 	ns.count(sum.era, noEra)
 	s.put(key, sum) // lets go of its block
-	s.summaries.clear(key, s.epoch)
 	s.expiries.set(key, 0, s.epoch)
 	s.keys.drop(key, tagOf(s.keys.bytesOf(key), ns.seed), s.epoch)
 }
