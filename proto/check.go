@@ -119,6 +119,10 @@ func (in *IncrementWire) CheckEvent() *Error {
 		return ErrBadRequest.Errorf("no text: a string wants its value")
 	case in.HasText && in.Kind != 0 && in.Kind != ebbv1.Kind_KIND_STRING:
 		return ErrBadRequest.Errorf("text for kind %s: only a string has one", KindName(in.Kind))
+	case in.HasText && len(in.Bin) > 0:
+		return ErrBadRequest.Errorf("bin %q beside a text: a string has no bins", in.Bin)
+	case in.HasValue && in.Kind != 0 && in.Kind != ebbv1.Kind_KIND_QUANTILE:
+		return ErrBadRequest.Errorf("value for kind %s: only a quantile has one", KindName(in.Kind))
 	case len(in.Text) > TextLenMax:
 		return ErrBadRequest.Errorf("text of %d bytes: the limit is %d", len(in.Text), TextLenMax)
 	case in.Kind == ebbv1.Kind_KIND_PHRASES && !HasTokens(in.Bin):
@@ -731,6 +735,10 @@ func checkAlert(q *ebbv1.Question, a *ebbv1.Alert) *Error {
 		return ErrBadRequest.Errorf("alert at a distance of %g bits: it must be from 0 to 1", distance)
 	case p == 0 && distance == 0:
 		return ErrBadRequest.Errorf("an alert without threshold: give it a p-value, a distance, or both")
+	case a.ClearPValue != nil && p == 0:
+		return ErrBadRequest.Errorf("alert cleared at p-value %g, and raised at any: give it a p-value to be raised at, too", a.GetClearPValue())
+	case a.ClearJensenShannonBits != nil && distance == 0:
+		return ErrBadRequest.Errorf("alert cleared at a distance of %g bits, and raised at any: give it a distance to be raised at, too", a.GetClearJensenShannonBits())
 	case a.ClearPValue != nil && !(a.GetClearPValue() >= p && a.GetClearPValue() <= 1):
 		return ErrBadRequest.Errorf("alert cleared at p-value %g: it must be from %g, where it is raised, to 1", a.GetClearPValue(), p)
 	case a.ClearJensenShannonBits != nil && !(a.GetClearJensenShannonBits() >= 0 && a.GetClearJensenShannonBits() <= distance):

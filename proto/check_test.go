@@ -238,3 +238,60 @@ func TestCheckShardQuestion(t *testing.T) {
 		t.Errorf("an empty bin: %v", err)
 	}
 }
+
+// What clears an alert is weaker than what raises it, and is not there without it: what is raised at anything and cleared at something is raised again by the next answer.
+func TestCheckAlert(t *testing.T) {
+	for _, c := range []struct {
+		alert *ebbv1.Alert
+		says  string // "": it is good
+	}{
+		{&ebbv1.Alert{PValue: 0.01}, ""},
+		{&ebbv1.Alert{JensenShannonBits: 0.2}, ""},
+		{&ebbv1.Alert{PValue: 0.01, ClearPValue: new(0.05), JensenShannonBits: 0.2, ClearJensenShannonBits: new(0.1)}, ""},
+		{&ebbv1.Alert{PValue: 0.01, ClearPValue: new(0.01)}, ""},
+		{&ebbv1.Alert{}, "without threshold"},
+		{&ebbv1.Alert{PValue: 0.01, ClearPValue: new(0.001)}, "from 0.01"},
+		{&ebbv1.Alert{JensenShannonBits: 0.2, ClearJensenShannonBits: new(0.3)}, "to 0.2"},
+		{&ebbv1.Alert{JensenShannonBits: 0.2, ClearPValue: new(0.05)}, "a p-value to be raised at"},
+		{&ebbv1.Alert{PValue: 0.01, ClearJensenShannonBits: new(0.1)}, "a distance to be raised at"},
+		{&ebbv1.Alert{PValue: 0.01, ClearJensenShannonBits: new(0.)}, "a distance to be raised at"},
+	} {
+		req := &ebbv1.WatchRequest{Alert: c.alert, Question: &ebbv1.Question{Ask: &ebbv1.Question_Surprise{Surprise: &ebbv1.SurpriseQuestion{
+			Keys: [][]byte{[]byte("k")}, Against: [][]byte{[]byte("b")},
+		}}}}
+		err := proto.CheckWatch(req)
+		if (err == nil) != (c.says == "") || err != nil && !(errors.Is(err, proto.ErrBadRequest) && strings.Contains(err.Message, c.says)) {
+			t.Errorf("%v: %v", c.alert, err)
+		}
+	}
+}
+
+// What a kind has no use for is refused and not dropped: a value for what is not measured, a bin for a string.
+func TestCheckEventOfKinds(t *testing.T) {
+	for kind := ebbv1.Kind_KIND_DISTRIBUTION; kind <= proto.KindMax; kind++ {
+		in := &ebbv1.Increment{Key: []byte("k"), Bin: []byte("b"), Kind: kind, Value: new(1.5)}
+		want := error(proto.ErrBadRequest)
+		if kind == ebbv1.Kind_KIND_QUANTILE {
+			want = nil
+		}
+		if kind == ebbv1.Kind_KIND_STRING {
+			in.Bin, in.Text = nil, []byte("text")
+		}
+		if err := proto.CheckIncrement(in); !errors.Is(err, want) && !(err == nil && want == nil) {
+			t.Errorf("a value for %v: %v", kind, err)
+		}
+	}
+	for _, kind := range []ebbv1.Kind{ebbv1.Kind_KIND_UNSPECIFIED, ebbv1.Kind_KIND_STRING} {
+		in := &ebbv1.Increment{Key: []byte("k"), Kind: kind, Text: []byte("text")}
+		if err := proto.CheckIncrement(in); err != nil {
+			t.Errorf("a text of %v: %v", kind, err)
+		}
+		in.Bin = []byte("b")
+		if err := proto.CheckIncrement(in); !errors.Is(err, proto.ErrBadRequest) {
+			t.Errorf("a text of %v beside a bin: %v", kind, err)
+		}
+	}
+	if err := proto.CheckIncrement(&ebbv1.Increment{Key: []byte("k"), Value: new(1.5)}); err != nil {
+		t.Errorf("a value for whatever the key is: %v", err)
+	}
+}

@@ -73,7 +73,8 @@ func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingSe
 }
 
 // watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails. While send waits
-// for a slow reader nothing is asked: what it hears next is then news.
+// for a slow reader nothing is asked: what it hears next is then news. A question that takes long is asked less often than its interval says: it rests
+// as long as the last answer took.
 func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send func(*ebbv1.WatchEvent) error) error {
 	if err := proto.CheckWatch(req); err != nil {
 		return err
@@ -95,6 +96,7 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 		if err != nil {
 			return err
 		}
+		took := time.Since(asked)
 		event := w.next(answer)
 		if event != nil || time.Since(sent) >= watchIdleMax {
 			if err := send(event); err != nil {
@@ -103,7 +105,7 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 			sent = time.Now()
 			s.Watches.events.Inc()
 		}
-		timer := time.NewTimer(interval - time.Since(asked))
+		timer := time.NewTimer(max(interval-time.Since(asked), took))
 		select {
 		case <-ctx.Done():
 			timer.Stop()

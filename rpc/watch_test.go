@@ -100,6 +100,34 @@ func TestWatchAsksOnceAnInterval(t *testing.T) {
 	})
 }
 
+// A question that takes longer than its interval is not asked without a pause: the cluster has as long for others.
+func TestWatchRests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked atomic.Int64
+		f := rising(&asked)
+		answer := f.ask
+		f.ask = func(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+			time.Sleep(3 * time.Second)
+			return answer(ctx, req)
+		}
+		req := watchTop("k")
+		req.MinIntervalUs = 1_000_000
+		stream, err := ebbv1grpc.NewEbbClient(serve(t, f.services())).Watch(t.Context(), req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		for range 5 {
+			if _, err := next(stream); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(start); took < 27*time.Second || took > 28*time.Second {
+			t.Errorf("5 answers of 3 s with as much between them took %v", took)
+		}
+	})
+}
+
 // A watch that is over says why: the question is wrong, the node stops, or there are too many of them. What may pass does not end it.
 func TestWatchEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,12 +32,12 @@ func newWatcher(req *ebbv1.WatchRequest) *watcher {
 
 // next takes an answer, and returns what to send: nil for nothing. The first is always sent.
 func (w *watcher) next(a *ebbv1.Answer) *ebbv1.WatchEvent {
-	crossed := w.alert != nil && a.GetError() == nil && w.alert.take(a.GetSurprise())
+	crossed := w.alert != nil && a.GetError() == nil && !partial(a) && w.alert.take(a.GetSurprise())
 	news := w.last == nil || w.every || crossed
 	switch {
 	case news:
-	case w.alert != nil: // errors that come and go are news, too
-		news = a.GetError().GetCode() != w.last.GetError().GetCode()
+	case w.alert != nil: // errors and shards that come and go are news, too
+		news = a.GetError().GetCode() != w.last.GetError().GetCode() || partial(a) != partial(w.last)
 	default:
 		news = !alike(a.ProtoReflect(), w.last.ProtoReflect(), w.tolerance)
 	}
@@ -52,6 +52,9 @@ func (w *watcher) next(a *ebbv1.Answer) *ebbv1.WatchEvent {
 	w.last, w.unsent = a, 0
 	return e
 }
+
+// partial says that shards are missing from an answer. It neither raises an alert nor clears one: what looks like drift may be the part that is not there.
+func partial(a *ebbv1.Answer) bool { return len(a.GetCoverage().GetShardsFailed()) > 0 }
 
 // alert is raised when a comparison passes its thresholds, and cleared when it is back behind weaker ones: what swings around a threshold does
 // not raise it again and again.

@@ -84,6 +84,10 @@ func TestWatcherAlerts(t *testing.T) {
 		sent            bool
 		raised, crossed bool
 	}
+	partly := func(a *ebbv1.Answer) *ebbv1.Answer {
+		a.Coverage = &ebbv1.Coverage{ShardsTotal: 3, ShardsAnswered: 2, ShardsFailed: []uint32{1}}
+		return a
+	}
 	gone := &ebbv1.Answer{Value: &ebbv1.Answer_Surprise{Surprise: &ebbv1.Surprise{PValue: 1}}}
 	for _, c := range []struct {
 		name  string
@@ -118,6 +122,14 @@ func TestWatcherAlerts(t *testing.T) {
 			{failing(ebbv1.Code_CODE_NO_LEADER, ""), true, true, false},
 			{failing(ebbv1.Code_CODE_NO_LEADER, "x"), false, true, false},
 			{drift(0.001, 0), true, true, false},
+		}},
+		{"a missing shard raises nothing and clears nothing", &ebbv1.Alert{PValue: 0.01}, []step{
+			{drift(0.5, 0), true, false, false},
+			{partly(drift(0.001, 0)), true, false, false},
+			{partly(drift(0.001, 0)), false, false, false},
+			{drift(0.001, 0), true, true, true},
+			{partly(drift(0.9, 0)), true, true, false},
+			{drift(0.9, 0), true, false, true},
 		}},
 	} {
 		w := newWatcher(&ebbv1.WatchRequest{Alert: c.alert})

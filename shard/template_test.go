@@ -123,3 +123,41 @@ func TestRestoreHasABudget(t *testing.T) {
 		t.Fatalf("%d bytes hold %d: %v", len(raw), s.bodyBytes, err)
 	}
 }
+
+// asking counts how often a body is asked when it dies.
+type asking struct {
+	body
+	deaths *int
+}
+
+func (a asking) death(threshold float64) sketch.Tick {
+	*a.deaths++
+	return a.body.death(threshold)
+}
+
+// Keys are counted without an estimate of when each dies, which takes microseconds: what is not due is there.
+func TestCountingDoesNotEstimate(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 10 * second, Threshold: 0.5}, beginning)
+	deaths := 0
+	for i, kind := range []ebbv1.Kind{ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_TOPK} {
+		c := increments(proto.KindName(kind), "a", "b", "c")
+		for _, in := range c.GetIncrements().Increments {
+			in.Kind = kind
+		}
+		s.Apply(uint64(i)+2, encodeEntry(t, beginning, []*ebbv1.Command{c}), nil)
+		key, _ := s.findKey(s.lookup(nil), []byte(proto.KindName(kind)))
+		sum := s.own(key)
+		sum.body = asking{sum.body, &deaths}
+		s.put(key, &sum)
+	}
+	count := func(at sketch.Tick) uint64 {
+		q := &ebbv1.Question{Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}
+		return s.Ask(&ebbv1.ShardQuestion{Question: q}, at).GetAnswer().GetCountKeys().GetKeys()
+	}
+	if n := count(beginning); n != 3 || deaths != 0 {
+		t.Errorf("%d keys of 3, and %d estimates", n, deaths)
+	}
+	if n := count(beginning + 100*second); n != 0 || deaths != 3 {
+		t.Errorf("%d keys when all have faded, and %d estimates", n, deaths)
+	}
+}

@@ -38,7 +38,7 @@ func newAlert(s *session) *cobra.Command {
 	flags.BoolVar(&f.until, "until-raised", false, "end when it is raised, with exit code 0")
 	flags.StringVar(&f.consistency, "consistency", "linearizable", "linearizable, bounded (see --max-staleness) or any")
 	durationVar(flags, &f.staleness, "max-staleness", 10*time.Second, time.Microsecond, "of bounded consistency")
-	flags.BoolVar(&f.partial, "allow-partial", false, "go by the shards that answer")
+	flags.BoolVar(&f.partial, "allow-partial", false, "go on when shards are missing: the alert stays what it is until all answer")
 	return cmd
 }
 
@@ -129,6 +129,9 @@ func (s *session) printAlertLine(out *alertJSON) error {
 		text = "nothing to compare (no such key, or all of it has faded)"
 	case out.Bin != "":
 		text += fmt.Sprintf("; more of %s (%+.2f bits)", out.Bin, out.LiftBits)
+	}
+	if c := out.Coverage; len(c.ShardsFailed) > 0 {
+		text += fmt.Sprintf(" (of %d of %d shards: not judged)", c.ShardsAnswered, c.ShardsTotal)
 	}
 	_, err := fmt.Fprintf(s.term.out, "%s  %-7s  %s\n", when(out.AsOfUS), out.Alert, text)
 	return err

@@ -4075,7 +4075,7 @@ type WatchRequest struct {
 	Consistency    Consistency            `protobuf:"varint,2,opt,name=consistency,proto3,enum=ebb.v1.Consistency" json:"consistency,omitempty"`
 	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
 	AllowPartial   bool                   `protobuf:"varint,4,opt,name=allow_partial,json=allowPartial,proto3" json:"allow_partial,omitempty"`
-	// between two answers at least, 100 ms to 1 h; 1 s when 0
+	// from one question to the next at least, 100 ms to 1 h, and 1 s when 0; where an answer takes longer than half of that, as long again as it took
 	MinIntervalUs int64 `protobuf:"varint,5,opt,name=min_interval_us,json=minIntervalUs,proto3" json:"min_interval_us,omitempty"`
 	// send every answer, also those that say what the last one said
 	Every bool `protobuf:"varint,6,opt,name=every,proto3" json:"every,omitempty"`
@@ -4173,14 +4173,14 @@ func (x *WatchRequest) GetAlert() *Alert {
 	return nil
 }
 
-// Alert is raised when a comparison passes all of its thresholds, of which there is one at least.
+// Alert is raised when a comparison passes all of its thresholds, of which there is one at least. An answer that lacks shards neither raises nor clears it.
 type Alert struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// p_value at this or below; 0 for any
 	PValue float64 `protobuf:"fixed64,1,opt,name=p_value,json=pValue,proto3" json:"p_value,omitempty"`
 	// jensen_shannon_bits at this or above; 0 for any
 	JensenShannonBits float64 `protobuf:"fixed64,2,opt,name=jensen_shannon_bits,json=jensenShannonBits,proto3" json:"jensen_shannon_bits,omitempty"`
-	// it stays raised while these are passed; ten times p_value and four fifths of jensen_shannon_bits when absent
+	// it stays raised while these are passed, each beside the one that it belongs to; ten times p_value and four fifths of jensen_shannon_bits when absent
 	ClearPValue            *float64 `protobuf:"fixed64,3,opt,name=clear_p_value,json=clearPValue,proto3,oneof" json:"clear_p_value,omitempty"`
 	ClearJensenShannonBits *float64 `protobuf:"fixed64,4,opt,name=clear_jensen_shannon_bits,json=clearJensenShannonBits,proto3,oneof" json:"clear_jensen_shannon_bits,omitempty"`
 	// it is raised already: of a watch that goes on after another one
