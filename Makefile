@@ -31,9 +31,10 @@ generate:
 	PATH=$(BIN):$$PATH $(BIN)/buf generate
 	$(GO) test ./rpc -run TestOpenAPIIsCommitted -update
 	$(GO) test ./cmd/ebb -run TestManualIsCommitted -update
+	$(GO) test ./query -run TestPageIsCommitted -args -rewrite
 
 generate-check: generate
-	git diff --exit-code -- proto docs/openapi.json docs/cli.md
+	git diff --exit-code -- proto docs/openapi.json docs/cli.md docs/query.md
 
 # replicated arithmetic gives the same bytes on every machine
 golden:

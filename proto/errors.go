@@ -18,6 +18,8 @@ type Error struct {
 	Leader  string // of NOT_LEADER: the node that leads, if known
 
 	RetryAfterUS int64 // of OVERLOADED
+
+	Line, Column uint32 // of BAD_QUERY: where in the text, from 1; the column in characters
 }
 
 // Sentinels, one for each code.
@@ -59,6 +61,9 @@ var (
 	ErrKeyNotFound = &Error{Code: ebbv1.Code_CODE_KEY_NOT_FOUND, Message: "key not found"}
 	ErrKeyExists   = &Error{Code: ebbv1.Code_CODE_KEY_EXISTS, Message: "key exists"}
 	ErrKeyTooLarge = &Error{Code: ebbv1.Code_CODE_KEY_TOO_LARGE, Message: "key too large"}
+
+	ErrBadQuery       = &Error{Code: ebbv1.Code_CODE_BAD_QUERY, Message: "bad query"}
+	ErrQueryTooCostly = &Error{Code: ebbv1.Code_CODE_QUERY_TOO_COSTLY, Message: "query too costly"}
 
 	ErrSessionExpired        = &Error{Code: ebbv1.Code_CODE_SESSION_EXPIRED, Message: "session expired"}
 	ErrSequenceTooOld        = &Error{Code: ebbv1.Code_CODE_SEQUENCE_TOO_OLD, Message: "sequence too old"}
@@ -115,7 +120,7 @@ func (e *Error) Wire() *ebbv1.Error {
 	}
 	return &ebbv1.Error{
 		Code: e.Code, Message: e.Message, Hint: e.Hint, Shard: e.Shard,
-		Leader: e.Leader, RetryAfterUs: e.RetryAfterUS,
+		Leader: e.Leader, RetryAfterUs: e.RetryAfterUS, Line: e.Line, Column: e.Column,
 	}
 }
 
@@ -126,7 +131,7 @@ func FromWire(w *ebbv1.Error) *Error {
 	}
 	return &Error{
 		Code: w.Code, Message: w.Message, Hint: w.Hint, Shard: w.Shard,
-		Leader: w.Leader, RetryAfterUS: w.RetryAfterUs,
+		Leader: w.Leader, RetryAfterUS: w.RetryAfterUs, Line: w.Line, Column: w.Column,
 	}
 }
 

@@ -60,6 +60,8 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_KEY_NOT_FOUND, "there is no such key, or all of it has faded", "`ebb keys` lists those that there are"},
 	{ebbv1.Code_CODE_KEY_EXISTS, "there is a key of that name", "--overwrite replaces it, `ebb del` forgets it"},
 	{ebbv1.Code_CODE_KEY_TOO_LARGE, "the key holds more than goes from one shard to another", "a new name in the same shard has no limit: `ebb describe` says where a name is"},
+	{ebbv1.Code_CODE_BAD_QUERY, "a question in the query language cannot be read", "docs/query.md has the language"},
+	{ebbv1.Code_CODE_QUERY_TOO_COSTLY, "a question would read more than one may", "name fewer keys, or a narrower pattern"},
 	{ebbv1.Code_CODE_SESSION_EXPIRED, "the producer was silent for too long", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SEQUENCE_TOO_OLD, "what was sent again is older than the cluster remembers", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SOURCE_FENCED, "another process has taken over the source", "let one process at a time write to a source"},

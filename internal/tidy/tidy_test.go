@@ -21,7 +21,7 @@ var mayImport = map[string][]string{
 	"proto":           {},
 	"internal/kernel": {},
 	"sketch":          {"internal/kernel"},
-	"query":           {"proto"},
+	"query":           {"proto", "internal/spell"},
 	"shard":           {"proto", "sketch", "query"},
 	"cluster":         {"proto", "query", "shard"},
 	"rpc":             {"proto", "query", "cluster", "web", "internal/spell"},

@@ -65,6 +65,8 @@ const (
 	Code_CODE_KEY_NOT_FOUND       Code = 2030
 	Code_CODE_KEY_EXISTS          Code = 2031
 	Code_CODE_KEY_TOO_LARGE       Code = 2032
+	Code_CODE_BAD_QUERY           Code = 2040
+	Code_CODE_QUERY_TOO_COSTLY    Code = 2041
 	// 3xxx: exactly-once
 	Code_CODE_SESSION_EXPIRED           Code = 3001
 	Code_CODE_SEQUENCE_TOO_OLD          Code = 3002
@@ -123,6 +125,8 @@ var (
 		2030: "CODE_KEY_NOT_FOUND",
 		2031: "CODE_KEY_EXISTS",
 		2032: "CODE_KEY_TOO_LARGE",
+		2040: "CODE_BAD_QUERY",
+		2041: "CODE_QUERY_TOO_COSTLY",
 		3001: "CODE_SESSION_EXPIRED",
 		3002: "CODE_SEQUENCE_TOO_OLD",
 		3003: "CODE_SOURCE_FENCED",
@@ -176,6 +180,8 @@ var (
 		"CODE_KEY_NOT_FOUND":             2030,
 		"CODE_KEY_EXISTS":                2031,
 		"CODE_KEY_TOO_LARGE":             2032,
+		"CODE_BAD_QUERY":                 2040,
+		"CODE_QUERY_TOO_COSTLY":          2041,
 		"CODE_SESSION_EXPIRED":           3001,
 		"CODE_SEQUENCE_TOO_OLD":          3002,
 		"CODE_SOURCE_FENCED":             3003,
@@ -233,7 +239,10 @@ type Error struct {
 	// of NOT_LEADER: the node that leads, if known
 	Leader string `protobuf:"bytes,5,opt,name=leader,proto3" json:"leader,omitempty"`
 	// of OVERLOADED
-	RetryAfterUs  int64 `protobuf:"varint,6,opt,name=retry_after_us,json=retryAfterUs,proto3" json:"retry_after_us,omitempty"`
+	RetryAfterUs int64 `protobuf:"varint,6,opt,name=retry_after_us,json=retryAfterUs,proto3" json:"retry_after_us,omitempty"`
+	// of BAD_QUERY: where in the text, from 1: the line, and the character in it
+	Line          uint32 `protobuf:"varint,7,opt,name=line,proto3" json:"line,omitempty"`
+	Column        uint32 `protobuf:"varint,8,opt,name=column,proto3" json:"column,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -310,18 +319,35 @@ func (x *Error) GetRetryAfterUs() int64 {
 	return 0
 }
 
+func (x *Error) GetLine() uint32 {
+	if x != nil {
+		return x.Line
+	}
+	return 0
+}
+
+func (x *Error) GetColumn() uint32 {
+	if x != nil {
+		return x.Column
+	}
+	return 0
+}
+
 var File_ebb_v1_errors_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x13ebb/v1/errors.proto\x12\x06ebb.v1\"\xab\x01\n" +
+	"\x13ebb/v1/errors.proto\x12\x06ebb.v1\"\xd7\x01\n" +
 	"\x05Error\x12 \n" +
 	"\x04code\x18\x01 \x01(\x0e2\f.ebb.v1.CodeR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x12\n" +
 	"\x04hint\x18\x03 \x01(\tR\x04hint\x12\x14\n" +
 	"\x05shard\x18\x04 \x01(\rR\x05shard\x12\x16\n" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
-	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs*\xd0\t\n" +
+	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs\x12\x12\n" +
+	"\x04line\x18\a \x01(\rR\x04line\x12\x16\n" +
+	"\x06column\x18\b \x01(\rR\x06column*\x81\n" +
+	"\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -358,7 +384,9 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x17CODE_RESOURCE_EXHAUSTED\x10\xe5\x0f\x12\x17\n" +
 	"\x12CODE_KEY_NOT_FOUND\x10\xee\x0f\x12\x14\n" +
 	"\x0fCODE_KEY_EXISTS\x10\xef\x0f\x12\x17\n" +
-	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x19\n" +
+	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x13\n" +
+	"\x0eCODE_BAD_QUERY\x10\xf8\x0f\x12\x1a\n" +
+	"\x15CODE_QUERY_TOO_COSTLY\x10\xf9\x0f\x12\x19\n" +
 	"\x14CODE_SESSION_EXPIRED\x10\xb9\x17\x12\x1a\n" +
 	"\x15CODE_SEQUENCE_TOO_OLD\x10\xba\x17\x12\x17\n" +
 	"\x12CODE_SOURCE_FENCED\x10\xbb\x17\x12!\n" +

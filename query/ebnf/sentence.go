@@ -1,0 +1,52 @@
+package ebnf
+
+// Speaker makes sentences.
+type Speaker struct {
+	Pick  func(n int) int          // 0 to n-1
+	Class func(name string) string // a token of a class
+	// Depth is how deep rules stand in each other at most, about: below, the last of a choice is taken, and nothing of what may be left out. The last
+	// ones must lead to an end.
+	Depth int
+	// Words is after how many the same holds.
+	Words int
+	words []string
+}
+
+// Sentence returns the tokens of a sentence of the grammar.
+func (s *Speaker) Sentence(g *Grammar) []string {
+	s.words = nil
+	s.say(g, g.Rules[0].Node, s.Depth)
+	return s.words
+}
+
+func (s *Speaker) say(g *Grammar, n *Node, depth int) {
+	if len(s.words) >= s.Words {
+		depth = 0
+	}
+	switch n.Kind {
+	case Terminal:
+		s.words = append(s.words, n.Text)
+	case Class:
+		s.words = append(s.words, s.Class(n.Text))
+	case Reference:
+		s.say(g, g.named[n.Text], depth-1)
+	case Sequence:
+		for _, part := range n.Parts {
+			s.say(g, part, depth)
+		}
+	case Choice:
+		at := len(n.Parts) - 1
+		if depth > 0 {
+			at = s.Pick(len(n.Parts))
+		}
+		s.say(g, n.Parts[at], depth)
+	case Optional:
+		if depth > 0 && s.Pick(2) == 0 {
+			s.say(g, n.Parts[0], depth)
+		}
+	case Repeat:
+		for depth > 0 && s.Pick(2) == 0 {
+			s.say(g, n.Parts[0], depth)
+		}
+	}
+}

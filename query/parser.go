@@ -1,0 +1,198 @@
+package query
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ebbdb/ebb/internal/spell"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Parse reads a question. Its error is an *Error.
+func Parse(text string) (*ebbv1.Plan, error) {
+	p := &parser{lex: lexer{text: text, at: position{line: 1, column: 1}}}
+	if len(text) > TextBytesMax {
+		p.fail(token{at: p.lex.at}, fmt.Sprintf("a question of %d bytes: the limit is %d", len(text), TextBytesMax), "store parts of it under keys, and ask about these")
+		return nil, p.err
+	}
+	p.token, p.ahead = p.lex.next(), p.lex.next()
+	plan := &ebbv1.Plan{}
+	p.question(plan)
+	p.clauses(plan)
+	if p.token.class != end {
+		p.unexpected("the end of the question, or in, as of, with or allow partial")
+	}
+	if p.err != nil {
+		return nil, p.err
+	}
+	return plan, nil
+}
+
+// parser has a method for each rule of the grammar. After the first error the text is over for it, so that rules need not look for one.
+type parser struct {
+	lex   lexer
+	token token // to be taken next
+	ahead token // the one after that
+	last  token // taken last
+	terms int
+	depth int
+	err   *Error
+}
+
+// advance takes the token and returns it.
+func (p *parser) advance() token {
+	t := p.token
+	if p.err == nil {
+		p.last, p.token, p.ahead = p.token, p.ahead, p.lex.next()
+	}
+	return t
+}
+
+// accept takes this word or sign, if it comes next.
+func (p *parser) accept(text string) bool {
+	if p.err != nil || !p.token.is(text) {
+		return false
+	}
+	p.advance()
+	return true
+}
+
+// expect takes this word or sign, or fails.
+func (p *parser) expect(text string) {
+	if !p.accept(text) {
+		p.unexpected(strconv.Quote(text))
+	}
+}
+
+// fail remembers the first error, and ends the text.
+func (p *parser) fail(t token, message, hint string) {
+	if p.err != nil {
+		return
+	}
+	p.err = &Error{Offset: t.at.offset, Line: t.at.line, Column: t.at.column, Message: message, Hint: hint}
+	p.token, p.ahead = token{at: t.at}, token{at: t.at}
+}
+
+// unexpected fails at the next token, and says what could have been there instead.
+func (p *parser) unexpected(expected string) { p.refuse(p.token, expected) }
+
+func (p *parser) refuse(t token, expected string) {
+	p.fail(t, fmt.Sprintf("found %s, expected %s", p.found(t), expected), p.hint(t))
+}
+
+// foundMax is how many characters of a token an error shows.
+const foundMax = 40
+
+// found says what a token is, as it is written.
+func (p *parser) found(t token) string {
+	if t.class == end {
+		return "the end"
+	}
+	switch t.class {
+	case broken:
+		return t.value
+	case sign:
+		return strconv.Quote(t.value)
+	}
+	text := p.lex.text[t.at.offset : t.at.offset+t.width]
+	if utf8.RuneCountInString(text) > foundMax {
+		text = string([]rune(text)[:foundMax]) + "..."
+	}
+	return text
+}
+
+// hint helps those who think in another language.
+func (p *parser) hint(t token) string {
+	switch {
+	case t.class == word && slices.Contains([]string{"and", "AND"}, t.value):
+		return "and is written &, and without is written - or and not"
+	case t.class == word && slices.Contains([]string{"or", "OR"}, t.value):
+		return "or is written |"
+	case t.class == word && slices.Contains([]string{"not", "NOT"}, t.value):
+		return "everything but a is written ~a, and a without b is written a - b"
+	case t.class == word && t.value != strings.ToLower(t.value) && reserved(strings.ToLower(t.value)):
+		return "words of the language are written in small letters"
+	case t.is("from"):
+		return "from stands before limit"
+	case p.last.class == word && strings.HasSuffix(p.last.value, "-"):
+		return "a - b is written with blanks, for names have - in them"
+	}
+	return ""
+}
+
+// nearest is a hint at the one of words that somebody meant; otherwise what else helps.
+func nearest(text string, words []string, otherwise string) string {
+	if near := spell.Nearest(text, words); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return otherwise
+}
+
+// deeper counts a level in; false if there are too many. Whoever got true goes back with p.depth--.
+func (p *parser) deeper() bool {
+	if p.depth == DepthMax {
+		p.fail(p.token, fmt.Sprintf("more than %d levels of parentheses and operators, which is the limit", DepthMax), "store parts of it under keys, and ask about these")
+		return false
+	}
+	p.depth++
+	return true
+}
+
+// count adds what a term names to what the question may name.
+func (p *parser) count(t token, terms int64) {
+	if p.terms += int(min(terms, TermsMax+1)); p.terms > TermsMax {
+		p.fail(t, fmt.Sprintf("more than %d keys, patterns and periods of ranges, which is the limit", TermsMax), "take longer periods, a pattern, or store parts of it under keys")
+	}
+}
+
+// integer takes a whole number within limits.
+func (p *parser) integer(what string, least, most uint64) uint64 {
+	t := p.token
+	expected := fmt.Sprintf("%s: a whole number from %d to %d", what, least, most)
+	if t.class != word || t.namespace != "" {
+		p.unexpected(expected)
+		return 0
+	}
+	n, err := strconv.ParseUint(t.value, 10, 64)
+	if err != nil || n < least || n > most {
+		p.unexpected(expected)
+		return 0
+	}
+	p.advance()
+	return n
+}
+
+// fraction takes a number within limits.
+func (p *parser) fraction(what string, least, most float64) float64 {
+	t := p.token
+	f, err := strconv.ParseFloat(t.value, 64)
+	digit := t.class == word && t.namespace == "" && t.value[0] >= '0' && t.value[0] <= '9' && !strings.ContainsAny(t.value, "xX_")
+	if !digit || err != nil || !(f >= least && f <= most) {
+		p.unexpected(fmt.Sprintf("%s: a number from %v to %v", what, least, most))
+		return 0
+	}
+	p.advance()
+	return f
+}
+
+// text takes a text in quotes, of at most so many bytes and, unless it may be empty, at least one.
+func (p *parser) text(what string, most int, empty bool) []byte {
+	t := p.token
+	switch {
+	case t.class == word && p.err == nil:
+		p.fail(t, fmt.Sprintf("found %s, expected a %s in quotes", p.found(t), what), fmt.Sprintf("write %q, as keys stand without quotes and %ss with", t.value, what))
+	case t.class != quoted || t.namespace != "":
+		p.unexpected("a " + what + " in quotes")
+	case len(t.value) > most:
+		p.fail(t, fmt.Sprintf("a %s of %d bytes: the limit is %d", what, len(t.value), most), "")
+	case t.value == "" && !empty:
+		p.fail(t, "a "+what+" without any bytes", "")
+	default:
+		p.advance()
+		return []byte(t.value)
+	}
+	return nil
+}

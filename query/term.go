@@ -1,0 +1,200 @@
+package query
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// words that a key is quoted for if it is called like one of them: they stand where a key could.
+var words = []string{"top", "keys", "by", "from", "limit", "in", "as", "of", "with", "allow", "against", "and", "or", "not", "like", "store"}
+
+func reserved(text string) bool { return slices.Contains(words, text) }
+
+// what a term may be, in the words of errors.
+const (
+	aKey  = "a key"
+	aName = "a key or a pattern"
+	aTerm = "a key, a pattern or a range"
+)
+
+// key takes the name of one key.
+func (p *parser) key() *ebbv1.PlanTerm { return p.one(aKey) }
+
+// name takes a key or a pattern.
+func (p *parser) name() *ebbv1.PlanTerm { return p.one(aName) }
+
+// one takes a term that may be so much, and no range.
+func (p *parser) one(may string) *ebbv1.PlanTerm {
+	begin := p.token
+	t := p.term(may)
+	switch {
+	case t.GetRange() != nil:
+		p.fail(begin, "found a range, expected "+may, "")
+	case t.GetPattern() != nil && may == aKey:
+		p.fail(begin, fmt.Sprintf("found the pattern %s, expected a key", p.found(begin)), "a key with a star in its name is written in quotes")
+	}
+	return t
+}
+
+// term takes a key, a pattern or a range.
+func (p *parser) term(may string) *ebbv1.PlanTerm {
+	t := p.token
+	out := &ebbv1.PlanTerm{Namespace: t.namespace}
+	switch {
+	case p.err != nil:
+	case t.is("like"):
+		p.like(out)
+	case t.class == word && t.namespace == "" && reserved(t.value):
+		p.fail(t, fmt.Sprintf("found %s, expected %s", t.value, may), orElse(p.hint(t), fmt.Sprintf("a key of that name is written %q", t.value)))
+	case t.class != word && t.class != quoted:
+		p.unexpected(may)
+	case t.class == word && strings.Contains(t.value, "*"):
+		p.pattern(out, t, t.value)
+		p.advance()
+	case len(t.value) == 0 || len(t.value) > proto.KeyLenMax:
+		p.fail(t, fmt.Sprintf("a key of %d bytes: it has 1 to %d", len(t.value), proto.KeyLenMax), "")
+	case p.ahead.is(".."):
+		p.span(out)
+	default:
+		p.period(t)
+		out.Of = &ebbv1.PlanTerm_Key{Key: []byte(t.value)}
+		p.count(t, 1)
+		p.advance()
+	}
+	return out
+}
+
+func orElse(text, otherwise string) string {
+	if text != "" {
+		return text
+	}
+	return otherwise
+}
+
+// period refuses a key of a period that there is not. In quotes it is a key like any other.
+func (p *parser) period(t token) {
+	if t.class == word {
+		if _, _, err := ParsePeriod(lastSegment(t.value)); err != nil {
+			p.fail(at(t, len(t.value)-len(lastSegment(t.value))), err.Error(), "in quotes it is a key like any other")
+		}
+	}
+}
+
+// at is the token from so many bytes on.
+func at(t token, bytes int) token {
+	bytes += t.width - len(t.value) // a namespace before the word
+	t.at.offset += bytes
+	t.at.column += bytes
+	return t
+}
+
+func lastSegment(key string) string { return key[strings.LastIndexByte(key, '/')+1:] }
+
+// like takes a pattern in quotes.
+func (p *parser) like(out *ebbv1.PlanTerm) {
+	p.advance()
+	t := p.token
+	if t.class != quoted {
+		p.unexpected("a pattern in quotes")
+		return
+	}
+	out.Namespace = t.namespace
+	p.pattern(out, t, t.value)
+	p.advance()
+}
+
+func (p *parser) pattern(out *ebbv1.PlanTerm, t token, text string) {
+	if err := proto.CheckPattern([]byte(text)); err != nil {
+		p.fail(t, err.Message, "")
+	}
+	out.Of = &ebbv1.PlanTerm_Pattern{Pattern: []byte(text)}
+	p.count(t, 1)
+}
+
+// span takes a range: the key of a period, two dots, and another one of the same family, of which the period is enough.
+func (p *parser) span(out *ebbv1.PlanTerm) {
+	from := p.advance()
+	p.advance()
+	to := p.token
+	if to.class != word && to.class != quoted {
+		p.unexpected("the last period of the range")
+		return
+	}
+	family, first, ok := cutPeriod(from.value)
+	if !ok {
+		p.noPeriod(from, from.value)
+		return
+	}
+	last := to.value
+	if f, period, ok := cutPeriod(to.value); ok {
+		if f != family || to.namespace != "" && to.namespace != from.namespace {
+			p.fail(to, fmt.Sprintf("found a period of another family than %s: a range is of one", TermText(&ebbv1.PlanTerm{Namespace: from.namespace, Of: &ebbv1.PlanTerm_Key{Key: []byte(family)}})), "join several with |")
+			return
+		}
+		last = period
+	} else if strings.Contains(last, "/") || to.namespace != "" {
+		p.noPeriod(to, to.value)
+		return
+	}
+	a, _, err := ParsePeriod(first)
+	if err != nil {
+		p.fail(at(from, len(from.value)-len(first)), err.Error(), "")
+		return
+	}
+	b, looks, err := ParsePeriod(last)
+	switch {
+	case err != nil:
+		p.fail(at(to, len(to.value)-len(last)), err.Error(), "")
+	case !looks:
+		p.noPeriod(to, last)
+	case a.Unit != b.Unit:
+		p.fail(to, fmt.Sprintf("a range from a %s to a %s: both ends are of the same length", unitNames[a.Unit], unitNames[b.Unit]), "")
+	case b.Number < a.Number:
+		p.fail(to, fmt.Sprintf("a range that ends before it begins: %s is before %s", last, first), "the earlier one comes first")
+	default:
+		out.Of = &ebbv1.PlanTerm_Range{Range: &ebbv1.PlanRange{Family: []byte(family), First: first, Last: last}}
+		p.count(from, b.Number-a.Number+1)
+		p.advance()
+	}
+}
+
+// cutPeriod takes the key of a period apart. The period may be one that there is not.
+func cutPeriod(key string) (family, period string, ok bool) {
+	period = lastSegment(key)
+	if _, looks, _ := ParsePeriod(period); !looks || len(period)+1 >= len(key) {
+		return "", "", false
+	}
+	return key[:len(key)-len(period)-1], period, true
+}
+
+func (p *parser) noPeriod(t token, text string) {
+	p.fail(t, fmt.Sprintf("%s is no key of a period", Quote([]byte(text))), "ranges are of keys that end in /2011, /2011-11, /2011-W44, /2011-11-01 or /2011-11-01T13")
+}
+
+// Quote writes a key as it stands in a question: in quotes where it must.
+func Quote(key []byte) string {
+	if bareKey(key) {
+		return string(key)
+	}
+	return quote(key)
+}
+
+func bareKey(key []byte) bool {
+	if !bareWord(key) || bytes.ContainsRune(key, '*') || reserved(string(key)) {
+		return false
+	}
+	_, _, err := ParsePeriod(lastSegment(string(key)))
+	return err == nil
+}
+
+// bareWord says whether the lexer takes these bytes for a word.
+func bareWord(text []byte) bool {
+	l := lexer{text: string(text), at: position{line: 1, column: 1}}
+	t := l.next()
+	return t.class == word && t.width == len(text) && t.at.offset == 0
+}
