@@ -38,3 +38,122 @@ func Runs(b *Block, limit int) int {
 	}
 	return runs
 }
+
+// What follows goes over four sources at a time, and over those that are missing in the last four by taking the last one again: the loads of several streams wait for memory together.
+
+// fours calls f with four sources at a time, until it answers true.
+func fours(srcs []*Block, f func(a, b, c, d *Block) bool) bool {
+	for i := 0; i < len(srcs); i += 4 {
+		last := len(srcs) - 1
+		if f(srcs[i], srcs[min(i+1, last)], srcs[min(i+2, last)], srcs[min(i+3, last)]) {
+			return true
+		}
+	}
+	return false
+}
+
+// Or unites dst with srcs, and says whether it stopped because all bits of dst are set.
+func Or(dst *Block, srcs []*Block) (full bool) {
+	return fours(srcs, func(a, b, c, d *Block) bool { return or4(dst, a, b, c, d) })
+}
+
+func or4(dst, a, b, c, d *Block) bool {
+	all := ^uint64(0)
+	for i := 0; i < Words; i += 2 {
+		x := dst[i] | a[i] | b[i] | c[i] | d[i]
+		y := dst[i+1] | a[i+1] | b[i+1] | c[i+1] | d[i+1]
+		dst[i], dst[i+1] = x, y
+		all &= x & y
+	}
+	return all == ^uint64(0)
+}
+
+// And intersects dst with srcs, and says whether it stopped because no bit of dst is set.
+func And(dst *Block, srcs []*Block) (empty bool) {
+	return fours(srcs, func(a, b, c, d *Block) bool { return and4(dst, a, b, c, d) })
+}
+
+func and4(dst, a, b, c, d *Block) bool {
+	some := uint64(0)
+	for i := 0; i < Words; i += 2 {
+		x := dst[i] & a[i] & b[i] & c[i] & d[i]
+		y := dst[i+1] & a[i+1] & b[i+1] & c[i+1] & d[i+1]
+		dst[i], dst[i+1] = x, y
+		some |= x | y
+	}
+	return some == 0
+}
+
+// AndNot takes srcs out of dst, and says whether it stopped because no bit of dst is set.
+func AndNot(dst *Block, srcs []*Block) (empty bool) {
+	return fours(srcs, func(a, b, c, d *Block) bool { return andNot4(dst, a, b, c, d) })
+}
+
+func andNot4(dst, a, b, c, d *Block) bool {
+	some := uint64(0)
+	for i := 0; i < Words; i += 2 {
+		x := dst[i] &^ (a[i] | b[i] | c[i] | d[i])
+		y := dst[i+1] &^ (a[i+1] | b[i+1] | c[i+1] | d[i+1])
+		dst[i], dst[i+1] = x, y
+		some |= x | y
+	}
+	return some == 0
+}
+
+// Xor flips the bits of dst that are set in src.
+func Xor(dst, src *Block) {
+	for i := 0; i < Words; i += 4 {
+		dst[i] ^= src[i]
+		dst[i+1] ^= src[i+1]
+		dst[i+2] ^= src[i+2]
+		dst[i+3] ^= src[i+3]
+	}
+}
+
+// OrCount is how many bits are set in a or b.
+func OrCount(a, b *Block) int {
+	n, m := 0, 0
+	for i := 0; i < Words; i += 4 {
+		n += bits.OnesCount64(a[i] | b[i])
+		m += bits.OnesCount64(a[i+1] | b[i+1])
+		n += bits.OnesCount64(a[i+2] | b[i+2])
+		m += bits.OnesCount64(a[i+3] | b[i+3])
+	}
+	return n + m
+}
+
+// AndCount is how many bits are set in a and b.
+func AndCount(a, b *Block) int {
+	n, m := 0, 0
+	for i := 0; i < Words; i += 4 {
+		n += bits.OnesCount64(a[i] & b[i])
+		m += bits.OnesCount64(a[i+1] & b[i+1])
+		n += bits.OnesCount64(a[i+2] & b[i+2])
+		m += bits.OnesCount64(a[i+3] & b[i+3])
+	}
+	return n + m
+}
+
+// AndNotCount is how many bits are set in a and not in b.
+func AndNotCount(a, b *Block) int {
+	n, m := 0, 0
+	for i := 0; i < Words; i += 4 {
+		n += bits.OnesCount64(a[i] &^ b[i])
+		m += bits.OnesCount64(a[i+1] &^ b[i+1])
+		n += bits.OnesCount64(a[i+2] &^ b[i+2])
+		m += bits.OnesCount64(a[i+3] &^ b[i+3])
+	}
+	return n + m
+}
+
+// XorCount is how many bits are set in one of a and b.
+func XorCount(a, b *Block) int {
+	n, m := 0, 0
+	for i := 0; i < Words; i += 4 {
+		n += bits.OnesCount64(a[i] ^ b[i])
+		m += bits.OnesCount64(a[i+1] ^ b[i+1])
+		n += bits.OnesCount64(a[i+2] ^ b[i+2])
+		m += bits.OnesCount64(a[i+3] ^ b[i+3])
+	}
+	return n + m
+}

@@ -68,3 +68,111 @@ func TestRuns(t *testing.T) {
 		}
 	}
 }
+
+// each makes a block of two or more, word by word.
+func each(dst *Block, srcs []*Block, f func(x, y uint64) uint64) *Block {
+	out := *dst
+	for _, s := range srcs {
+		for i := range out {
+			out[i] = f(out[i], s[i])
+		}
+	}
+	return &out
+}
+
+func full() *Block {
+	b := new(Block)
+	for i := range b {
+		b[i] = ^uint64(0)
+	}
+	return b
+}
+
+// TestManyBlocks: the kernels of many blocks do what their plain twins do one after the other, and stop only when nothing more can change.
+func TestManyBlocks(t *testing.T) {
+	for n := range 14 {
+		b := blocks(n+1, uint64(n))
+		for _, extra := range []*Block{nil, new(Block), full()} {
+			if extra != nil {
+				b = append(b, extra)
+			}
+			for _, k := range []struct {
+				name   string
+				kernel func(dst *Block, srcs []*Block) bool
+				plain  func(x, y uint64) uint64
+				stops  int
+			}{
+				{"or", Or, func(x, y uint64) uint64 { return x | y }, 64 * Words},
+				{"and", And, func(x, y uint64) uint64 { return x & y }, 0},
+				{"and not", AndNot, func(x, y uint64) uint64 { return x &^ y }, 0},
+			} {
+				dst := *b[0]
+				stopped := k.kernel(&dst, b[1:])
+				want := each(b[0], b[1:], k.plain)
+				if dst != *want {
+					t.Errorf("%s of %d: %d bits, want %d", k.name, len(b), Count(dst[:]), Count(want[:]))
+				}
+				if stopped && Count(want[:]) != k.stops {
+					t.Errorf("%s of %d stopped at %d bits", k.name, len(b), Count(want[:]))
+				}
+			}
+		}
+	}
+}
+
+func TestTwoBlocks(t *testing.T) {
+	b := append(blocks(9, 3), new(Block), full())
+	for _, x := range b {
+		for _, y := range b {
+			for _, k := range []struct {
+				name   string
+				kernel func(a, b *Block) int
+				plain  func(x, y uint64) uint64
+			}{
+				{"or", OrCount, func(x, y uint64) uint64 { return x | y }},
+				{"and", AndCount, func(x, y uint64) uint64 { return x & y }},
+				{"and not", AndNotCount, func(x, y uint64) uint64 { return x &^ y }},
+				{"xor", XorCount, func(x, y uint64) uint64 { return x ^ y }},
+			} {
+				if got, want := k.kernel(x, y), plainCount(each(x, []*Block{y}, k.plain)[:]); got != want {
+					t.Errorf("%s: %d, want %d", k.name, got, want)
+				}
+			}
+			dst := *x
+			if Xor(&dst, y); dst != *each(x, []*Block{y}, func(x, y uint64) uint64 { return x ^ y }) {
+				t.Error("xor")
+			}
+		}
+	}
+}
+
+// TestCounters: numbers in planes are those that one gets by counting in each of 65,536 places.
+func TestCounters(t *testing.T) {
+	for _, n := range []int{1, 2, 7, 8, 9, 16, 30, 100} {
+		srcs := blocks(n, uint64(n))
+		planes := make(Counters, max(4, bits.Len(uint(n))))
+		for p := range planes {
+			planes[p] = new(Block)
+		}
+		planes.Add(srcs[:n/3]) // in two steps
+		planes.Add(srcs[n/3:])
+		var counts [64 * Words]int
+		for _, s := range srcs {
+			for i := range counts {
+				counts[i] += int(s[i/64] >> (i % 64) & 1)
+			}
+		}
+		for _, least := range []int{0, 1, 2, n / 2, n - 1, n, n + 1, 1 << 20} {
+			var got, want Block
+			planes.AtLeast(&got, uint(least))
+			for i, c := range counts {
+				if c >= least {
+					want[i/64] |= 1 << (i % 64)
+				}
+			}
+			if got != want {
+				t.Errorf("at least %d of %d: %d bits, want %d", least, n, Count(got[:]), Count(want[:]))
+			}
+		}
+	}
+}
