@@ -40,6 +40,8 @@ func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
 	return n, raw
 }
 
+// readAhead finds the keys of increments. Each of its loops reads, for all of them, what the one before has made known, and no branch
+// in a loop depends on what that loop reads: or the processor would wait where it could read on.
 func (s *State) readAhead(ns *namespace, next []incoming) {
 	x := &s.keys.index
 	if x.size == 0 {
@@ -47,31 +49,42 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 	}
 	seen := uint64(0)
 	for i := range next {
-		in := &next[i]
-		in.tag = tagOf(in.Key, ns.seed)
-		seen += x.slot(in.tag & (x.size - 1))
+		next[i].tag = tagOf(next[i].Key, ns.seed)
 	}
 	for i := range next {
+		seen += x.slot(next[i].tag & (x.size - 1))
+	}
+	all := &s.summaries.records
+	for i := range next {
 		in := &next[i]
-		in.changes = x.changes
-		in.found = x.likely(in.tag)
+		in.changes, in.found = x.changes, x.likely(in.tag)
 		if in.found != 0 {
-			seen += s.summaries.records.at(in.found - 1)[0]
+			seen += uint64(len(all.pages[(in.found-1)/recordsPerPage])) + uint64(all.epochs[(in.found-1)/recordsPerPage])
+		}
+	}
+	var records [aheadLen]record
+	for i := range next {
+		if found := next[i].found; found != 0 {
+			records[i] = all.at(found - 1)
+			seen += records[i][0]
 		}
 	}
 	for i := range next {
-		in := &next[i]
-		if in.found == 0 {
-			continue
+		if r := records[i]; r != nil && r.block() != 0 {
+			seen += uint64(s.keys.bytes.bytes(r.place())[0]) + uint64(s.summaries.bins.runs[r.block()>>8].epoch)
 		}
-		if !s.keys.is(in.found-1, ns.space, in.Key) {
+	}
+	for i := range next {
+		if r := records[i]; r != nil {
+			if where := r.block(); where != 0 {
+				block := s.summaries.bins.at(where)
+				seen += block[0] + block[min(len(block)-1, 8)] + block[min(len(block)-1, 16)]
+			}
+		}
+	}
+	for i := range next {
+		if in := &next[i]; in.found != 0 && !s.keys.is(in.found-1, ns.space, in.Key) {
 			in.found = 0 // another one with this hash
-			continue
-		}
-		r := s.summaries.records.at(in.found - 1)
-		if where := blockRef(r.where()); where != 0 && r.form() != recordBody {
-			block := s.summaries.bins.at(where)
-			seen += block[0] + block[min(len(block)/2, 32)] + block[min(len(block)-1, 14)]
 		}
 	}
 	s.ahead.seen += seen

@@ -71,6 +71,14 @@ func (r record) name(space uint16, at place) {
 // where is the block or the place of the body.
 func (r record) where() uint32 { return uint32(r[5] >> 32) }
 
+// block is where the bins lie, 0 if there are none, or no bins.
+func (r record) block() blockRef {
+	if r.form() == recordBody {
+		return 0
+	}
+	return blockRef(r.where())
+}
+
 // move says that what is under the record lies elsewhere now.
 func (r record) move(where uint32) { r[5] = r[5]&math.MaxUint32 | uint64(where)<<32 }
 

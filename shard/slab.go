@@ -25,11 +25,11 @@ type slab struct {
 type run struct {
 	words []uint64
 	size  uint32
+	epoch uint32 // in which it became private; means nothing in a view
 }
 
 // usage describes a run.
 type usage struct {
-	epoch      uint32 // in which it became private
 	prev, next uint32 // of its list, plus one
 	class      uint8
 	used       uint8 // blocks taken
@@ -104,9 +104,8 @@ func (b *slab) edit(ref blockRef, epoch uint32) []uint64 {
 }
 
 func (b *slab) own(number, epoch uint32) {
-	if u := &b.usage[number]; u.epoch != epoch {
-		b.runs[number].words = private(b.mem, b.runs[number].words)
-		u.epoch = epoch
+	if r := &b.runs[number]; r.epoch != epoch {
+		r.words, r.epoch = private(b.mem, r.words), epoch
 	}
 }
 
@@ -114,7 +113,7 @@ func (b *slab) own(number, epoch uint32) {
 func (b *slab) put(words int, epoch uint32) blockRef {
 	if words > largeMax {
 		pages := (words + PageWords - 1) / PageWords
-		number := b.add(run{words: b.mem.Run(pages), size: uint32(pages * PageWords)}, usage{epoch: epoch, used: 1, top: 1})
+		number := b.add(run{words: b.mem.Run(pages), size: uint32(pages * PageWords), epoch: epoch}, usage{used: 1, top: 1})
 		b.used += pages * PageWords
 		return blockRef(number<<8 | 1)
 	}
@@ -138,7 +137,7 @@ func (b *slab) withRoom(class uint8, epoch uint32) uint32 {
 		return first - 1
 	}
 	c := &classes[class]
-	number := b.add(run{words: b.mem.Run(int(c.pages)), size: uint32(c.size)}, usage{epoch: epoch, class: class})
+	number := b.add(run{words: b.mem.Run(int(c.pages)), size: uint32(c.size), epoch: epoch}, usage{class: class})
 	b.link(number)
 	return number
 }

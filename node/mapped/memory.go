@@ -11,6 +11,10 @@ import (
 
 const (
 	chunkBytes = 4 << 20
+	// hugeFrom is from how many mapped bytes on chunks lie in huge pages. With pages of 4 KiB, each look at one key among millions also
+	// waits for the tables that say where its page is; a small memory would only grow by the rest of its chunk.
+	hugeFrom = 64 << 20
+	hugePage = 2 << 20
 	// warmLeast is how many free pages are kept as they are for those who ask next, at the least; else it is one in warmShare of
 	// those mapped. Beside a snapshot each page that is written takes another and gives one back.
 	warmLeast = 128
@@ -183,11 +187,23 @@ func (m *Memory) take(pages int) []byte {
 			m.cold[1] = append(m.cold[1], rest[:shard.PageBytes:shard.PageBytes]) // not touched yet
 			m.maps.count(-shard.PageBytes)
 		}
-		m.rest = m.maps.mapped(chunkBytes)
+		m.rest = m.maps.chunk(m.Mapped() >= hugeFrom)
 	}
 	run := m.rest[:size:size]
 	m.rest = m.rest[size:]
 	return run
+}
+
+// chunk maps what pages are cut from.
+func (s *mappings) chunk(huge bool) []byte {
+	if !huge {
+		return s.mapped(chunkBytes)
+	}
+	b := s.mapped(chunkBytes + hugePage) // of which the part between two boundaries is used
+	s.count(-hugePage)
+	b = aligned(b, hugePage)[:chunkBytes:chunkBytes]
+	inHugePages(b, hugePage)
+	return b
 }
 
 // mapped maps zeros. Out of memory is the end of the process, as it is for Go's heap.

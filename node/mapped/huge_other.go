@@ -1,0 +1,5 @@
+//go:build !linux || race
+
+package mapped
+
+func inHugePages([]byte, int) {}
