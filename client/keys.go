@@ -199,7 +199,7 @@ func (c *Client) ExpireAt(ctx context.Context, ns string, t time.Time, keys ...s
 
 // Persist takes back what Expire said: keys live until they have faded.
 func (c *Client) Persist(ctx context.Context, ns string, keys ...string) (changed int, err error) {
-	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns}, keys)
+	return c.expire(ctx, &ebbv1.ExpireRequest{Namespace: ns, Never: true}, keys)
 }
 
 func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []string) (changed int, err error) {

@@ -126,8 +126,14 @@ func CheckExpire(req *ebbv1.ExpireRequest) *Error {
 	if err := checkKeysRequest(req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey()); err != nil {
 		return err
 	}
-	if req.GetAtUs() != 0 && req.GetTtlUs() != 0 {
-		return ErrBadRequest.Errorf("at_us and ttl_us: only one of them may be given")
+	given := 0
+	for _, is := range []bool{req.GetAtUs() != 0, req.GetTtlUs() != 0, req.GetNever()} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		return ErrBadRequest.Errorf("until when? one of ttl_us, at_us and never must be given, and %d are", given).WithHint("never takes back what was said before")
 	}
 	if err := checkTTL(req.GetTtlUs()); err != nil {
 		return err

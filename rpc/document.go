@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"encoding/base64"
 	"math"
 	"strconv"
 	"strings"
@@ -70,8 +71,12 @@ func (d *document) member(m protoreflect.Message, seen *[64]bool) *proto.Error {
 	if err := d.expect(':'); err != nil {
 		return err
 	}
-	fd := fieldByName(m.Descriptor(), name)
-	if fd == nil {
+	fd, binary := fieldByName(m.Descriptor(), name), false
+	if text, cut := strings.CutSuffix(name, base64Suffix); fd == nil && cut {
+		fd = fieldByName(m.Descriptor(), text)
+		binary = fd != nil && fd.Kind() == protoreflect.BytesKind && !fd.IsList()
+	}
+	if fd == nil || !binary && strings.HasSuffix(name, base64Suffix) {
 		return d.unknownField(m.Descriptor(), name)
 	}
 	mark := d.path.push(string(fd.Name()))
@@ -86,7 +91,24 @@ func (d *document) member(m protoreflect.Message, seen *[64]bool) *proto.Error {
 	if other := chosen(m, fd); other != nil {
 		return proto.ErrBadRequest.Errorf("%s: only one of %s may be given", d.path.text(), oneofNames(fd.ContainingOneof()))
 	}
+	if binary {
+		return d.base64(m, fd)
+	}
 	return d.field(m, fd)
+}
+
+// base64 reads bytes that need not be text.
+func (d *document) base64(m protoreflect.Message, fd protoreflect.FieldDescriptor) *proto.Error {
+	s, err := d.text(fd)
+	if err != nil {
+		return err
+	}
+	b, wrong := base64.StdEncoding.DecodeString(s)
+	if wrong != nil {
+		return complaint(fd).Errorf("%s: %s is not base64", d.path.text()+base64Suffix, quote(s))
+	}
+	m.Set(fd, protoreflect.ValueOfBytes(b))
+	return nil
 }
 
 // chosen is the other field of fd's oneof that is set already, if any.

@@ -59,6 +59,10 @@ func (s *ebbServer) Feed(ctx context.Context, req *ebbv1.FeedRequest) (*ebbv1.Fe
 	if bad != nil {
 		return nil, bad
 	}
+	if n := len(found); n > proto.BatchOpsMax {
+		return nil, proto.ErrBatchTooLarge.Errorf("%d phrases of key %q stand in the texts: a feed counts %d at most", n, req.GetPhrases(), proto.BatchOpsMax).
+			WithHint("send the texts in several feeds, each to the end of a sentence")
+	}
 	resp := &ebbv1.FeedResponse{Found: found}
 	if len(found) == 0 {
 		return resp, nil

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"math"
@@ -18,7 +19,7 @@ import (
 // The JSON of ebb's messages differs from protobuf's own mapping where that
 // would be a burden to people:
 //
-//	bytes           a string, not base64; NOT_UTF8 where that is impossible
+//	bytes           a string, not base64; what is not UTF-8 has its name and _base64, which is read too, and is NOT_UTF8 in a list
 //	int64, uint64   a number (a string beyond 2^53); times also as RFC 3339, durations as "90s" or "30d" when read
 //	fixed64, seeds  always a string: they are random bits, not quantities
 //	enum            "half_life", not "DECAY_HALF_LIFE"; both are read
@@ -62,6 +63,12 @@ func (w *jsonWriter) message(m protoreflect.Message) error {
 		first = false
 		w.b = append(w.b, '"')
 		w.b = append(w.b, fd.Name()...)
+		if isBinary(fd, m.Get(fd)) {
+			w.b = append(w.b, base64Suffix+`":"`...)
+			w.b = base64.StdEncoding.AppendEncode(w.b, m.Get(fd).Bytes())
+			w.b = append(w.b, '"')
+			continue
+		}
 		w.b = append(w.b, '"', ':')
 		if err := w.field(fd, m.Get(fd)); err != nil {
 			return err
@@ -69,6 +76,14 @@ func (w *jsonWriter) message(m protoreflect.Message) error {
 	}
 	w.b = append(w.b, '}')
 	return nil
+}
+
+// base64Suffix is what the name of a field ends in whose value is no text.
+const base64Suffix = "_base64"
+
+// isBinary says that a value has no text. Those of lists have none of their own names to say so.
+func isBinary(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+	return fd.Kind() == protoreflect.BytesKind && !fd.IsList() && !utf8.Valid(v.Bytes())
 }
 
 func (w *jsonWriter) field(fd protoreflect.FieldDescriptor, v protoreflect.Value) error {

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"encoding/base64"
 
 	protobuf "google.golang.org/protobuf/proto"
 
@@ -42,6 +43,7 @@ var listParams = append([]param{
 	{name: "order", kind: "string", summary: "name (default), total (the largest first) or recent (the latest event first)"},
 	{name: "limit", kind: "integer", summary: "how many keys, 1 to 10,000; 100 by default"},
 	{name: "after", kind: "string", summary: "of the order by name: keys after this one"},
+	{name: "after_base64", kind: "string", summary: "the same of a key that is not UTF-8, as the list has it"},
 	asOfParam,
 }, askParams...)
 
@@ -58,6 +60,14 @@ func serveKeys(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, er
 		return nil, err
 	} else if len(after) > 0 {
 		q.After = after[0]
+	}
+	if after := c.query["after_base64"]; len(after) > 0 {
+		if q.After != nil {
+			return nil, proto.ErrBadRequest.Errorf("after and after_base64: only one of them may be given")
+		}
+		if q.After, err = base64.StdEncoding.DecodeString(after[0]); err != nil {
+			return nil, proto.ErrBadKey.Errorf("after_base64: %s is not base64", quote(after[0]))
+		}
 	}
 	if err := c.setAll(q.ProtoReflect(), "kind", "order", "limit", "as_of"); err != nil {
 		return nil, err

@@ -158,7 +158,10 @@ func valueSchema(fd protoreflect.FieldDescriptor, schemas object) object {
 	}
 	switch fd.Kind() {
 	case protoreflect.BytesKind:
-		return object{"type": "string", "description": "UTF-8"}
+		if fd.IsList() {
+			return object{"type": "string", "description": "UTF-8"}
+		}
+		return object{"type": "string", "description": "UTF-8; bytes that are not are in " + string(fd.Name()) + base64Suffix + " instead, as base64"}
 	case protoreflect.StringKind:
 		return object{"type": "string"}
 	case protoreflect.BoolKind:

@@ -1291,6 +1291,7 @@ func (x *DeleteResponse) GetRefused() []*Refusal {
 }
 
 // ExpireRequest says until when keys of one namespace live at most; without at_us and ttl_us as long as they do by themselves.
+// One of at_us, ttl_us and never is given.
 type ExpireRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "default" when empty
@@ -1302,8 +1303,10 @@ type ExpireRequest struct {
 	TtlUs int64 `protobuf:"varint,4,opt,name=ttl_us,json=ttlUs,proto3" json:"ttl_us,omitempty"`
 	// optional; without it a retry may count from a later time
 	IdempotencyKey *IdempotencyKey `protobuf:"bytes,5,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// until they have faded: it takes back what was said before
+	Never         bool `protobuf:"varint,6,opt,name=never,proto3" json:"never,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ExpireRequest) Reset() {
@@ -1369,6 +1372,13 @@ func (x *ExpireRequest) GetIdempotencyKey() *IdempotencyKey {
 		return x.IdempotencyKey
 	}
 	return nil
+}
+
+func (x *ExpireRequest) GetNever() bool {
+	if x != nil {
+		return x.Never
+	}
+	return false
 }
 
 type ExpireResponse struct {
@@ -8193,13 +8203,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"U\n" +
 	"\x0eDeleteResponse\x12\x18\n" +
 	"\adeleted\x18\x01 \x01(\x04R\adeleted\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xae\x01\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xc4\x01\n" +
 	"\rExpireRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x13\n" +
 	"\x05at_us\x18\x03 \x01(\x03R\x04atUs\x12\x15\n" +
 	"\x06ttl_us\x18\x04 \x01(\x03R\x05ttlUs\x12?\n" +
-	"\x0fidempotency_key\x18\x05 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"U\n" +
+	"\x0fidempotency_key\x18\x05 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\x12\x14\n" +
+	"\x05never\x18\x06 \x01(\bR\x05never\"U\n" +
 	"\x0eExpireResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x01(\x04R\achanged\x12)\n" +
 	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xae\x01\n" +
