@@ -47,6 +47,14 @@ const ShapePareto Shape = "pareto"
 
 const paretoBinsMax = 10_000
 
+// Check refuses what is no shape.
+func (s Shape) Check() error {
+	if bins, err := strconv.Atoi(string(s)); s != ShapePareto && (err != nil || bins < 1 || bins > paretoBinsMax) {
+		return fmt.Errorf("shape %q: it is %s, or a number of bins from 1 to %d", string(s), ShapePareto, paretoBinsMax)
+	}
+	return nil
+}
+
 // sizes draws how many bins each of n distributions has.
 func (s Shape) sizes(n int) ([]uint16, error) {
 	out := make([]uint16, n)
@@ -57,9 +65,12 @@ func (s Shape) sizes(n int) ([]uint16, error) {
 		}
 		return out, nil
 	}
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
 	bins, err := strconv.Atoi(string(s))
-	if err != nil || bins < 1 || bins > paretoBinsMax {
-		return nil, fmt.Errorf("shape %q: it is %s, or a number of bins from 1 to %d", string(s), ShapePareto, paretoBinsMax)
+	if err != nil {
+		return nil, err
 	}
 	for i := range out {
 		out[i] = uint16(bins)

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -26,12 +27,23 @@ type part struct {
 
 func (p *part) isLiteral() bool { return p.field == "" }
 
+// ErrColumn says that the columns that were named are not those of the file, or are no names: Options are wrong, and not the file.
+var ErrColumn = errors.New("no such column")
+
+// columnError is an ErrColumn in words of its own.
+type columnError string
+
+func (e columnError) Error() string        { return string(e) }
+func (e columnError) Is(target error) bool { return target == ErrColumn }
+
+func columnErrorf(format string, args ...any) error { return columnError(fmt.Sprintf(format, args...)) }
+
 // parseSpec parses a spec; columns are not resolved yet.
 func parseSpec(what, text string) (*spec, error) {
 	s := &spec{text: text}
 	switch {
 	case text == "":
-		return nil, fmt.Errorf("%s: no column is named", what)
+		return nil, columnErrorf("%s: no column is named", what)
 	case text[0] == '=':
 		s.parts = []part{{literal: text[1:], column: -1}}
 		return s, nil
@@ -48,11 +60,11 @@ func parseSpec(what, text string) (*spec, error) {
 			s.parts = append(s.parts, part{literal: rest, column: -1})
 			return s, nil
 		case open < 0 || end >= 0 && end < open:
-			return nil, fmt.Errorf("%s %q: '}' without '{'", what, text)
+			return nil, columnErrorf("%s %q: '}' without '{'", what, text)
 		case end < 0:
-			return nil, fmt.Errorf("%s %q: '{' without '}'", what, text)
+			return nil, columnErrorf("%s %q: '{' without '}'", what, text)
 		case end <= open+1:
-			return nil, fmt.Errorf("%s %q: '{}' names no column", what, text)
+			return nil, columnErrorf("%s %q: '{}' names no column", what, text)
 		}
 		if open > 0 {
 			s.parts = append(s.parts, part{literal: rest[:open], column: -1})
@@ -94,11 +106,11 @@ func (s *spec) resolve(what string, header []string) error {
 		case err == nil && n >= 1 && (header == nil || int(n) <= len(header)):
 			p.column = int(n) - 1
 		case err == nil && n == 0:
-			return fmt.Errorf("%s %q: columns are numbered from 1", what, s.text)
+			return columnErrorf("%s %q: columns are numbered from 1", what, s.text)
 		case header == nil:
-			return fmt.Errorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
+			return columnErrorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
 		default:
-			return fmt.Errorf("%s %q: no column %q; there are %s (a constant is written =%s)",
+			return columnErrorf("%s %q: no column %q; there are %s (a constant is written =%s)",
 				what, s.text, p.field, strings.Join(header, ", "), p.field)
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/ebbdb/ebb/internal/spell"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // noArgs refuses arguments, by name.
@@ -113,6 +114,14 @@ func (w *words) Set(text string) error {
 	}
 	*w = append(*w, text)
 	return nil
+}
+
+// bins are those of a --bin that may be given several times. Given and empty it is a mistake, such as a variable of the shell that is not set.
+func (w words) bins(cmd *cobra.Command) ([][]byte, error) {
+	if len(w) == 0 && cmd.Flags().Changed("bin") {
+		return nil, usagef("--bin is empty: a bin has 1 to %d bytes", proto.BinLenMax)
+	}
+	return keysOf(w), nil
 }
 
 // floats is the value of a flag with numbers, separated by commas; it may be given several times.

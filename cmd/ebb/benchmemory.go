@@ -60,6 +60,9 @@ func benchMemory(ctx context.Context, s *session, bf *benchFlags, mf memoryFlags
 	case mf.precision != "double" && mf.precision != "compact":
 		return usagef("--precision %s: it is double or compact", mf.precision)
 	}
+	if err := m.Shape.Check(); err != nil {
+		return usagef("--%w", err)
+	}
 	m.Compact = mf.precision == "compact"
 	say(s, "%d distributions ...", m.N)
 	r, err := m.Run(ctx)

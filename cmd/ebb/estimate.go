@@ -28,7 +28,11 @@ func newEstimate(s *session) *cobra.Command {
 			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m\n  ebb estimate 'visitors/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, patterns := named(args)
-			sq := &ebbv1.SummaryQuestion{Keys: keys, Patterns: patterns, Bins: keysOf(bins), Quantiles: quantiles, Members: members, Confidence: q.confidence}
+			counted, err := bins.bins(cmd)
+			if err != nil {
+				return err
+			}
+			sq := &ebbv1.SummaryQuestion{Keys: keys, Patterns: patterns, Bins: counted, Quantiles: quantiles, Members: members, Confidence: q.confidence}
 			if cmd.Flags().Changed("top") {
 				if e := proto.CheckTop(top); e != nil {
 					return e
@@ -51,7 +55,6 @@ func newEstimate(s *session) *cobra.Command {
 				}
 				sq.Limit = uint32(limit)
 			}
-			var err error
 			if sq.AsOfUs, err = instant(q.asOf); err != nil {
 				return err
 			}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -54,13 +56,25 @@ func TestValuesThatCannotBeRight(t *testing.T) {
 		"demo --rate 0":                                        "--rate 0",
 		"demo --for -2s":                                       "must not be negative",
 		"bench write --duration 0s":                            "at least 1s",
+		"bench memory --shape foo":                             `shape "foo": it is pareto`,
+		"estimate k --bin=":                                    "--bin is empty",
+		"trend k --bin=":                                       "--bin is empty",
+		"surprise k --against b --bin=":                        "--bin is empty",
+		"import ROWS --key nope --bin c":                       `no column "nope"; there are g, c`,
+		"import ROWS --key a/{g --bin c":                       "'{' without '}'",
+		"import ROWS --key 3 --bin c":                          `no column "3"`,
+		"import ROWS --key g --bin 1 --no-header":              "no header",
 		"serve --gossip - --data-dir=":                         "--data-dir is empty",
 		"serve --gossip - --data-dir NOWHERE --node bob":       `node name "bob"`,
 		"serve --gossip - --data-dir NOWHERE --shards 100000":  "the limit is 1024",
 		"serve --gossip - --data-dir NOWHERE --log-level loud": "--log-level",
 	} {
 		t.Run(line, func(t *testing.T) {
-			code, said := refused(t, strings.Fields(strings.ReplaceAll(line, "NOWHERE", t.TempDir()))...)
+			rows := filepath.Join(t.TempDir(), "rows.tsv")
+			if err := os.WriteFile(rows, []byte("g\tc\nx\ty\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			code, said := refused(t, strings.Fields(strings.NewReplacer("NOWHERE", t.TempDir(), "ROWS", rows).Replace(line))...)
 			if code != exitUsage || !strings.Contains(said, want) {
 				t.Errorf("exit %d: %s", code, said)
 			}

@@ -168,11 +168,16 @@ func (f *importFlags) setKind() error {
 	return nil
 }
 
-func (f *importFlags) open(s *session, path string) (*load.Reader, error) {
+func (f *importFlags) open(s *session, path string) (r *load.Reader, err error) {
 	if path == "-" {
-		return load.NewReader(s.term.in, "stdin", f.opts)
+		r, err = load.NewReader(s.term.in, "stdin", f.opts)
+	} else {
+		r, err = load.Open(path, f.opts)
 	}
-	return load.Open(path, f.opts)
+	if errors.Is(err, load.ErrColumn) {
+		return nil, usageError{err}
+	}
+	return r, err
 }
 
 // name is that of the file, or for what cannot be read twice one that is used once.

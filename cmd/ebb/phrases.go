@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -108,22 +109,65 @@ func (s *session) changePhrases(cmd *cobra.Command, key string, list []string, f
 		return err
 	}
 	defer done()
+	there := map[string]bool{}
+	if amount < 0 { // to remove what is not there is no error, but may be a mistake
+		if there, err = s.phrasesOf(ctx, c, key); err != nil {
+			return err
+		}
+	}
 	if err := c.Increment(ctx, s.namespace, increments...); err != nil {
 		return partly(len(increments), err)
 	}
-	word := "added"
-	if amount < 0 {
-		word = "removed"
+	if amount > 0 {
+		return s.printChanged(map[string]int{"added": len(list)}, len(list), fmt.Sprintf("added %d", len(list)))
 	}
+	removed, absent := 0, []string{}
+	for _, p := range list {
+		if there[p] {
+			removed++
+			delete(there, p)
+			continue
+		}
+		absent = append(absent, printable([]byte(p)))
+	}
+	text := fmt.Sprintf("removed %d", removed)
+	if n := len(absent); n > 0 {
+		text += fmt.Sprintf("; not there: %s", strings.Join(absent[:min(n, absentShown)], ", "))
+		if n > absentShown {
+			text += fmt.Sprintf(" and %d more", n-absentShown)
+		}
+	}
+	return s.printChanged(map[string]int{"removed": removed, "absent": len(absent)}, removed, text)
+}
+
+// absentShown is how many phrases that were not there are named.
+const absentShown = 5
+
+func (s *session) printChanged(counts map[string]int, n int, text string) (err error) {
 	switch s.output {
 	case "json":
-		return printJSON(s.term.out, map[string]int{word: len(list)})
+		return printJSON(s.term.out, counts)
 	case "tsv":
-		_, err = fmt.Fprintln(s.term.out, len(list))
+		_, err = fmt.Fprintln(s.term.out, n)
 	default:
-		_, err = fmt.Fprintf(s.term.out, "%s %d\n", word, len(list))
+		_, err = fmt.Fprintln(s.term.out, text)
 	}
 	return err
+}
+
+// phrasesOf are those of a key; none of one that is not there, or holds something else.
+func (s *session) phrasesOf(ctx context.Context, c *client.Client, key string) (map[string]bool, error) {
+	there := map[string]bool{}
+	w, err := c.Summary(ctx, s.namespace, client.SummaryQuery{Keys: []string{key}, Members: true})
+	if err != nil && !errors.Is(err, proto.ErrWrongKind) {
+		return nil, err
+	}
+	if w.Kind == client.KindPhrases {
+		for _, m := range w.Members {
+			there[m] = true
+		}
+	}
+	return there, nil
 }
 
 type phrasesJSON struct {

@@ -26,8 +26,11 @@ func newSurprise(s *session) *cobra.Command {
 			}
 			keys, patterns := named(args)
 			base, basePatterns := named(against)
-			sq := &ebbv1.SurpriseQuestion{Keys: keys, Patterns: patterns, Against: base, AgainstPatterns: basePatterns, Bins: keysOf(bins), Top: uint32(n)}
-			var err error
+			ofBins, err := bins.bins(cmd)
+			if err != nil {
+				return err
+			}
+			sq := &ebbv1.SurpriseQuestion{Keys: keys, Patterns: patterns, Against: base, AgainstPatterns: basePatterns, Bins: ofBins, Top: uint32(n)}
 			if sq.AsOfUs, err = instant(q.asOf); err != nil {
 				return err
 			}

@@ -26,8 +26,11 @@ func newTrend(s *session) *cobra.Command {
 			if e := proto.CheckTop(n); e != nil {
 				return e
 			}
-			tq := &ebbv1.TrendQuestion{Keys: keysOf(args), Bins: keysOf(bins), Top: uint32(n), Confidence: q.confidence}
-			var err error
+			named, err := bins.bins(cmd)
+			if err != nil {
+				return err
+			}
+			tq := &ebbv1.TrendQuestion{Keys: keysOf(args), Bins: named, Top: uint32(n), Confidence: q.confidence}
 			if tq.AsOfUs, err = instant(q.asOf); err != nil {
 				return err
 			}
