@@ -21,6 +21,13 @@ func TestEdit(t *testing.T) {
 				from := []int{0, r.IntN(len(all)), max(0, len(all)-n)}[r.IntN(3)]
 				op, lows = Clear, all[from:min(len(all), from+n)]
 			}
+			if r.IntN(3) == 0 && c.Count > 0 { // an edge of a run, and what is beside it
+				edge, _ := c.Select(r.IntN(int(c.Count)))
+				for o[edge] && edge < SliceLen-1 {
+					edge++
+				}
+				op, lows = Set+Op(r.IntN(3)), []uint16{edge - uint16(r.IntN(2))}
+			}
 			before := own(c, 0)
 			out, changed := Edit(poison(dst), c, op, lows)
 			if !slices.Equal(before.Words, c.Words) {

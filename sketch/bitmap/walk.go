@@ -1,0 +1,206 @@
+package bitmap
+
+import "slices"
+
+// Cursor goes through the slices of a bitmap.
+type Cursor interface {
+	// Seek goes to the first slice that is not below this one; often, but not always, further on than it is. ok is false if there is none.
+	Seek(slice uint64) (at uint64, ok bool)
+	// Container is that of the slice that Seek went to. It stays until the next Seek.
+	Container() Container
+}
+
+// DirectoryCursor is the cursor of a directory.
+type DirectoryCursor struct {
+	d  Directory
+	at int
+}
+
+// NewDirectoryCursor is at the first slice of a directory.
+func NewDirectoryCursor(d Directory) *DirectoryCursor { return &DirectoryCursor{d: d} }
+
+// Seek looks ahead in steps that double: it costs little for a slice that is near, and no more than twice a binary search.
+func (c *DirectoryCursor) Seek(slice uint64) (at uint64, ok bool) {
+	n, from := c.d.Len(), c.at
+	if from == n || c.d.Slice(from) > slice {
+		from = 0
+		if c.at > 0 && c.d.Slice(c.at-1) < slice {
+			from = c.at
+		}
+	}
+	to := from
+	for step := 1; to < n && c.d.Slice(to) < slice; step *= 2 {
+		from, to = to+1, min(to+step, n)
+	}
+	for from < to {
+		if mid := int(uint(from+to) / 2); c.d.Slice(mid) < slice {
+			from = mid + 1
+		} else {
+			to = mid
+		}
+	}
+	if c.at = from; from == n {
+		return 0, false
+	}
+	return c.d.Slice(from), true
+}
+
+// Container is that of the slice that Seek went to.
+func (c *DirectoryCursor) Container() Container { return c.d.Container(c.at) }
+
+// SmallCursor is the cursor of a Small.
+type SmallCursor struct {
+	s     Small
+	slice uint64
+	words []uint64
+}
+
+// NewSmallCursor is at the first slice of a Small, and allocates what its largest container may need.
+func NewSmallCursor(s Small) *SmallCursor {
+	return &SmallCursor{s: s, words: make([]uint64, min(ScratchWords, DenseWords/2+int(s.Count)))}
+}
+
+// Seek is a binary search.
+func (c *SmallCursor) Seek(slice uint64) (at uint64, ok bool) {
+	i := int(c.s.Count)
+	if slice <= SliceMax {
+		i = c.s.Rank(slice << 16)
+	}
+	if i == int(c.s.Count) {
+		return 0, false
+	}
+	c.slice = c.s.at(i) >> 16
+	return c.slice, true
+}
+
+// Container is that of the slice that Seek went to.
+func (c *SmallCursor) Container() Container { return c.s.Container(c.words, c.slice) }
+
+// RangeCursor is the cursor of all ids from one to another: a universe.
+type RangeCursor struct {
+	lo, hi, at uint64
+	word       [1]uint64
+}
+
+// NewRangeCursor is at the first slice of the ids from lo to hi, both included; of none where lo is above hi.
+func NewRangeCursor(lo, hi uint64) *RangeCursor { return &RangeCursor{lo: lo, hi: hi, at: lo >> 16} }
+
+// Seek takes the slice itself, if it is one of the range's.
+func (c *RangeCursor) Seek(slice uint64) (at uint64, ok bool) {
+	c.at = max(c.lo>>16, slice)
+	return c.at, c.lo <= c.hi && c.at <= c.hi>>16
+}
+
+// Container is that of the slice that Seek went to.
+func (c *RangeCursor) Container() Container {
+	first, last, _ := part(c.at, c.lo, c.hi)
+	return RangeContainer(c.word[:], first, last)
+}
+
+// none is a slice above all there are.
+const none = SliceMax + 1
+
+// walk looks for the slices in which a program may have lows.
+type walk struct {
+	p       *Program
+	cursors []Cursor // of the leaves, and of the universe
+	at      []uint64 // by node: which slice a leaf has next, none before this one that matters to the node above
+	nexts   []uint64 // a stack
+}
+
+// Walk yields the slices from one to another, both included, in which the program may have lows, with what to evaluate it on, until yield answers false. Cursors are those of the leaves, and of the universe, which may
+// be nil when the program asks for none. A slice that an intersection has in some of its arguments only is passed over by its cursors alone. What is yielded stays until yield returns.
+func (p *Program) Walk(cursors []Cursor, universe Cursor, from, to uint64, yield func(slice uint64, in Inputs) bool) {
+	if universe == nil {
+		universe = NewRangeCursor(1, 0)
+	}
+	w := walk{p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes))}
+	for i, n := range p.nodes {
+		if n.op == Leaf {
+			w.at[i] = w.seek(n.leaf, from)
+		}
+	}
+	leaves := make([]Container, len(w.cursors))
+	for slice := w.next(p.root, from); slice <= min(to, SliceMax); slice = w.next(p.root, slice+1) {
+		for i, c := range w.cursors {
+			leaves[i] = Container{}
+			if at, ok := c.Seek(slice); ok && at == slice {
+				leaves[i] = c.Container()
+			}
+		}
+		if !yield(slice, Inputs{Leaves: leaves[:p.leaves], Universe: leaves[p.leaves]}) {
+			return
+		}
+	}
+}
+
+func (w *walk) seek(i int, slice uint64) uint64 {
+	if at, ok := w.cursors[i].Seek(slice); ok {
+		return at
+	}
+	return none
+}
+
+// next is the first slice from this one on in which a node may have lows.
+func (w *walk) next(at int, slice uint64) uint64 {
+	n := &w.p.nodes[at]
+	switch n.op {
+	case Leaf:
+		if w.at[at] < slice {
+			w.at[at] = w.seek(n.leaf, slice)
+		}
+		return w.at[at]
+	case And:
+		return w.meet(n, slice)
+	case AtLeast:
+		return w.meetSome(n, slice)
+	}
+	least := uint64(none)
+	for _, arg := range n.args {
+		least = min(least, w.next(arg, slice))
+	}
+	return least
+}
+
+// meet is where all arguments may have some.
+func (w *walk) meet(n *node, slice uint64) uint64 {
+	for i := 0; i < len(n.args) && slice < none; i++ {
+		if next := w.next(n.args[i], slice); next > slice {
+			slice, i = next, -1
+		}
+	}
+	return slice
+}
+
+// meetSome is where as many arguments as it takes may have some: no slice before the one that so many have reached.
+func (w *walk) meetSome(n *node, slice uint64) uint64 {
+	from := len(w.nexts)
+	defer func() { w.nexts = w.nexts[:from] }()
+	for {
+		for _, arg := range n.args {
+			w.nexts = append(w.nexts, w.next(arg, slice))
+		}
+		list := w.nexts[from:]
+		slices.Sort(list)
+		w.nexts = w.nexts[:from]
+		next := list[n.t-1]
+		if next == slice || next >= none {
+			return next
+		}
+		slice = next
+	}
+}
+
+// Total is how many ids from lo to hi, both included, the program has in whole bitmaps.
+func (p *Program) Total(s *Scratch, cursors []Cursor, universe Cursor, lo, hi uint64) uint64 {
+	n := uint64(0)
+	if lo > hi {
+		return 0
+	}
+	p.Walk(cursors, universe, lo>>16, hi>>16, func(slice uint64, in Inputs) bool {
+		first, last, _ := part(slice, lo, hi)
+		n += uint64(p.CountRange(s, in, first, last))
+		return true
+	})
+	return n
+}

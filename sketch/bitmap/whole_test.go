@@ -1,0 +1,195 @@
+package bitmap
+
+import (
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// shelf is a directory in memory.
+type shelf []entry
+
+func (s shelf) Len() int                  { return len(s) }
+func (s shelf) Slice(i int) uint64        { return s[i].slice }
+func (s shelf) Lows(i int) int            { return int(s[i].c.Count) }
+func (s shelf) Container(i int) Container { return s[i].c }
+
+// shelve makes containers of ids.
+func (o ids) shelve() shelf {
+	var out shelf
+	var lows []uint16
+	dst := make([]uint64, ScratchWords)
+	all := o.sorted()
+	for i, id := range all {
+		lows = append(lows, uint16(id))
+		if i+1 == len(all) || all[i+1]>>16 != id>>16 {
+			c, _ := Edit(dst, Container{}, Set, lows)
+			out = append(out, entry{id >> 16, own(c, 0)})
+			lows = lows[:0]
+		}
+	}
+	return out
+}
+
+// drawWhole is a random bitmap over slices around 0 and around the highest, some of them dense, some with one id.
+func drawWhole(r *rand.Rand, most int) ids {
+	o := ids{}
+	for range r.IntN(most + 1) {
+		slice := uint64(r.IntN(2 * most))
+		if r.IntN(3) == 0 {
+			slice = SliceMax - slice
+		}
+		n := []int{1, 5, 100, 3000}[r.IntN(4)]
+		for range n {
+			o[slice<<16|uint64(r.IntN(4*n))] = true
+		}
+		if r.IntN(5) == 0 {
+			o[slice<<16|(SliceLen-1)] = true
+		}
+	}
+	return o
+}
+
+// TestWhole: what is asked of a whole bitmap is answered as its sorted ids say.
+func TestWhole(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 0))
+	for range 40 {
+		o := drawWhole(r, 12)
+		all := o.sorted()
+		b := Bitmap{o.shelve()}
+		if b.Count() != uint64(len(all)) {
+			t.Fatalf("%d ids, want %d", b.Count(), len(all))
+		}
+		probes := []uint64{0, math.MaxUint64, 1 << 16, 1<<16 - 1}
+		for range 100 {
+			probes = append(probes, r.Uint64N(24<<16), math.MaxUint64-r.Uint64N(24<<16), r.Uint64())
+			if len(all) > 0 {
+				probes = append(probes, all[r.IntN(len(all))])
+			}
+		}
+		for _, id := range probes {
+			below, in := slices.BinarySearch(all, id)
+			if b.Contains(id) != in || b.Rank(id) != uint64(below) {
+				t.Fatalf("id %d: %v of rank %d, want %v of %d", id, b.Contains(id), b.Rank(id), in, below)
+			}
+			limit := r.IntN(300)
+			rest := all[below:]
+			if got := b.AppendIDs(nil, id, limit); !slices.Equal(got, rest[:min(limit, len(rest))]) {
+				t.Fatalf("%d ids from %d: %d", limit, id, len(got))
+			}
+			hi := probes[r.IntN(len(probes))]
+			upTo, in := slices.BinarySearch(all, hi)
+			if in {
+				upTo++
+			}
+			if got := b.CountRange(id, hi); got != uint64(max(0, upTo-below)) {
+				t.Fatalf("%d from %d to %d, want %d", got, id, hi, upTo-below)
+			}
+		}
+		for range 200 {
+			position := r.IntN(len(all) + 3)
+			id, ok := b.Select(uint64(position))
+			if ok != (position < len(all)) || ok && id != all[position] {
+				t.Fatalf("id %d is %d, %v", position, id, ok)
+			}
+		}
+		lowest, ok1 := b.Min()
+		highest, ok2 := b.Max()
+		if ok1 != (len(all) > 0) || ok2 != ok1 || ok1 && (lowest != all[0] || highest != all[len(all)-1]) {
+			t.Errorf("from %d to %d", lowest, highest)
+		}
+	}
+}
+
+// TestWalk: programs over whole bitmaps, as directories or small ones, have the ids that the oracle says, and intersections do not look at slices that cannot matter.
+func TestWalk(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 0))
+	var s Scratch
+	for range 80 {
+		n := 1 + r.IntN(5)
+		oracles, cursors := make([]ids, n), make([]Cursor, n)
+		universe := ids{}
+		for i := range oracles {
+			oracles[i] = drawWhole(r, 6)
+			cursors[i] = NewDirectoryCursor(oracles[i].shelve())
+			if small, _, ok := EditSmall(make([]uint64, SmallWords), Small{}, Set, oracles[i].sorted()); ok && r.IntN(2) == 0 {
+				cursors[i] = NewSmallCursor(small)
+			}
+			maps.Copy(universe, oracles[i])
+		}
+		lo := r.Uint64N(4 << 16)
+		hi := lo + r.Uint64N(3<<15)
+		for id := lo; id <= hi; id++ {
+			universe[id] = true
+		}
+		e := draw(r, n, 3)
+		want := map[uint64]bool{}
+		for id := range universe {
+			if e.holds(func(leaf int) bool { return oracles[leaf][id] }, id >= lo && id <= hi) {
+				want[id] = true
+			}
+		}
+		p := MustCompile(e, n)
+		from, to := uint64(0), uint64(math.MaxUint64)
+		if r.IntN(2) == 0 {
+			from = r.Uint64N(8 << 16)
+			to = from + r.Uint64N(8<<16)
+		}
+		total := 0
+		for id := range want {
+			if id >= from && id <= to {
+				total++
+			}
+		}
+		if got := p.Total(&s, cursors, NewRangeCursor(lo, hi), from, to); got != uint64(total) {
+			t.Fatalf("%v: %d from %d to %d, want %d", e, got, from, to, total)
+		}
+		got := ids{}
+		before, first := uint64(0), true
+		p.Walk(cursors, NewRangeCursor(lo, hi), 0, SliceMax, func(slice uint64, in Inputs) bool {
+			if !first && slice <= before {
+				t.Fatalf("%v: slice %d behind %d", e, slice, before)
+			}
+			before, first = slice, false
+			p.Eval(&s, in).Each(0, func(low uint16) bool { got[slice<<16|uint64(low)] = true; return true })
+			return true
+		})
+		if !maps.Equal(got, want) {
+			t.Fatalf("%v: %d ids, want %d", e, len(got), len(want))
+		}
+	}
+}
+
+// TestWalkPassesOver: an intersection with a bitmap of few slices visits these only, and a count of two of three those where two are.
+func TestWalkPassesOver(t *testing.T) {
+	few, many, other := ids{}, ids{}, ids{}
+	for slice := range uint64(1000) {
+		many[slice<<16] = true
+		if slice%100 == 7 {
+			few[slice<<16|5] = true
+		}
+		if slice > 900 {
+			other[slice<<16] = true
+		}
+	}
+	for _, c := range []struct {
+		e     Expr
+		slice int
+	}{
+		{Expr{Op: And, Args: leafs(2)}, 10},
+		{Expr{Op: AndNot, Args: leafs(2)}, 10},
+		{Expr{Op: And, Args: leafs(3)}, 1},
+		{Expr{Op: AtLeast, T: 2, Args: leafs(3)}, 108},
+		{Expr{Op: Or, Args: leafs(3)}, 1000},
+		{Expr{Op: And, Args: []Expr{{Op: Not, Args: []Expr{{Leaf: 1}}}, {Leaf: 2}}}, 4},
+	} {
+		cursors := []Cursor{NewDirectoryCursor(few.shelve()), NewDirectoryCursor(many.shelve()), NewDirectoryCursor(other.shelve())}
+		visited := 0
+		MustCompile(c.e, 3).Walk(cursors, NewRangeCursor(890<<16, 904<<16), 0, SliceMax, func(uint64, Inputs) bool { visited++; return true })
+		if visited != c.slice {
+			t.Errorf("%v visits %d slices, want %d", c.e, visited, c.slice)
+		}
+	}
+}
