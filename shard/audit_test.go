@@ -209,7 +209,7 @@ func auditVisits(t fataler, v *visits) {
 		if i > 0 && v.before(key, v.keys.at((i-1)/2)) {
 			t.Fatalf("visits out of order at %d", i)
 		}
-		if v.places.at(key) != i+1 {
+		if v.records.at(key).visit() != i+1 {
 			t.Fatalf("visits have lost key %d", key)
 		}
 	}

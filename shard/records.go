@@ -16,7 +16,7 @@ import (
 //	4  landmark (48)        | moment of the last look for faded bins (16)
 //	5  bins (24) | when to look for faded bins (5) | 3 unused | where they lie (32)
 //	6  where its name lies (32) | its namespace (16) | era (16)
-//	7  unused
+//	7  place in the order of visits, plus one (32) | 32 unused; not replicated
 //
 // What is under a form lies in a block, or among the Go values when it is
 // recordBody. A free key has a record of zeros.
@@ -99,6 +99,11 @@ func (r record) header() sketch.Header {
 	return h
 }
 
+// visit is its place in the order of visits, plus one; 0: none is to come.
+func (r record) visit() uint32 { return uint32(r[7]) }
+
+func (r record) setVisit(place uint32) { r[7] = uint64(place) }
+
 // load fills in what the record says of a summary, but for bins, body and the
 // era's upper part.
 func (r record) load(sum *summary) {
@@ -109,7 +114,7 @@ func (r record) load(sum *summary) {
 	sum.pruneAt = 1 << (r[5] >> binsBits & 31)
 }
 
-// store is the opposite of load and header. It leaves the name as it is.
+// store is the opposite of load and header. It leaves the name and the place among visits as they are.
 func (r record) store(sum *summary, where uint32) {
 	h := sum.dist.Header()
 	f := uint64(recordWide)

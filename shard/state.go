@@ -60,7 +60,6 @@ type State struct {
 	spacesShared  bool    // a view has frame.spaces
 	deaths        *visits // keys of namespaces on wall time
 	eventDeaths   []*visits
-	deathPlaces   sequence
 	sessionSlots  map[uint64]uint32
 	sessionVisits heap
 	sessionPlaces []uint32
@@ -103,7 +102,7 @@ func New(id ID, mem Memory) *State {
 }
 
 func (s *State) newVisits() *visits {
-	return &visits{records: &s.summaries.records, places: &s.deathPlaces}
+	return &visits{records: &s.summaries.records, epoch: &s.epoch}
 }
 
 // SetLimits replaces the limits. Limits decide results, so all replicas have

@@ -4,15 +4,14 @@ import "github.com/ebbdb/ebb/sketch"
 
 // visits orders keys by the time of their next visit, which stands in their
 // records, then by number: a total order, so that what comes out does not
-// depend on how it went in. It takes 8 bytes a key. The order is derived and not part of the
-// replicated state.
+// depend on how it went in. Where in the order a key is, plus one, stands in its record too: a key
+// is among the visits of one namespace at most. The order takes 4 bytes a key beside the records, is
+// derived and not part of the replicated state.
 type visits struct {
 	records *records
+	epoch   *uint32  // in which records are written
 	keys    sequence // a binary heap
 	n       uint32
-	// places says where in keys a key is, plus one. The visits of several
-	// namespaces share it: a key is in one of them at most.
-	places *sequence
 }
 
 // sequence is an array of numbers that grows without being copied.
@@ -64,7 +63,7 @@ func (v *visits) remove(key uint32) {
 	}
 	v.n--
 	last := v.keys.at(v.n)
-	v.places.set(key, 0)
+	v.setPlace(key, 0)
 	v.keys.shrink(v.n)
 	if last != key {
 		v.down(v.up(i, last), last)
@@ -73,10 +72,7 @@ func (v *visits) remove(key uint32) {
 
 // find returns where a key stands.
 func (v *visits) find(key uint32) (i uint32, ok bool) {
-	if uint32(len(*v.places)) <= key/sequenceLeaf {
-		return 0, false
-	}
-	place := v.places.at(key)
+	place := v.records.at(key).visit()
 	return place - 1, place != 0 && place <= v.n && v.keys.at(place-1) == key
 }
 
@@ -87,8 +83,10 @@ func (v *visits) before(a, b uint32) bool {
 
 func (v *visits) put(i, key uint32) {
 	v.keys.set(i, key)
-	v.places.set(key, i+1)
+	v.setPlace(key, i+1)
 }
+
+func (v *visits) setPlace(key, place uint32) { v.records.edit(key, *v.epoch).setVisit(place) }
 
 // up moves a key that shall stand at i or further up.
 func (v *visits) up(i, key uint32) uint32 {
