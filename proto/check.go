@@ -115,6 +115,8 @@ func (in *IncrementWire) CheckEvent() *Error {
 		}
 	}
 	switch {
+	case in.Kind == ebbv1.Kind_KIND_BITMAP:
+		return ErrWrongKind.Errorf("kind bitmap: it holds ids and no bins").WithHint("ebb bits set KEY ID...")
 	case in.Kind == ebbv1.Kind_KIND_STRING && !in.HasText:
 		return ErrBadRequest.Errorf("no text: a string wants its value")
 	case in.HasText && in.Kind != 0 && in.Kind != ebbv1.Kind_KIND_STRING:
@@ -155,7 +157,10 @@ func HasTokens(phrase []byte) bool {
 }
 
 // KindMax is the last kind.
-const KindMax = ebbv1.Kind_KIND_PHRASES
+const KindMax = ebbv1.Kind_KIND_BITMAP
+
+// EventKindMax is the last kind that increments write: a bitmap is edited.
+const EventKindMax = ebbv1.Kind_KIND_PHRASES
 
 // KindName is the name of a kind as people write it: "distribution", "distinct".
 func KindName(k ebbv1.Kind) string {
@@ -250,6 +255,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkIncrements(v)
 	case FieldCommandDelete, FieldCommandPut, FieldCommandExpire:
 		return checkKeysCommand(int(num), v)
+	case FieldCommandBits:
+		return checkBitEdits(v)
 	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
 	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
 	default:
@@ -463,6 +470,8 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkMatchQuestion(ask.Match)
 	case *ebbv1.Question_Trend:
 		return checkTrendQuestion(ask.Trend)
+	case *ebbv1.Question_Bitmap:
+		return checkBitmapQuestion(ask.Bitmap)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -471,7 +480,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
@@ -495,6 +504,8 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return [][]byte{ask.Export.GetKey()}
 	case *ebbv1.Question_Match:
 		return [][]byte{ask.Match.GetKey()}
+	case *ebbv1.Question_Bitmap:
+		return ExprKeys(ask.Bitmap.GetExpr())
 	}
 	return nil
 }

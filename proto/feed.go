@@ -10,7 +10,7 @@ import (
 // CheckFeedKind refuses kinds that cannot count phrases.
 func CheckFeedKind(kind ebbv1.Kind) *Error {
 	switch kind {
-	case ebbv1.Kind_KIND_QUANTILE, ebbv1.Kind_KIND_STRING, ebbv1.Kind_KIND_PHRASES:
+	case ebbv1.Kind_KIND_QUANTILE, ebbv1.Kind_KIND_STRING, ebbv1.Kind_KIND_PHRASES, ebbv1.Kind_KIND_BITMAP:
 		return ErrBadRequest.Errorf("kind %s counts no phrases", KindName(kind))
 	}
 	if kind < ebbv1.Kind_KIND_UNSPECIFIED || kind > KindMax {

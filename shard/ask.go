@@ -63,6 +63,8 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		return f.describeCost(q.Question)
 	case *ebbv1.Question_Match:
 		return bodyCost + matchCost*len(q.Question.GetMatch().GetText())
+	case *ebbv1.Question_Bitmap:
+		return f.bitmapCost(q.Question)
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
@@ -113,6 +115,8 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askMatch(q, ask.Match, at)
 	case *ebbv1.Question_Trend:
 		return f.askTrend(q, ask.Trend, at)
+	case *ebbv1.Question_Bitmap:
+		return f.askBitmap(q, ask.Bitmap, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}
@@ -238,6 +242,10 @@ func otherKind(key []byte, is, asked ebbv1.Kind) *proto.Error {
 	switch {
 	case is == ebbv1.Kind_KIND_DISTRIBUTION:
 		return e.WithHint("ask for its distribution: ebb dist, ebb top, ebb get")
+	case is == ebbv1.Kind_KIND_BITMAP:
+		return e.WithHint("ask for its ids: ebb bits count, ebb bits ids")
+	case asked == ebbv1.Kind_KIND_BITMAP:
+		return e.WithHint("name keys that hold bitmaps: ebb bits set KEY ID...")
 	case is == ebbv1.Kind_KIND_STRING:
 		return e.WithHint("ask for its value: ebb string get")
 	case is == ebbv1.Kind_KIND_PHRASES && asked == ebbv1.Kind_KIND_DISTRIBUTION:

@@ -22,7 +22,7 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	if err := f.tooCostly(q); err != nil {
 		return f.unanswered(err)
 	}
-	sum := union{at: at}
+	sum := union{at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial}
 	if ns != nil {
 		for _, name := range ask.Keys {
 			if err := f.addKey(&sum, ns, name); err != nil {
@@ -61,6 +61,8 @@ func (f *frame) addSlot(u *union, key uint32) *proto.Error {
 	switch {
 	case sum.body == nil:
 		return otherKind(name, ebbv1.Kind_KIND_DISTRIBUTION, ebbv1.Kind_KIND_UNSPECIFIED)
+	case sum.kind() == ebbv1.Kind_KIND_BITMAP && (u.body != nil || !u.alone):
+		return otherKind(name, sum.kind(), ebbv1.Kind_KIND_UNSPECIFIED)
 	case u.body != nil && u.body.form().kind() != sum.kind():
 		return otherKind(name, sum.kind(), u.body.form().kind())
 	}
@@ -75,6 +77,7 @@ type union struct {
 	at    sketch.Tick
 	body  body // nil: nothing found
 	owned bool // body is our own, and not a key's
+	alone bool // no other key is asked about
 
 	matched uint64 // how many keys the patterns found
 }

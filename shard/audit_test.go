@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
 // fataler is what a test and a property have in common.
@@ -146,6 +147,8 @@ func auditSummaries(t fataler, s *State) {
 			}
 		case r.form() == recordBody:
 			boxes++
+		case r.form() == recordBitmap:
+			auditBitmap(t, &s.summaries.bins, r.bitmap(), blocks)
 		case (where != 0) != (r.bins() > 0) || where != 0 && blocks[where]:
 			t.Fatalf("key %d of %d bins: block %#x is none, or that of another", key, r.bins(), where)
 		case where != 0:
@@ -156,6 +159,52 @@ func auditSummaries(t fataler, s *State) {
 		t.Fatalf("%d bodies, %d places of which %d are free", boxes, s.summaries.boxes, len(s.summaries.spare))
 	}
 	auditSlab(t, &s.summaries.bins, blocks)
+}
+
+// auditBitmap looks at the directory and the containers of a bitmap, and notes its blocks.
+func auditBitmap(t fataler, b *slab, head bitmapHead, blocks map[blockRef]bool) {
+	t.Helper()
+	if head.root == 0 || head.ids == 0 {
+		t.Fatalf("an empty bitmap has a key: %+v", head)
+	}
+	b.eachBlock(head, func(ref blockRef) bool {
+		if ref == 0 || blocks[ref] {
+			t.Fatalf("block %#x of a bitmap is none, or that of another", ref)
+		}
+		blocks[ref] = true
+		return true
+	})
+	if head.isSmall() {
+		if err := bitmap.ValidateSmall(b.small(head)); err != nil {
+			t.Fatalf("%v", err)
+		}
+		return
+	}
+	next, all := uint64(0), uint64(0)
+	for leaf := range int(head.leaves) {
+		r := entryAt(b.at(head.root), leaf)
+		words, ids := b.at(r.ref()), uint64(0)
+		if r.count() > leafSlices || r.slice() != entryAt(words, 0).slice() {
+			t.Fatalf("leaf %d has %d slices from %d on, and says %d", leaf, r.count(), entryAt(words, 0).slice(), r.slice())
+		}
+		for i := range r.count() {
+			e := entryAt(words, i)
+			var room [1]uint64
+			c := b.container(e, &room)
+			if err := bitmap.Validate(c); err != nil || e.slice() < next || e.inline() != (c.Count <= inlineMax) {
+				t.Fatalf("slice %d of leaf %d, not before %d: %v, inline %t with %d ids", e.slice(), leaf, next, err, e.inline(), c.Count)
+			}
+			next = e.slice() + 1
+			ids += uint64(c.Count)
+		}
+		if ids != r.ids() {
+			t.Fatalf("leaf %d has %d ids, and says %d", leaf, ids, r.ids())
+		}
+		all += ids
+	}
+	if all != head.ids {
+		t.Fatalf("a bitmap has %d ids, and says %d", all, head.ids)
+	}
 }
 
 func auditSlab(t fataler, b *slab, blocks map[blockRef]bool) {

@@ -83,6 +83,7 @@ const (
 	formString         form = 12
 	formPhrases        form = 13
 	formDistinctWindow form = 14
+	formBitmap         form = 15
 )
 
 // forms makes an empty body of each form, to be decoded into.
@@ -101,6 +102,7 @@ var forms = map[form]func() body{
 	formDistinctWindow:  func() body { return new(distinctWindow) },
 	formSet:             func() body { return new(set) },
 	formSetDecayed:      func() body { return new(setDecayed) },
+	formBitmap:          func() body { return new(bitmapValue) },
 }
 
 // kind is what the outside calls a form.
@@ -126,6 +128,8 @@ func (f form) kind() ebbv1.Kind {
 		return ebbv1.Kind_KIND_STRING
 	case formPhrases:
 		return ebbv1.Kind_KIND_PHRASES
+	case formBitmap:
+		return ebbv1.Kind_KIND_BITMAP
 	}
 	return ebbv1.Kind_KIND_DISTRIBUTION
 }
@@ -237,7 +241,10 @@ func (sum *summary) kind() ebbv1.Kind {
 // kind is what a key holds, without reading it.
 func (f *frame) kind(key uint32) ebbv1.Kind {
 	r := f.summaries.records.at(key)
-	if r.form() != recordBody {
+	switch {
+	case r.form() == recordBitmap:
+		return ebbv1.Kind_KIND_BITMAP
+	case r.form() != recordBody:
 		return ebbv1.Kind_KIND_DISTRIBUTION
 	}
 	return f.summaries.bodies.at(r.where()).body.form().kind()
@@ -313,6 +320,8 @@ func (s *State) addEvent(ns *namespace, b body, clock, t sketch.Tick, in *proto.
 // fits refuses an event that does not have what a form is written with.
 func fits(f form, in *proto.IncrementWire) ebbv1.Code {
 	switch {
+	case f == formBitmap:
+		return ebbv1.Code_CODE_WRONG_KIND
 	case f == formQuantile && in.HasValue, f == formString && in.HasText:
 		return 0
 	case (f == formQuantile || f == formString) && in.Kind == 0:

@@ -150,8 +150,11 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 		return false
 	}
 	c.kind, c.body = num, value
-	if num == proto.FieldCommandIncrements {
+	switch num {
+	case proto.FieldCommandIncrements:
 		return wellFormedIncrements(value)
+	case proto.FieldCommandBits:
+		return proto.BitEdits(value, func(*proto.BitEditWire) bool { return true })
 	}
 	return num <= proto.FieldCommandExpire && wellFormed(value)
 }

@@ -37,7 +37,7 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 	r := s.body(c)
 	slot := s.answered.add(s.epoch)
 	a := s.answered.edit(slot, s.epoch)
-	*a = answered{key: c.key, memo: memoOf(r)}
+	*a = answered{key: c.key, memo: memoOf(c, r)}
 	s.answeredBytes += len(a.memo.more)
 	s.keySlots[c.key] = slot
 	s.keyVisits.set(slot, sketch.Tick(c.key.issuedAt))

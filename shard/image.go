@@ -101,7 +101,7 @@ func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, 
 	if cost > proto.ImageBytesMax {
 		return false, nil
 	}
-	if b := s.summary(key).body; b != nil {
+	if b := s.summary(key).body; b != nil && b.form() != formBitmap {
 		cost = b.Held()
 	}
 	if s.compared > 0 && s.compared+cost > comparedMax {
@@ -113,7 +113,13 @@ func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, 
 }
 
 // imageLeast is a size in bytes that a key's image does not fall below: of each bin an id, a count, and a name with its length.
-func (f *frame) imageLeast(key uint32) int { return (1 + 4 + 2) * f.summaries.records.at(key).bins() }
+func (f *frame) imageLeast(key uint32) int {
+	if r := f.summaries.records.at(key); r.form() != recordBitmap {
+		return (1 + 4 + 2) * r.bins()
+	}
+	sum := f.summary(key)
+	return sum.bitmap().size()
+}
 
 // decodeImage reads what export wrote, and takes no more memory for it than the namespace's own keys may take; see namespace.room. What else the
 // namespace cannot have is for convert to find.

@@ -168,7 +168,7 @@ func FuzzPutImage(f *testing.F) {
 	}
 	s := base(f)
 	f.Add(exported(&s.frame, "", "k").Image)
-	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 		c := increments("other", "a", "b")
 		for _, in := range c.GetIncrements().Increments {
 			in.Kind = kind

@@ -270,6 +270,9 @@ func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 	if ns != nil && ns.params().Decay == sketch.Linear && in.Kind > ebbv1.Kind_KIND_DISTRIBUTION {
 		return proto.ErrWrongKind.Errorf("kind %s for key %s: a namespace under linear decay holds distributions only", proto.KindName(in.Kind), quote(in.Key))
 	}
+	if in.Kind == ebbv1.Kind_KIND_BITMAP {
+		return proto.ErrWrongKind.Errorf("kind bitmap for key %s: it holds ids and no bins", quote(in.Key)).WithHint("ebb bits set KEY ID...")
+	}
 	if in.Kind == 0 {
 		return proto.ErrWrongKind.Errorf("bin %s for key %s: its kind wants a value or a text", quote(in.Bin), quote(in.Key)).
 			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25, ebb string set KEY VALUE")

@@ -555,7 +555,7 @@ func FuzzMergeSummaries(f *testing.F) {
 	} {
 		def.Name, def.Version = "default", 1
 		s := definedAt(f, def, now)
-		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+		for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 			if def.WindowUs != nil && kind != ebbv1.Kind_KIND_DISTINCT {
 				continue
 			}

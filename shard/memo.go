@@ -19,12 +19,15 @@ import (
 // A refusal's words are not kept: they are made again from the increment that
 // the repetition carries.
 type memo struct {
-	applied uint32
+	applied uint32 // of edits of bitmaps: how many ids they changed; recall counts how many were applied
 	more    string // "" if there is no more to say
 }
 
-func memoOf(r *ebbv1.CommandResult) memo {
+func memoOf(c *command, r *ebbv1.CommandResult) memo {
 	m := memo{applied: uint32(r.Applied)}
+	if c.kind == proto.FieldCommandBits {
+		m.applied = uint32(r.Changed)
+	}
 	if r.Error == nil && len(r.Refused) == 0 && r.Session == 0 && r.Epoch == 0 && r.LastOffset == 0 {
 		return m
 	}
@@ -64,15 +67,14 @@ func appendRefusals(b []byte, refused []*ebbv1.Refusal) []byte {
 
 // recall makes the result again for a repetition of its command.
 func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
+	if c.kind == proto.FieldCommandBits {
+		return f.recallBits(m, c)
+	}
 	r := &ebbv1.CommandResult{Applied: uint64(m.applied)}
 	if m.more == "" {
 		return r
 	}
-	b := reader{rest: []byte(m.more)}
-	r.Session, r.Epoch, r.LastOffset = b.uvarint(), b.uvarint(), b.uvarint()
-	if code := b.uvarint(); code != 0 {
-		r.Error = &ebbv1.Error{Code: ebbv1.Code(code), Message: string(b.bytes()), Hint: string(b.bytes()), Shard: uint32(f.id)}
-	}
+	b := f.recallHead(m, r)
 	ns := f.lookup(c.namespace)
 	batch := batch{rest: c.body, is: c.kind == proto.FieldCommandIncrements}
 	for index := uint32(0); len(b.rest) > 0 && !b.bad; {
@@ -84,6 +86,16 @@ func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
 		}
 	}
 	return r
+}
+
+// recallHead reads what comes before the refusals.
+func (f *frame) recallHead(m memo, r *ebbv1.CommandResult) reader {
+	b := reader{rest: []byte(m.more)}
+	r.Session, r.Epoch, r.LastOffset = b.uvarint(), b.uvarint(), b.uvarint()
+	if code := b.uvarint(); code != 0 {
+		r.Error = &ebbv1.Error{Code: ebbv1.Code(code), Message: string(b.bytes()), Hint: string(b.bytes()), Shard: uint32(f.id)}
+	}
+	return b
 }
 
 // wellFormedMemo checks bytes that came from outside.

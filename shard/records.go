@@ -18,6 +18,8 @@ import (
 //	6  where its name lies (32) | its namespace (16) | era (16)
 //	7  place in the order of visits, plus one (32) | 32 unused; not replicated
 //
+// Of a bitmap 0 is how many ids it has, and 1 how many leaves (32) | whether it is small and wide.
+//
 // What is under a form lies in a block, or among the Go values when it is
 // recordBody. A free key has a record of zeros.
 type record []uint64
@@ -37,12 +39,29 @@ const (
 	binsBits  = 24
 )
 
+// wideBit: see bitmap.Small.
+const wideBit = 1 << 32
+
+// bitmap is where the bitmap of a key that holds one lies.
+func (r record) bitmap() bitmapHead {
+	return bitmapHead{root: blockRef(r.where()), leaves: uint32(r[1]), wide: r[1]&wideBit != 0, ids: r[0]}
+}
+
+func (r record) setBitmap(head bitmapHead) {
+	r[0], r[1] = head.ids, uint64(head.leaves)
+	if head.wide {
+		r[1] |= wideBit
+	}
+	r.move(uint32(head.root))
+}
+
 // Forms of records.
 const (
 	recordWide = iota
 	recordCompact
 	recordMicro
 	recordBody
+	recordBitmap
 )
 
 func (r record) due() sketch.Tick {
@@ -119,6 +138,8 @@ func (r record) store(sum *summary, where uint32) {
 	h := sum.dist.Header()
 	f := uint64(recordWide)
 	switch {
+	case sum.bitmap() != nil:
+		f = recordBitmap
 	case sum.body != nil:
 		f = recordBody
 	case h.Micro:

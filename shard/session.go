@@ -107,7 +107,7 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 	r := s.body(c)
 	// The body may have closed this very session.
 	if slot, ok := s.sessionSlots[c.session]; ok {
-		s.editSession(slot).remember(c.sequence, memoOf(r), &s.limits)
+		s.editSession(slot).remember(c.sequence, memoOf(c, r), &s.limits)
 	}
 	return r
 }

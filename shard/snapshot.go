@@ -14,6 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
 // A snapshot is the replicated state in bytes; equal states have equal bytes.
@@ -26,6 +27,7 @@ import (
 //	bins        roster { name }
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
+//	bitmaps     { 1 + distance-from-last-key { slice } 0 } 0   of keys that hold one, by slot; a slice as in bodybitmap.go
 //	sessions    roster { id top low used due window { value } odd { sequence more } }
 //	sources     roster { name epoch token last refused { gap code } }
 //	answered    roster { issued-at hi lo applied more }
@@ -49,6 +51,7 @@ const (
 	sectionAnswered
 	sectionEnd
 	sectionExpiries
+	sectionBitmaps
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
@@ -66,6 +69,8 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	writeRoster(b, &f.keys.names, func(key uint32, _ *struct{}) { f.writeKey(b, key) })
 	b.section(sectionExpiries)
 	f.writeExpiries(b)
+	b.section(sectionBitmaps)
+	f.writeBitmaps(b)
 	b.section(sectionSessions)
 	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b) })
 	b.section(sectionSources)
@@ -171,7 +176,10 @@ func (f *frame) writeKey(b *blockWriter, key uint32) {
 	b.bool(sum.onEvent)
 	b.uvarint(uint64(sum.pruneAt))
 	b.uvarint(uint64(sum.pruned))
-	if sum.body != nil {
+	if sum.bitmap() != nil {
+		b.byte(byte(formBitmap)) // what it holds has a section of its own: it may be long
+		b.scratch = b.scratch[:0]
+	} else if sum.body != nil {
 		b.byte(byte(sum.body.form()))
 		b.scratch = sum.body.appendBinary(b.scratch[:0])
 	} else {
@@ -190,6 +198,28 @@ func (f *frame) writeExpiries(b *blockWriter) {
 			b.flushFull()
 			last = key
 		}
+	}
+	b.uvarint(0)
+}
+
+func (f *frame) writeBitmaps(b *blockWriter) {
+	last := uint32(0)
+	for key := range f.keys.names.all {
+		sum := f.summary(key)
+		v := sum.bitmap()
+		if v == nil {
+			continue
+		}
+		b.uvarint(1 + uint64(key-last))
+		last = key
+		next := uint64(0)
+		v.each(func(slice uint64, c bitmap.Container) bool {
+			b.buf = appendContainer(b.buf, slice-next, c)
+			b.flushFull()
+			next = slice + 1
+			return true
+		})
+		b.byte(0)
 	}
 	b.uvarint(0)
 }
@@ -283,6 +313,8 @@ func (s *State) restore(b *blockReader) {
 	if b.format > 2 {
 		b.section(sectionExpiries)
 		s.readExpiries(b)
+		b.section(sectionBitmaps)
+		s.readBitmaps(b)
 	}
 	b.section(sectionSessions)
 	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
@@ -522,7 +554,12 @@ func (s *State) readKey(b *blockReader, key uint32) {
 	if b.format > 1 {
 		f = form(b.byte())
 	}
-	if raw := b.text(distributionBytesMax); f == formDistribution {
+	if raw := b.text(distributionBytesMax); f == formBitmap {
+		sum.body = &bitmapValue{pages: &s.summaries.bins}
+		if len(raw) > 0 {
+			b.corrupt("key %d: a bitmap out of its place", key)
+		}
+	} else if f == formDistribution {
 		if rest, err := sum.dist.Decode(raw); err != nil || len(rest) > 0 {
 			b.corrupt("key %d: a distribution that does not decode", key)
 		}
@@ -623,6 +660,62 @@ func (s *State) readExpiries(b *blockReader) {
 		s.expiries.set(uint32(key), t, s.epoch)
 		last = key
 	}
+}
+
+func (s *State) readBitmaps(b *blockReader) {
+	var t bitmapEditor
+	last := uint64(0)
+	for first := true; ; first = false {
+		distance := b.uvarint()
+		if distance == 0 || b.err != nil {
+			break
+		}
+		key := last + distance - 1
+		if key < last || key == last && !first || key >= uint64(s.keys.names.slots) || !s.keys.names.alive(uint32(key)) || s.summaries.records.at(uint32(key)).form() != recordBitmap {
+			b.corrupt("key %d: it holds no bitmap", key)
+			return
+		}
+		sum := s.own(uint32(key))
+		t.begin(&s.summaries.bins, s.epoch, bitmapHead{})
+		readBitmap(b, &t, key)
+		sum.bitmap().head = t.head
+		s.put(uint32(key), &sum)
+		last = key
+	}
+	for key := range s.keys.names.all {
+		if r := s.summaries.records.at(key); r.form() == recordBitmap && r.where() == 0 {
+			b.corrupt("key %d: a bitmap without ids", key)
+		}
+	}
+}
+
+func readBitmap(b *blockReader, t *bitmapEditor, key uint64) {
+	l := bitmapLoader{to: t}
+	for next := uint64(0); ; {
+		skip := b.uvarint()
+		if skip == 0 || b.err != nil {
+			break
+		}
+		slice, n := next+skip-1, b.uvarint()
+		form, units := bitmap.Form(n&containerForm), n>>2
+		bytes := containerBytes(form, units)
+		if slice < next || slice > sliceMax || bytes == 0 {
+			b.corrupt("key %d: a slice out of place", key)
+			break
+		}
+		raw := b.bytes(bytes)
+		if b.err != nil {
+			break
+		}
+		c, err := readContainer(form, units, raw)
+		if err != nil {
+			b.corrupt("key %d: %v", key, err)
+			break
+		}
+		l.add(looseSlice{slice, c})
+		next = slice + 1
+	}
+	l.end()
 }
 
 // sound reports whether what a restored key holds may have been written in its namespace by now.

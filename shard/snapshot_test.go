@@ -52,7 +52,7 @@ func furnished(t testing.TB) *State {
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: now, Hi: 1, Lo: uint64(i)}}
 		apply(c)
 	}
-	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.KindMax; kind++ {
+	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 		c := dated(increments("of/"+proto.KindName(kind), "us", "fr"))
 		for _, in := range c.GetIncrements().Increments {
 			in.Kind, in.Value, in.Text = kind, new(2.5), []byte("text")

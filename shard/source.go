@@ -97,8 +97,8 @@ func (s *State) dropSource(body []byte) *ebbv1.CommandResult {
 
 // fromSource applies the rows of a batch that are new.
 func (s *State) fromSource(c *command) *ebbv1.CommandResult {
-	if c.kind != proto.FieldCommandIncrements {
-		return failed(proto.ErrBadRequest.Errorf("a source identity goes with increments only"))
+	if c.kind != proto.FieldCommandIncrements && c.kind != proto.FieldCommandBits {
+		return failed(proto.ErrBadRequest.Errorf("a source identity goes with increments and edits of bitmaps only"))
 	}
 	slot, ok := s.sourceSlots[string(c.source)]
 	if !ok {
@@ -109,7 +109,11 @@ func (s *State) fromSource(c *command) *ebbv1.CommandResult {
 		return failed(proto.ErrSourceFenced.Errorf("source %q was taken over: this writer has epoch %d, the source %d", c.source, c.epoch, epoch).
 			WithHint("one writer at a time: stop this one, or open the source again"))
 	}
-	return s.increments(c, s.sources.edit(slot, s.epoch))
+	src := s.sources.edit(slot, s.epoch)
+	if c.kind == proto.FieldCommandBits {
+		return s.bits(c, src)
+	}
+	return s.increments(c, src)
 }
 
 // admit says what to do with a row: apply it (ok), or report it as refused

@@ -70,12 +70,13 @@ type State struct {
 	answeredBytes int
 	bodyBytes     int // of all bodies, as each says it of itself
 	ahead         lookahead
-	gathered      uint32   // keys before this one have been looked at, see gather; 0 between two rounds
-	dropping      []uint16 // companions that may have keys to drop
-	gone          []uint32 // bins that a summary lets go of, while it does
-	applying      uint64   // the index of the entry that is being applied
-	drawn         uint64   // how often it has drawn a chance
-	compared      int      // bytes of keys that its commands have compared with checksums
+	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
+	editor        *bitmapEditor // nil before the first edit
+	dropping      []uint16      // companions that may have keys to drop
+	gone          []uint32      // bins that a summary lets go of, while it does
+	applying      uint64        // the index of the entry that is being applied
+	drawn         uint64        // how often it has drawn a chance
+	compared      int           // bytes of keys that its commands have compared with checksums
 }
 
 // New returns the state of a shard whose log is empty.
@@ -225,6 +226,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.behave(c.body)
 	case proto.FieldCommandDelete, proto.FieldCommandPut, proto.FieldCommandExpire:
 		return s.keysCommand(c)
+	case proto.FieldCommandBits:
+		return s.bits(c, nil)
 	}
 	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
 }

@@ -31,8 +31,12 @@ func (s *summaries) frozen() summaries {
 func (s *summaries) load(key uint32, sum *summary) {
 	r := s.records.at(key)
 	r.load(sum)
-	if r.form() == recordBody {
+	switch r.form() {
+	case recordBody:
 		sum.body = s.bodies.at(r.where()).body
+		return
+	case recordBitmap:
+		sum.body = &bitmapValue{pages: &s.bins, head: r.bitmap()}
 		return
 	}
 	var words []uint64
@@ -62,19 +66,33 @@ func (s *summaries) put(key uint32, sum *summary, epoch uint32) {
 	r := s.records.edit(key, epoch)
 	had, form := r.where(), r.form()
 	where := had
-	if form == recordBody && sum.body == nil {
+	bits := sum.bitmap()
+	if form == recordBitmap && bits == nil {
+		s.bins.dropBitmap(r.bitmap(), epoch)
+		had, where = 0, 0
+	}
+	if form == recordBody && (sum.body == nil || bits != nil) {
 		*s.bodies.edit(had, epoch) = boxed{}
 		s.spare = append(s.spare, had)
 		had, where = 0, 0
 	}
-	if sum.body != nil {
+	switch {
+	case bits != nil:
+		if form != recordBitmap {
+			s.release(blockRef(had), epoch)
+		}
+		bits.bring(&s.bins, epoch)
+		r.store(sum, 0)
+		r.setBitmap(bits.head)
+		return
+	case sum.body != nil:
 		if form != recordBody {
 			s.release(blockRef(had), epoch)
 			where = s.box()
 		}
 		s.bodies.reach(where, epoch)
 		*s.bodies.edit(where, epoch) = boxed{sum.body, epoch}
-	} else {
+	default:
 		where = uint32(s.settle(blockRef(had), &sum.dist, epoch))
 	}
 	r.store(sum, where)
@@ -97,9 +115,16 @@ func (s *summaries) settle(had blockRef, d *sketch.Distribution, epoch uint32) b
 	return where
 }
 
+// gatherWords is how many words of one bitmap move at a time.
+const gatherWords = 1 << 15
+
 // gather moves the bins of a key to where they have company, if they lie among holes.
 func (s *summaries) gather(key, epoch uint32) {
 	r := s.records.at(key)
+	if r.form() == recordBitmap {
+		s.gatherBitmap(key, epoch, gatherWords)
+		return
+	}
 	had := blockRef(r.where())
 	if r.form() == recordBody || had == 0 || !s.bins.sparse(had) {
 		return

@@ -269,6 +269,8 @@ const (
 	Kind_KIND_STRING Kind = 10
 	// a set of phrases, to be found in texts; an amount below 0 removes one. It does not fade.
 	Kind_KIND_PHRASES Kind = 11
+	// an exact set of 64-bit ids (see BitsRequest, BitmapQuestion). It does not fade.
+	Kind_KIND_BITMAP Kind = 12
 )
 
 // Enum value maps for Kind.
@@ -286,6 +288,7 @@ var (
 		9:  "KIND_SET",
 		10: "KIND_STRING",
 		11: "KIND_PHRASES",
+		12: "KIND_BITMAP",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
@@ -300,6 +303,7 @@ var (
 		"KIND_SET":          9,
 		"KIND_STRING":       10,
 		"KIND_PHRASES":      11,
+		"KIND_BITMAP":       12,
 	}
 )
 
@@ -328,6 +332,62 @@ func (x Kind) Number() protoreflect.EnumNumber {
 // Deprecated: Use Kind.Descriptor instead.
 func (Kind) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+}
+
+// BitOp is what becomes of the ids of a bitmap.
+type BitOp int32
+
+const (
+	BitOp_BIT_OP_UNSPECIFIED BitOp = 0
+	// they are in
+	BitOp_BIT_OP_SET BitOp = 1
+	// they are out
+	BitOp_BIT_OP_CLEAR BitOp = 2
+	// those that were in are out, and the others in
+	BitOp_BIT_OP_FLIP BitOp = 3
+)
+
+// Enum value maps for BitOp.
+var (
+	BitOp_name = map[int32]string{
+		0: "BIT_OP_UNSPECIFIED",
+		1: "BIT_OP_SET",
+		2: "BIT_OP_CLEAR",
+		3: "BIT_OP_FLIP",
+	}
+	BitOp_value = map[string]int32{
+		"BIT_OP_UNSPECIFIED": 0,
+		"BIT_OP_SET":         1,
+		"BIT_OP_CLEAR":       2,
+		"BIT_OP_FLIP":        3,
+	}
+)
+
+func (x BitOp) Enum() *BitOp {
+	p := new(BitOp)
+	*p = x
+	return p
+}
+
+func (x BitOp) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BitOp) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+}
+
+func (BitOp) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[5]
+}
+
+func (x BitOp) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BitOp.Descriptor instead.
+func (BitOp) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 // Consistency is how fresh an answer must be.
@@ -370,11 +430,11 @@ func (x Consistency) String() string {
 }
 
 func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
 }
 
 func (Consistency) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[5]
+	return &file_ebb_v1_ebb_proto_enumTypes[6]
 }
 
 func (x Consistency) Number() protoreflect.EnumNumber {
@@ -383,7 +443,7 @@ func (x Consistency) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency.Descriptor instead.
 func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 // KeyOrder is how keys are listed.
@@ -426,11 +486,11 @@ func (x KeyOrder) String() string {
 }
 
 func (KeyOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
 }
 
 func (KeyOrder) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[6]
+	return &file_ebb_v1_ebb_proto_enumTypes[7]
 }
 
 func (x KeyOrder) Number() protoreflect.EnumNumber {
@@ -439,7 +499,7 @@ func (x KeyOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeyOrder.Descriptor instead.
 func (KeyOrder) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 // Namespace is a family of keys with defaults.
@@ -1621,6 +1681,248 @@ func (x *IncrementResponse) GetRefused() []*Refusal {
 	return nil
 }
 
+// BitsRequest changes bitmaps of one namespace. Those that are not there are empty, and one that becomes empty is gone.
+type BitsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	// up to 1,000, each of which is a command of its own
+	Changes []*BitChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
+	// optional; without it a retry may say of what it finds done that it changed nothing, and flip what was flipped
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,3,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *BitsRequest) Reset() {
+	*x = BitsRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitsRequest) ProtoMessage() {}
+
+func (x *BitsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitsRequest.ProtoReflect.Descriptor instead.
+func (*BitsRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *BitsRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *BitsRequest) GetChanges() []*BitChange {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *BitsRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+// BitChange changes one bitmap: ids, or a range of them.
+type BitChange struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Op    BitOp                  `protobuf:"varint,2,opt,name=op,proto3,enum=ebb.v1.BitOp" json:"op,omitempty"`
+	// in any order; one that comes twice counts once. Up to 65,536 in all changes of a request.
+	Ids []uint64 `protobuf:"varint,3,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// instead of ids: all from first to last, up to 134,217,728 in all changes of a request
+	Range         *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitChange) Reset() {
+	*x = BitChange{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitChange) ProtoMessage() {}
+
+func (x *BitChange) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitChange.ProtoReflect.Descriptor instead.
+func (*BitChange) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *BitChange) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *BitChange) GetOp() BitOp {
+	if x != nil {
+		return x.Op
+	}
+	return BitOp_BIT_OP_UNSPECIFIED
+}
+
+func (x *BitChange) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *BitChange) GetRange() *BitRange {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+// BitRange is all ids from first to last, both included.
+type BitRange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	First         uint64                 `protobuf:"varint,1,opt,name=first,proto3" json:"first,omitempty"`
+	Last          uint64                 `protobuf:"varint,2,opt,name=last,proto3" json:"last,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitRange) Reset() {
+	*x = BitRange{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitRange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitRange) ProtoMessage() {}
+
+func (x *BitRange) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitRange.ProtoReflect.Descriptor instead.
+func (*BitRange) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *BitRange) GetFirst() uint64 {
+	if x != nil {
+		return x.First
+	}
+	return 0
+}
+
+func (x *BitRange) GetLast() uint64 {
+	if x != nil {
+		return x.Last
+	}
+	return 0
+}
+
+type BitsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// how many ids each change has put in or out, in the order of the changes
+	Changed []uint64 `protobuf:"varint,1,rep,packed,name=changed,proto3" json:"changed,omitempty"`
+	// changes that were not applied, by their position in the request
+	Refused       []*Refusal `protobuf:"bytes,2,rep,name=refused,proto3" json:"refused,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitsResponse) Reset() {
+	*x = BitsResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitsResponse) ProtoMessage() {}
+
+func (x *BitsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
+func (*BitsResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *BitsResponse) GetChanged() []uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *BitsResponse) GetRefused() []*Refusal {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
 // Command is what a shard applies. It travels as bytes from the client into the log.
 type Command struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -1644,6 +1946,7 @@ type Command struct {
 	//	*Command_Delete
 	//	*Command_Put
 	//	*Command_Expire
+	//	*Command_Bits
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1651,7 +1954,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1663,7 +1966,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1676,7 +1979,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Command) GetNamespace() string {
@@ -1826,6 +2129,15 @@ func (x *Command) GetExpire() *ExpireKeys {
 	return nil
 }
 
+func (x *Command) GetBits() *BitEdits {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Bits); ok {
+			return x.Bits
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -1896,6 +2208,10 @@ type Command_Expire struct {
 	Expire *ExpireKeys `protobuf:"bytes,15,opt,name=expire,proto3,oneof"`
 }
 
+type Command_Bits struct {
+	Bits *BitEdits `protobuf:"bytes,16,opt,name=bits,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -1918,6 +2234,133 @@ func (*Command_Put) isCommand_Body() {}
 
 func (*Command_Expire) isCommand_Body() {}
 
+func (*Command_Bits) isCommand_Body() {}
+
+// BitEdits changes bitmaps, one after the other.
+type BitEdits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Edits         []*BitEdit             `protobuf:"bytes,1,rep,name=edits,proto3" json:"edits,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitEdits) Reset() {
+	*x = BitEdits{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitEdits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitEdits) ProtoMessage() {}
+
+func (x *BitEdits) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
+func (*BitEdits) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *BitEdits) GetEdits() []*BitEdit {
+	if x != nil {
+		return x.Edits
+	}
+	return nil
+}
+
+// BitEdit is a BitChange as it travels.
+type BitEdit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Op    BitOp                  `protobuf:"varint,2,opt,name=op,proto3,enum=ebb.v1.BitOp" json:"op,omitempty"`
+	// ascending, none twice, as varints: the first, and then of each its distance from the one before, less 1
+	Ids []byte `protobuf:"bytes,3,opt,name=ids,proto3" json:"ids,omitempty"`
+	// instead of ids
+	Range *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
+	// of an ordered source: its position, from 1 on and growing; 0 otherwise
+	Offset        uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitEdit) Reset() {
+	*x = BitEdit{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitEdit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitEdit) ProtoMessage() {}
+
+func (x *BitEdit) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
+func (*BitEdit) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *BitEdit) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *BitEdit) GetOp() BitOp {
+	if x != nil {
+		return x.Op
+	}
+	return BitOp_BIT_OP_UNSPECIFIED
+}
+
+func (x *BitEdit) GetIds() []byte {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *BitEdit) GetRange() *BitRange {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *BitEdit) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
 // DeleteKeys forgets keys. The result counts those that were there.
 type DeleteKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1930,7 +2373,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1942,7 +2385,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1955,7 +2398,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -1991,7 +2434,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2003,7 +2446,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2016,7 +2459,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -2099,7 +2542,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2554,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2567,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -2186,7 +2629,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2641,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2654,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -2230,7 +2673,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2242,7 +2685,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2255,7 +2698,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -2268,7 +2711,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2280,7 +2723,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2293,7 +2736,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -2315,7 +2758,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2770,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2783,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *OpenSource) GetName() string {
@@ -2367,7 +2810,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2822,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2835,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DropSource) GetName() string {
@@ -2412,7 +2855,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2424,7 +2867,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2437,7 +2880,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -2456,7 +2899,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2468,7 +2911,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2481,7 +2924,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -2496,7 +2939,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2508,7 +2951,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2521,7 +2964,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -2551,14 +2994,16 @@ type CommandResult struct {
 	// of OpenSource
 	Epoch uint64 `protobuf:"varint,6,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// of OpenSource: the largest offset applied so far
-	LastOffset    uint64 `protobuf:"varint,7,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
+	LastOffset uint64 `protobuf:"varint,7,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
+	// of BitEdits: how many ids were put in or out, in all
+	Changed       uint64 `protobuf:"varint,8,opt,name=changed,proto3" json:"changed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +3015,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +3028,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -2635,6 +3080,13 @@ func (x *CommandResult) GetLastOffset() uint64 {
 	return 0
 }
 
+func (x *CommandResult) GetChanged() uint64 {
+	if x != nil {
+		return x.Changed
+	}
+	return 0
+}
+
 // ShardCommand is a command with its address.
 type ShardCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2647,7 +3099,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2659,7 +3111,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2672,7 +3124,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -2700,7 +3152,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2712,7 +3164,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2725,7 +3177,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -2752,7 +3204,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2764,7 +3216,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2777,7 +3229,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -2804,6 +3256,7 @@ type Question struct {
 	//	*Question_Export
 	//	*Question_Match
 	//	*Question_Trend
+	//	*Question_Bitmap
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2811,7 +3264,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2823,7 +3276,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2836,7 +3289,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Question) GetNamespace() string {
@@ -2952,6 +3405,15 @@ func (x *Question) GetTrend() *TrendQuestion {
 	return nil
 }
 
+func (x *Question) GetBitmap() *BitmapQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Bitmap); ok {
+			return x.Bitmap
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -3000,6 +3462,10 @@ type Question_Trend struct {
 	Trend *TrendQuestion `protobuf:"bytes,12,opt,name=trend,proto3,oneof"`
 }
 
+type Question_Bitmap struct {
+	Bitmap *BitmapQuestion `protobuf:"bytes,13,opt,name=bitmap,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -3022,6 +3488,695 @@ func (*Question_Match) isQuestion_Ask() {}
 
 func (*Question_Trend) isQuestion_Ask() {}
 
+func (*Question_Bitmap) isQuestion_Ask() {}
+
+// BitmapExpr is a set of ids, made of bitmaps. A key that is not there is an empty one.
+type BitmapExpr struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Expr:
+	//
+	//	*BitmapExpr_Key
+	//	*BitmapExpr_Range
+	//	*BitmapExpr_Or
+	//	*BitmapExpr_And
+	//	*BitmapExpr_AndNot
+	//	*BitmapExpr_Xor
+	//	*BitmapExpr_Not
+	//	*BitmapExpr_AtLeast
+	Expr          isBitmapExpr_Expr `protobuf_oneof:"expr"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapExpr) Reset() {
+	*x = BitmapExpr{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapExpr) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapExpr) ProtoMessage() {}
+
+func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
+func (*BitmapExpr) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
+	if x != nil {
+		return x.Expr
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetKey() []byte {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Key); ok {
+			return x.Key
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetRange() *BitRange {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Range); ok {
+			return x.Range
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetOr() *BitmapExprs {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Or); ok {
+			return x.Or
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetAnd() *BitmapExprs {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_And); ok {
+			return x.And
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetAndNot() *BitmapExprs {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_AndNot); ok {
+			return x.AndNot
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetXor() *BitmapExprs {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Xor); ok {
+			return x.Xor
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetNot() *BitmapNot {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Not); ok {
+			return x.Not
+		}
+	}
+	return nil
+}
+
+func (x *BitmapExpr) GetAtLeast() *BitmapAtLeast {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_AtLeast); ok {
+			return x.AtLeast
+		}
+	}
+	return nil
+}
+
+type isBitmapExpr_Expr interface {
+	isBitmapExpr_Expr()
+}
+
+type BitmapExpr_Key struct {
+	// of kind bitmap
+	Key []byte `protobuf:"bytes,1,opt,name=key,proto3,oneof"`
+}
+
+type BitmapExpr_Range struct {
+	// all ids from first to last, 4,294,967,296 of them at most
+	Range *BitRange `protobuf:"bytes,2,opt,name=range,proto3,oneof"`
+}
+
+type BitmapExpr_Or struct {
+	// what is in any of them
+	Or *BitmapExprs `protobuf:"bytes,3,opt,name=or,proto3,oneof"`
+}
+
+type BitmapExpr_And struct {
+	// what is in all of them
+	And *BitmapExprs `protobuf:"bytes,4,opt,name=and,proto3,oneof"`
+}
+
+type BitmapExpr_AndNot struct {
+	// what is in the first and in none of the others
+	AndNot *BitmapExprs `protobuf:"bytes,5,opt,name=and_not,json=andNot,proto3,oneof"`
+}
+
+type BitmapExpr_Xor struct {
+	// what is in an odd number of them
+	Xor *BitmapExprs `protobuf:"bytes,6,opt,name=xor,proto3,oneof"`
+}
+
+type BitmapExpr_Not struct {
+	// what is in the universe and not in the other
+	Not *BitmapNot `protobuf:"bytes,7,opt,name=not,proto3,oneof"`
+}
+
+type BitmapExpr_AtLeast struct {
+	// what is in so many of them at least
+	AtLeast *BitmapAtLeast `protobuf:"bytes,8,opt,name=at_least,json=atLeast,proto3,oneof"`
+}
+
+func (*BitmapExpr_Key) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_Range) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_Or) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_And) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_AndNot) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_Xor) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_Not) isBitmapExpr_Expr() {}
+
+func (*BitmapExpr_AtLeast) isBitmapExpr_Expr() {}
+
+type BitmapExprs struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// one at least
+	Of            []*BitmapExpr `protobuf:"bytes,1,rep,name=of,proto3" json:"of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapExprs) Reset() {
+	*x = BitmapExprs{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapExprs) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapExprs) ProtoMessage() {}
+
+func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
+func (*BitmapExprs) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *BitmapExprs) GetOf() []*BitmapExpr {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+type BitmapNot struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Of            *BitmapExpr            `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
+	Universe      *BitmapExpr            `protobuf:"bytes,2,opt,name=universe,proto3" json:"universe,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapNot) Reset() {
+	*x = BitmapNot{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapNot) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapNot) ProtoMessage() {}
+
+func (x *BitmapNot) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
+func (*BitmapNot) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *BitmapNot) GetOf() *BitmapExpr {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *BitmapNot) GetUniverse() *BitmapExpr {
+	if x != nil {
+		return x.Universe
+	}
+	return nil
+}
+
+type BitmapAtLeast struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 1 to the number of expressions
+	Times         uint32        `protobuf:"varint,1,opt,name=times,proto3" json:"times,omitempty"`
+	Of            []*BitmapExpr `protobuf:"bytes,2,rep,name=of,proto3" json:"of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapAtLeast) Reset() {
+	*x = BitmapAtLeast{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapAtLeast) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapAtLeast) ProtoMessage() {}
+
+func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
+func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *BitmapAtLeast) GetTimes() uint32 {
+	if x != nil {
+		return x.Times
+	}
+	return 0
+}
+
+func (x *BitmapAtLeast) GetOf() []*BitmapExpr {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+// BitmapQuestion asks about a set of ids. An expression has up to 10,000 terms, 64 deep.
+type BitmapQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Expr  *BitmapExpr            `protobuf:"bytes,1,opt,name=expr,proto3" json:"expr,omitempty"`
+	// of the set, only what is in this range
+	Range *BitRange `protobuf:"bytes,2,opt,name=range,proto3" json:"range,omitempty"`
+	// Types that are valid to be assigned to Select:
+	//
+	//	*BitmapQuestion_Count
+	//	*BitmapQuestion_Ids
+	//	*BitmapQuestion_Contains
+	//	*BitmapQuestion_Rank
+	//	*BitmapQuestion_Position
+	//	*BitmapQuestion_Ends
+	//	*BitmapQuestion_Part
+	Select        isBitmapQuestion_Select `protobuf_oneof:"select"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapQuestion) Reset() {
+	*x = BitmapQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapQuestion) ProtoMessage() {}
+
+func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
+func (*BitmapQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *BitmapQuestion) GetExpr() *BitmapExpr {
+	if x != nil {
+		return x.Expr
+	}
+	return nil
+}
+
+func (x *BitmapQuestion) GetRange() *BitRange {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+func (x *BitmapQuestion) GetSelect() isBitmapQuestion_Select {
+	if x != nil {
+		return x.Select
+	}
+	return nil
+}
+
+func (x *BitmapQuestion) GetCount() bool {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Count); ok {
+			return x.Count
+		}
+	}
+	return false
+}
+
+func (x *BitmapQuestion) GetIds() *BitmapPage {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Ids); ok {
+			return x.Ids
+		}
+	}
+	return nil
+}
+
+func (x *BitmapQuestion) GetContains() *BitmapIds {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Contains); ok {
+			return x.Contains
+		}
+	}
+	return nil
+}
+
+func (x *BitmapQuestion) GetRank() uint64 {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Rank); ok {
+			return x.Rank
+		}
+	}
+	return 0
+}
+
+func (x *BitmapQuestion) GetPosition() uint64 {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Position); ok {
+			return x.Position
+		}
+	}
+	return 0
+}
+
+func (x *BitmapQuestion) GetEnds() bool {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Ends); ok {
+			return x.Ends
+		}
+	}
+	return false
+}
+
+func (x *BitmapQuestion) GetPart() *BitmapPart {
+	if x != nil {
+		if x, ok := x.Select.(*BitmapQuestion_Part); ok {
+			return x.Part
+		}
+	}
+	return nil
+}
+
+type isBitmapQuestion_Select interface {
+	isBitmapQuestion_Select()
+}
+
+type BitmapQuestion_Count struct {
+	// how many ids there are; it is said in any case but contains and part
+	Count bool `protobuf:"varint,3,opt,name=count,proto3,oneof"`
+}
+
+type BitmapQuestion_Ids struct {
+	// the ids in ascending order
+	Ids *BitmapPage `protobuf:"bytes,4,opt,name=ids,proto3,oneof"`
+}
+
+type BitmapQuestion_Contains struct {
+	// whether each of these is in
+	Contains *BitmapIds `protobuf:"bytes,5,opt,name=contains,proto3,oneof"`
+}
+
+type BitmapQuestion_Rank struct {
+	// how many ids there are below this one
+	Rank uint64 `protobuf:"varint,6,opt,name=rank,proto3,oneof"`
+}
+
+type BitmapQuestion_Position struct {
+	// which id has so many below it
+	Position uint64 `protobuf:"varint,7,opt,name=position,proto3,oneof"`
+}
+
+type BitmapQuestion_Ends struct {
+	// the smallest and the largest
+	Ends bool `protobuf:"varint,8,opt,name=ends,proto3,oneof"`
+}
+
+type BitmapQuestion_Part struct {
+	// between nodes: the ids of some slices, to be gone on with
+	Part *BitmapPart `protobuf:"bytes,9,opt,name=part,proto3,oneof"`
+}
+
+func (*BitmapQuestion_Count) isBitmapQuestion_Select() {}
+
+func (*BitmapQuestion_Ids) isBitmapQuestion_Select() {}
+
+func (*BitmapQuestion_Contains) isBitmapQuestion_Select() {}
+
+func (*BitmapQuestion_Rank) isBitmapQuestion_Select() {}
+
+func (*BitmapQuestion_Position) isBitmapQuestion_Select() {}
+
+func (*BitmapQuestion_Ends) isBitmapQuestion_Select() {}
+
+func (*BitmapQuestion_Part) isBitmapQuestion_Select() {}
+
+type BitmapPage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// from this one on
+	From uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	// how many at most, 1 to 100,000; 1,000 when 0
+	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapPage) Reset() {
+	*x = BitmapPage{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapPage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapPage) ProtoMessage() {}
+
+func (x *BitmapPage) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
+func (*BitmapPage) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *BitmapPage) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *BitmapPage) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type BitmapIds struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// up to 10,000, in any order
+	Ids           []uint64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapIds) Reset() {
+	*x = BitmapIds{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapIds) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapIds) ProtoMessage() {}
+
+func (x *BitmapIds) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
+func (*BitmapIds) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *BitmapIds) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+// BitmapPart asks for containers of slices. A slice is an id without its 16 lower bits.
+type BitmapPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// from this slice on
+	From uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	// up to this one
+	To uint64 `protobuf:"varint,2,opt,name=to,proto3" json:"to,omitempty"`
+	// how many bytes at most, beside those of one slice
+	Bytes         uint32 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapPart) Reset() {
+	*x = BitmapPart{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapPart) ProtoMessage() {}
+
+func (x *BitmapPart) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
+func (*BitmapPart) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *BitmapPart) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *BitmapPart) GetTo() uint64 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *BitmapPart) GetBytes() uint32 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // OverlapQuestion asks what sets have in common. A key that is not there is an empty set.
 type OverlapQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3037,7 +4192,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3049,7 +4204,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3062,7 +4217,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -3109,7 +4264,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3121,7 +4276,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3134,7 +4289,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -3206,7 +4361,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +4373,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +4386,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -3288,7 +4443,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3300,7 +4455,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3313,7 +4468,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -3340,7 +4495,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3352,7 +4507,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3365,7 +4520,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -3387,7 +4542,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3399,7 +4554,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3412,7 +4567,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -3448,7 +4603,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3460,7 +4615,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3473,7 +4628,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -3534,7 +4689,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3546,7 +4701,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3559,7 +4714,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -3640,7 +4795,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3652,7 +4807,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3665,7 +4820,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -3762,7 +4917,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3774,7 +4929,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3787,7 +4942,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -3893,7 +5048,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3905,7 +5060,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3918,7 +5073,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -3937,7 +5092,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3949,7 +5104,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3962,7 +5117,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 type AskRequest struct {
@@ -3977,7 +5132,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3989,7 +5144,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4002,7 +5157,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -4043,7 +5198,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4055,7 +5210,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4068,7 +5223,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -4099,7 +5254,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4111,7 +5266,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4124,7 +5279,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -4201,7 +5356,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4213,7 +5368,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4226,7 +5381,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -4279,7 +5434,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4291,7 +5446,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4304,7 +5459,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -4353,6 +5508,7 @@ type Answer struct {
 	//	*Answer_Export
 	//	*Answer_Match
 	//	*Answer_Trend
+	//	*Answer_Bitmap
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4360,7 +5516,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4372,7 +5528,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4385,7 +5541,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Answer) GetError() *Error {
@@ -4508,6 +5664,15 @@ func (x *Answer) GetTrend() *Trend {
 	return nil
 }
 
+func (x *Answer) GetBitmap() *BitmapAnswer {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Bitmap); ok {
+			return x.Bitmap
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -4556,6 +5721,10 @@ type Answer_Trend struct {
 	Trend *Trend `protobuf:"bytes,13,opt,name=trend,proto3,oneof"`
 }
 
+type Answer_Bitmap struct {
+	Bitmap *BitmapAnswer `protobuf:"bytes,14,opt,name=bitmap,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
@@ -4577,6 +5746,106 @@ func (*Answer_Export) isAnswer_Value() {}
 func (*Answer_Match) isAnswer_Value() {}
 
 func (*Answer_Trend) isAnswer_Value() {}
+
+func (*Answer_Bitmap) isAnswer_Value() {}
+
+// BitmapAnswer is what a set of ids is asked for. It is exact.
+type BitmapAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// how many ids there are, or of a rank how many below
+	Count uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// 0: it is exact
+	StdError float64 `protobuf:"fixed64,2,opt,name=std_error,json=stdError,proto3" json:"std_error,omitempty"`
+	// of a page; of a position the id there, of ends the smallest and the largest; none when there are not so many
+	Ids []uint64 `protobuf:"varint,3,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// of a page: there are more, from next on
+	More bool   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
+	Next uint64 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`
+	// of contains, in the order asked
+	Contains      []bool `protobuf:"varint,6,rep,packed,name=contains,proto3" json:"contains,omitempty"`
+	AsOfUs        int64  `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapAnswer) Reset() {
+	*x = BitmapAnswer{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapAnswer) ProtoMessage() {}
+
+func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
+func (*BitmapAnswer) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *BitmapAnswer) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *BitmapAnswer) GetStdError() float64 {
+	if x != nil {
+		return x.StdError
+	}
+	return 0
+}
+
+func (x *BitmapAnswer) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *BitmapAnswer) GetMore() bool {
+	if x != nil {
+		return x.More
+	}
+	return false
+}
+
+func (x *BitmapAnswer) GetNext() uint64 {
+	if x != nil {
+		return x.Next
+	}
+	return 0
+}
+
+func (x *BitmapAnswer) GetContains() []bool {
+	if x != nil {
+		return x.Contains
+	}
+	return nil
+}
+
+func (x *BitmapAnswer) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
 
 // Overlap is what sets have in common, evaluated at one time. In a namespace with half-life every bin weighs what it counts, in the union the
 // most of all sets, in the intersection the least, in the difference what it is more in the first than in any other.
@@ -4600,7 +5869,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4612,7 +5881,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4625,7 +5894,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -4690,7 +5959,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4702,7 +5971,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4715,7 +5984,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -4753,7 +6022,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4765,7 +6034,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4778,7 +6047,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -4814,7 +6083,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4826,7 +6095,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4839,7 +6108,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -4868,7 +6137,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4880,7 +6149,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4893,7 +6162,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -4934,7 +6203,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4946,7 +6215,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4959,7 +6228,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -5038,7 +6307,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5050,7 +6319,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5063,7 +6332,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -5111,7 +6380,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5123,7 +6392,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5136,7 +6405,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -5213,7 +6482,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5225,7 +6494,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5238,7 +6507,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *Property) GetName() string {
@@ -5269,7 +6538,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5281,7 +6550,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5294,7 +6563,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -5340,7 +6609,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5352,7 +6621,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5365,7 +6634,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -5410,7 +6679,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5422,7 +6691,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5435,7 +6704,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -5484,7 +6753,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5496,7 +6765,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5509,7 +6778,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -5585,7 +6854,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5597,7 +6866,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5610,7 +6879,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -5652,7 +6921,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5664,7 +6933,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5677,7 +6946,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -5721,7 +6990,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5733,7 +7002,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5746,7 +7015,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -5857,7 +7126,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5869,7 +7138,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5882,7 +7151,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Change) GetBin() []byte {
@@ -5979,7 +7248,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5991,7 +7260,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6004,7 +7273,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -6121,7 +7390,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6133,7 +7402,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6146,7 +7415,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -6220,7 +7489,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6232,7 +7501,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6245,7 +7514,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -6359,7 +7628,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6371,7 +7640,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6384,7 +7653,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Membership) GetContained() bool {
@@ -6412,7 +7681,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6424,7 +7693,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6437,7 +7706,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Item) GetBin() []byte {
@@ -6471,7 +7740,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6483,7 +7752,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6496,7 +7765,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -6551,7 +7820,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6563,7 +7832,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6576,7 +7845,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -6658,7 +7927,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6670,7 +7939,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6683,7 +7952,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -6819,7 +8088,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6831,7 +8100,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6844,7 +8113,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -6891,7 +8160,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6903,7 +8172,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6916,7 +8185,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -6939,7 +8208,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6951,7 +8220,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6964,7 +8233,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -7002,7 +8271,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7014,7 +8283,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7027,7 +8296,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -7067,7 +8336,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7079,7 +8348,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7092,7 +8361,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -7119,7 +8388,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7131,7 +8400,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7144,7 +8413,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -7230,7 +8499,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7242,7 +8511,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7255,7 +8524,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -7320,7 +8589,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7332,7 +8601,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7345,7 +8614,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -7385,7 +8654,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7397,7 +8666,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7410,7 +8679,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -7464,7 +8733,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7476,7 +8745,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7489,7 +8758,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Table) GetClusterId() string {
@@ -7549,7 +8818,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7561,7 +8830,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7574,7 +8843,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 type TableResponse struct {
@@ -7588,7 +8857,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7600,7 +8869,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7613,7 +8882,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -7642,7 +8911,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7654,7 +8923,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7667,7 +8936,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -7693,7 +8962,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7705,7 +8974,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7718,7 +8987,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -7736,7 +9005,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7748,7 +9017,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7761,7 +9030,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 type ListNamespacesResponse struct {
@@ -7773,7 +9042,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7785,7 +9054,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7798,7 +9067,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -7816,7 +9085,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7828,7 +9097,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7841,7 +9110,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -7866,7 +9135,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7878,7 +9147,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7891,7 +9160,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -7986,7 +9255,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7998,7 +9267,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8011,7 +9280,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -8069,7 +9338,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8081,7 +9350,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8094,7 +9363,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -8228,7 +9497,22 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"duplicates\x18\x02 \x01(\x04R\n" +
 	"duplicates\x12)\n" +
-	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x97\x06\n" +
+	"\arefused\x18\x03 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\x99\x01\n" +
+	"\vBitsRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12+\n" +
+	"\achanges\x18\x02 \x03(\v2\x11.ebb.v1.BitChangeR\achanges\x12?\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"v\n" +
+	"\tBitChange\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
+	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
+	"\x03ids\x18\x03 \x03(\x04R\x03ids\x12&\n" +
+	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"4\n" +
+	"\bBitRange\x12\x14\n" +
+	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
+	"\x04last\x18\x02 \x01(\x04R\x04last\"S\n" +
+	"\fBitsResponse\x12\x18\n" +
+	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xbf\x06\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -8249,10 +9533,19 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04tick\x18\f \x01(\v2\f.ebb.v1.TickH\x01R\x04tick\x12,\n" +
 	"\x06delete\x18\r \x01(\v2\x12.ebb.v1.DeleteKeysH\x01R\x06delete\x12\"\n" +
 	"\x03put\x18\x0e \x01(\v2\x0e.ebb.v1.PutKeyH\x01R\x03put\x12,\n" +
-	"\x06expire\x18\x0f \x01(\v2\x12.ebb.v1.ExpireKeysH\x01R\x06expireB\n" +
+	"\x06expire\x18\x0f \x01(\v2\x12.ebb.v1.ExpireKeysH\x01R\x06expire\x12&\n" +
+	"\x04bits\x18\x10 \x01(\v2\x10.ebb.v1.BitEditsH\x01R\x04bitsB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
-	"\x04body\"N\n" +
+	"\x04body\"1\n" +
+	"\bBitEdits\x12%\n" +
+	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\x8c\x01\n" +
+	"\aBitEdit\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
+	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
+	"\x03ids\x18\x03 \x01(\fR\x03ids\x12&\n" +
+	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x16\n" +
+	"\x06offset\x18\x05 \x01(\x04R\x06offset\"N\n" +
 	"\n" +
 	"DeleteKeys\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
@@ -8293,7 +9586,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04Tick\">\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bstamp_us\x18\x01 \x01(\x10R\astampUs\x12\x1a\n" +
-	"\bcommands\x18\x02 \x03(\fR\bcommands\"\xea\x01\n" +
+	"\bcommands\x18\x02 \x03(\fR\bcommands\"\x84\x02\n" +
 	"\rCommandResult\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12)\n" +
 	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\x12\x18\n" +
@@ -8304,7 +9597,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\asession\x18\x05 \x01(\x04R\asession\x12\x14\n" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1f\n" +
 	"\vlast_offset\x18\a \x01(\x04R\n" +
-	"lastOffset\">\n" +
+	"lastOffset\x12\x18\n" +
+	"\achanged\x18\b \x01(\x04R\achanged\">\n" +
 	"\fShardCommand\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\fR\acommand\"^\n" +
@@ -8312,7 +9606,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xf4\x04\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xa6\x05\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -8327,8 +9621,50 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06export\x18\n" +
 	" \x01(\v2\x16.ebb.v1.ExportQuestionH\x00R\x06export\x12-\n" +
 	"\x05match\x18\v \x01(\v2\x15.ebb.v1.MatchQuestionH\x00R\x05match\x12-\n" +
-	"\x05trend\x18\f \x01(\v2\x15.ebb.v1.TrendQuestionH\x00R\x05trendB\x05\n" +
-	"\x03ask\"_\n" +
+	"\x05trend\x18\f \x01(\v2\x15.ebb.v1.TrendQuestionH\x00R\x05trend\x120\n" +
+	"\x06bitmap\x18\r \x01(\v2\x16.ebb.v1.BitmapQuestionH\x00R\x06bitmapB\x05\n" +
+	"\x03ask\"\xd6\x02\n" +
+	"\n" +
+	"BitmapExpr\x12\x12\n" +
+	"\x03key\x18\x01 \x01(\fH\x00R\x03key\x12(\n" +
+	"\x05range\x18\x02 \x01(\v2\x10.ebb.v1.BitRangeH\x00R\x05range\x12%\n" +
+	"\x02or\x18\x03 \x01(\v2\x13.ebb.v1.BitmapExprsH\x00R\x02or\x12'\n" +
+	"\x03and\x18\x04 \x01(\v2\x13.ebb.v1.BitmapExprsH\x00R\x03and\x12.\n" +
+	"\aand_not\x18\x05 \x01(\v2\x13.ebb.v1.BitmapExprsH\x00R\x06andNot\x12'\n" +
+	"\x03xor\x18\x06 \x01(\v2\x13.ebb.v1.BitmapExprsH\x00R\x03xor\x12%\n" +
+	"\x03not\x18\a \x01(\v2\x11.ebb.v1.BitmapNotH\x00R\x03not\x122\n" +
+	"\bat_least\x18\b \x01(\v2\x15.ebb.v1.BitmapAtLeastH\x00R\aatLeastB\x06\n" +
+	"\x04expr\"1\n" +
+	"\vBitmapExprs\x12\"\n" +
+	"\x02of\x18\x01 \x03(\v2\x12.ebb.v1.BitmapExprR\x02of\"_\n" +
+	"\tBitmapNot\x12\"\n" +
+	"\x02of\x18\x01 \x01(\v2\x12.ebb.v1.BitmapExprR\x02of\x12.\n" +
+	"\buniverse\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\buniverse\"I\n" +
+	"\rBitmapAtLeast\x12\x14\n" +
+	"\x05times\x18\x01 \x01(\rR\x05times\x12\"\n" +
+	"\x02of\x18\x02 \x03(\v2\x12.ebb.v1.BitmapExprR\x02of\"\xcf\x02\n" +
+	"\x0eBitmapQuestion\x12&\n" +
+	"\x04expr\x18\x01 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\x12&\n" +
+	"\x05range\x18\x02 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x16\n" +
+	"\x05count\x18\x03 \x01(\bH\x00R\x05count\x12&\n" +
+	"\x03ids\x18\x04 \x01(\v2\x12.ebb.v1.BitmapPageH\x00R\x03ids\x12/\n" +
+	"\bcontains\x18\x05 \x01(\v2\x11.ebb.v1.BitmapIdsH\x00R\bcontains\x12\x14\n" +
+	"\x04rank\x18\x06 \x01(\x04H\x00R\x04rank\x12\x1c\n" +
+	"\bposition\x18\a \x01(\x04H\x00R\bposition\x12\x14\n" +
+	"\x04ends\x18\b \x01(\bH\x00R\x04ends\x12(\n" +
+	"\x04part\x18\t \x01(\v2\x12.ebb.v1.BitmapPartH\x00R\x04partB\b\n" +
+	"\x06select\"6\n" +
+	"\n" +
+	"BitmapPage\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x14\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\"\x1d\n" +
+	"\tBitmapIds\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\"F\n" +
+	"\n" +
+	"BitmapPart\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\x04R\x02to\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\rR\x05bytes\"_\n" +
 	"\x0fOverlapQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
@@ -8439,7 +9775,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\v2\x0e.ebb.v1.AnswerR\x06answer\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\bR\x06raised\x12\x18\n" +
 	"\acrossed\x18\x03 \x01(\bR\acrossed\x12\x16\n" +
-	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\xde\x04\n" +
+	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\x8e\x05\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -8455,8 +9791,17 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x01(\v2\x16.ebb.v1.KeyDescriptionH\x00R\bdescribe\x12+\n" +
 	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06export\x12'\n" +
 	"\x05match\x18\f \x01(\v2\x0f.ebb.v1.MatchesH\x00R\x05match\x12%\n" +
-	"\x05trend\x18\r \x01(\v2\r.ebb.v1.TrendH\x00R\x05trendB\a\n" +
-	"\x05value\"\xa5\x02\n" +
+	"\x05trend\x18\r \x01(\v2\r.ebb.v1.TrendH\x00R\x05trend\x12.\n" +
+	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmapB\a\n" +
+	"\x05value\"\xb1\x01\n" +
+	"\fBitmapAnswer\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x1b\n" +
+	"\tstd_error\x18\x02 \x01(\x01R\bstdError\x12\x10\n" +
+	"\x03ids\x18\x03 \x03(\x04R\x03ids\x12\x12\n" +
+	"\x04more\x18\x04 \x01(\bR\x04more\x12\x12\n" +
+	"\x04next\x18\x05 \x01(\x04R\x04next\x12\x1a\n" +
+	"\bcontains\x18\x06 \x03(\bR\bcontains\x12\x18\n" +
+	"\bas_of_us\x18\a \x01(\x03R\x06asOfUs\"\xa5\x02\n" +
 	"\aOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
 	"\x05union\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05union\x124\n" +
@@ -8784,7 +10129,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*\xde\x01\n" +
+	"\x11PRECISION_COMPACT\x10\x02*\xef\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
@@ -8799,7 +10144,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bKIND_SET\x10\t\x12\x0f\n" +
 	"\vKIND_STRING\x10\n" +
 	"\x12\x10\n" +
-	"\fKIND_PHRASES\x10\v*v\n" +
+	"\fKIND_PHRASES\x10\v\x12\x0f\n" +
+	"\vKIND_BITMAP\x10\f*R\n" +
+	"\x05BitOp\x12\x16\n" +
+	"\x12BIT_OP_UNSPECIFIED\x10\x00\x12\x0e\n" +
+	"\n" +
+	"BIT_OP_SET\x10\x01\x12\x10\n" +
+	"\fBIT_OP_CLEAR\x10\x02\x12\x0f\n" +
+	"\vBIT_OP_FLIP\x10\x03*v\n" +
 	"\vConsistency\x12\x1b\n" +
 	"\x17CONSISTENCY_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CONSISTENCY_LINEARIZABLE\x10\x01\x12\x17\n" +
@@ -8823,112 +10175,128 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 7)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 95)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
 	(Clock)(0),                     // 2: ebb.v1.Clock
 	(Precision)(0),                 // 3: ebb.v1.Precision
 	(Kind)(0),                      // 4: ebb.v1.Kind
-	(Consistency)(0),               // 5: ebb.v1.Consistency
-	(KeyOrder)(0),                  // 6: ebb.v1.KeyOrder
-	(*Namespace)(nil),              // 7: ebb.v1.Namespace
-	(*Sizes)(nil),                  // 8: ebb.v1.Sizes
-	(*Increment)(nil),              // 9: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 10: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 11: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 12: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 13: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 14: ebb.v1.Refusal
-	(*DeleteRequest)(nil),          // 15: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),         // 16: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),          // 17: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),         // 18: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),          // 19: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),         // 20: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),      // 21: ebb.v1.IncrementResponse
-	(*Command)(nil),                // 22: ebb.v1.Command
-	(*DeleteKeys)(nil),             // 23: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                 // 24: ebb.v1.PutKey
-	(*ExpireKeys)(nil),             // 25: ebb.v1.ExpireKeys
-	(*Increments)(nil),             // 26: ebb.v1.Increments
-	(*OpenSession)(nil),            // 27: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 28: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 29: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 30: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 31: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 32: ebb.v1.Tick
-	(*Entry)(nil),                  // 33: ebb.v1.Entry
-	(*CommandResult)(nil),          // 34: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 35: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 36: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 37: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 38: ebb.v1.Question
-	(*OverlapQuestion)(nil),        // 39: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 40: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 41: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 42: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 43: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 44: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 45: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 46: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 47: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 48: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 49: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 50: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 51: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 52: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 53: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 54: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 55: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 56: ebb.v1.Answer
-	(*Overlap)(nil),                // 57: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 58: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 59: ebb.v1.Graph
-	(*GraphNode)(nil),              // 60: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 61: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 62: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 63: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 64: ebb.v1.KeyDescription
-	(*Property)(nil),               // 65: ebb.v1.Property
-	(*KeyExport)(nil),              // 66: ebb.v1.KeyExport
-	(*Matches)(nil),                // 67: ebb.v1.Matches
-	(*Match)(nil),                  // 68: ebb.v1.Match
-	(*FeedRequest)(nil),            // 69: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 70: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 71: ebb.v1.Found
-	(*Trend)(nil),                  // 72: ebb.v1.Trend
-	(*Change)(nil),                 // 73: ebb.v1.Change
-	(*Surprise)(nil),               // 74: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 75: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 76: ebb.v1.Summary
-	(*Membership)(nil),             // 77: ebb.v1.Membership
-	(*Item)(nil),                   // 78: ebb.v1.Item
-	(*Estimate)(nil),               // 79: ebb.v1.Estimate
-	(*Coverage)(nil),               // 80: ebb.v1.Coverage
-	(*Distribution)(nil),           // 81: ebb.v1.Distribution
-	(*Bin)(nil),                    // 82: ebb.v1.Bin
-	(*KeyCount)(nil),               // 83: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 84: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 85: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 86: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 87: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 88: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 89: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 90: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 91: ebb.v1.Table
-	(*TableRequest)(nil),           // 92: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 93: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 94: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 95: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 96: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 97: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 98: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 99: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 100: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 101: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 102: ebb.v1.Error
+	(BitOp)(0),                     // 5: ebb.v1.BitOp
+	(Consistency)(0),               // 6: ebb.v1.Consistency
+	(KeyOrder)(0),                  // 7: ebb.v1.KeyOrder
+	(*Namespace)(nil),              // 8: ebb.v1.Namespace
+	(*Sizes)(nil),                  // 9: ebb.v1.Sizes
+	(*Increment)(nil),              // 10: ebb.v1.Increment
+	(*SessionIdentity)(nil),        // 11: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),         // 12: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),         // 13: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),       // 14: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                // 15: ebb.v1.Refusal
+	(*DeleteRequest)(nil),          // 16: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),         // 17: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),          // 18: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),         // 19: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),          // 20: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),         // 21: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),      // 22: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),            // 23: ebb.v1.BitsRequest
+	(*BitChange)(nil),              // 24: ebb.v1.BitChange
+	(*BitRange)(nil),               // 25: ebb.v1.BitRange
+	(*BitsResponse)(nil),           // 26: ebb.v1.BitsResponse
+	(*Command)(nil),                // 27: ebb.v1.Command
+	(*BitEdits)(nil),               // 28: ebb.v1.BitEdits
+	(*BitEdit)(nil),                // 29: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),             // 30: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                 // 31: ebb.v1.PutKey
+	(*ExpireKeys)(nil),             // 32: ebb.v1.ExpireKeys
+	(*Increments)(nil),             // 33: ebb.v1.Increments
+	(*OpenSession)(nil),            // 34: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 35: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 36: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 37: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 38: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 39: ebb.v1.Tick
+	(*Entry)(nil),                  // 40: ebb.v1.Entry
+	(*CommandResult)(nil),          // 41: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 42: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 43: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 44: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 45: ebb.v1.Question
+	(*BitmapExpr)(nil),             // 46: ebb.v1.BitmapExpr
+	(*BitmapExprs)(nil),            // 47: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),              // 48: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),          // 49: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),         // 50: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),             // 51: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),              // 52: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),             // 53: ebb.v1.BitmapPart
+	(*OverlapQuestion)(nil),        // 54: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 55: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 56: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 57: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 58: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),          // 59: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),          // 60: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 61: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 62: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 63: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 64: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 65: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 66: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 67: ebb.v1.AskResponse
+	(*WatchRequest)(nil),           // 68: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 69: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 70: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 71: ebb.v1.Answer
+	(*BitmapAnswer)(nil),           // 72: ebb.v1.BitmapAnswer
+	(*Overlap)(nil),                // 73: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 74: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 75: ebb.v1.Graph
+	(*GraphNode)(nil),              // 76: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 77: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 78: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 79: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 80: ebb.v1.KeyDescription
+	(*Property)(nil),               // 81: ebb.v1.Property
+	(*KeyExport)(nil),              // 82: ebb.v1.KeyExport
+	(*Matches)(nil),                // 83: ebb.v1.Matches
+	(*Match)(nil),                  // 84: ebb.v1.Match
+	(*FeedRequest)(nil),            // 85: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 86: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 87: ebb.v1.Found
+	(*Trend)(nil),                  // 88: ebb.v1.Trend
+	(*Change)(nil),                 // 89: ebb.v1.Change
+	(*Surprise)(nil),               // 90: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 91: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 92: ebb.v1.Summary
+	(*Membership)(nil),             // 93: ebb.v1.Membership
+	(*Item)(nil),                   // 94: ebb.v1.Item
+	(*Estimate)(nil),               // 95: ebb.v1.Estimate
+	(*Coverage)(nil),               // 96: ebb.v1.Coverage
+	(*Distribution)(nil),           // 97: ebb.v1.Distribution
+	(*Bin)(nil),                    // 98: ebb.v1.Bin
+	(*KeyCount)(nil),               // 99: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 100: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 101: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 102: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 103: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 104: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 105: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 106: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 107: ebb.v1.Table
+	(*TableRequest)(nil),           // 108: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 109: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 110: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 111: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 112: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 113: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 114: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 115: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 116: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 117: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 118: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -8936,129 +10304,156 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
 	4,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	8,   // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	9,   // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	9,   // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	12,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	102, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	12,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	14,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	12,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	14,  // 13: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	12,  // 14: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	14,  // 15: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	10,  // 16: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	11,  // 17: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	12,  // 18: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	26,  // 19: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	7,   // 20: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	27,  // 21: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	28,  // 22: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	29,  // 23: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	30,  // 24: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	31,  // 25: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	32,  // 26: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	23,  // 27: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	24,  // 28: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	25,  // 29: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	9,   // 30: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	102, // 31: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	14,  // 32: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	35,  // 33: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	34,  // 34: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	48,  // 35: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	50,  // 36: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	47,  // 37: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	46,  // 38: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	39,  // 39: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	40,  // 40: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	41,  // 41: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	42,  // 42: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	43,  // 43: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	44,  // 44: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	45,  // 45: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	4,   // 46: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	6,   // 47: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	49,  // 48: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	38,  // 49: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	5,   // 50: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	56,  // 51: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	38,  // 52: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	5,   // 53: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	54,  // 54: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	56,  // 55: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	102, // 56: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	80,  // 57: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	81,  // 58: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	83,  // 59: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	76,  // 60: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	74,  // 61: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	57,  // 62: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	59,  // 63: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	63,  // 64: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	64,  // 65: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	66,  // 66: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	67,  // 67: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	72,  // 68: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	58,  // 69: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	79,  // 70: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	79,  // 71: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	79,  // 72: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	79,  // 73: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	79,  // 74: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	60,  // 75: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	58,  // 76: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	61,  // 77: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	79,  // 78: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 79: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	79,  // 80: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	62,  // 81: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	62,  // 82: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 83: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 84: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	65,  // 85: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	68,  // 86: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	4,   // 87: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	12,  // 88: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	71,  // 89: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	14,  // 90: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	73,  // 91: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	73,  // 92: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	73,  // 93: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	73,  // 94: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	75,  // 95: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 96: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	79,  // 97: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	79,  // 98: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	79,  // 99: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	78,  // 100: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	77,  // 101: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	79,  // 102: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	82,  // 103: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 104: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 105: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	38,  // 106: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	84,  // 107: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	5,   // 108: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	87,  // 109: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	102, // 110: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	56,  // 111: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	89,  // 112: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	88,  // 113: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	90,  // 114: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	7,   // 115: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	91,  // 116: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	7,   // 117: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	7,   // 118: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	7,   // 119: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	88,  // 120: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	99,  // 121: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	100, // 122: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	123, // [123:123] is the sub-list for method output_type
-	123, // [123:123] is the sub-list for method input_type
-	123, // [123:123] is the sub-list for extension type_name
-	123, // [123:123] is the sub-list for extension extendee
-	0,   // [0:123] is the sub-list for field type_name
+	10,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	13,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	118, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	13,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	15,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	13,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	15,  // 13: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	13,  // 14: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	15,  // 15: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	24,  // 16: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	13,  // 17: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	5,   // 18: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	25,  // 19: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	15,  // 20: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	11,  // 21: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	12,  // 22: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	13,  // 23: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	33,  // 24: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	8,   // 25: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	34,  // 26: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	35,  // 27: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	36,  // 28: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	37,  // 29: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	38,  // 30: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	39,  // 31: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	30,  // 32: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	31,  // 33: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	32,  // 34: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	28,  // 35: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	29,  // 36: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	5,   // 37: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	25,  // 38: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	10,  // 39: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	118, // 40: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	15,  // 41: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	42,  // 42: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	41,  // 43: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	63,  // 44: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	65,  // 45: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	62,  // 46: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	61,  // 47: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	54,  // 48: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	55,  // 49: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	56,  // 50: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	57,  // 51: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	58,  // 52: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	59,  // 53: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	60,  // 54: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	50,  // 55: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	25,  // 56: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	47,  // 57: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	47,  // 58: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	47,  // 59: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	47,  // 60: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	48,  // 61: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	49,  // 62: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	46,  // 63: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	46,  // 64: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	46,  // 65: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	46,  // 66: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	46,  // 67: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	25,  // 68: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	51,  // 69: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	52,  // 70: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	53,  // 71: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	4,   // 72: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	7,   // 73: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	64,  // 74: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	45,  // 75: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	6,   // 76: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	71,  // 77: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	45,  // 78: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	6,   // 79: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	69,  // 80: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	71,  // 81: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	118, // 82: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	96,  // 83: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	97,  // 84: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	99,  // 85: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	92,  // 86: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	90,  // 87: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	73,  // 88: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	75,  // 89: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	79,  // 90: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	80,  // 91: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	82,  // 92: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	83,  // 93: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	88,  // 94: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	72,  // 95: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	74,  // 96: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	95,  // 97: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	95,  // 98: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	95,  // 99: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	95,  // 100: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	95,  // 101: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	76,  // 102: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	74,  // 103: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	77,  // 104: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	95,  // 105: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 106: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	95,  // 107: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	78,  // 108: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	78,  // 109: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 110: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 111: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	81,  // 112: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	84,  // 113: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	4,   // 114: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	13,  // 115: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	87,  // 116: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	15,  // 117: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	89,  // 118: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	89,  // 119: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	89,  // 120: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	89,  // 121: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	91,  // 122: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 123: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	95,  // 124: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	95,  // 125: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	95,  // 126: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	94,  // 127: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	93,  // 128: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	95,  // 129: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	98,  // 130: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 131: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 132: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	45,  // 133: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	100, // 134: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	6,   // 135: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	103, // 136: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	118, // 137: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	71,  // 138: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	105, // 139: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	104, // 140: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	106, // 141: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	8,   // 142: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	107, // 143: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	8,   // 144: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	8,   // 145: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	8,   // 146: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	104, // 147: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	115, // 148: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	116, // 149: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	150, // [150:150] is the sub-list for method output_type
+	150, // [150:150] is the sub-list for method input_type
+	150, // [150:150] is the sub-list for extension type_name
+	150, // [150:150] is the sub-list for extension extendee
+	0,   // [0:150] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -9069,7 +10464,7 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[15].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[19].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -9084,17 +10479,18 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Delete)(nil),
 		(*Command_Put)(nil),
 		(*Command_Expire)(nil),
+		(*Command_Bits)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[16].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[17].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[22].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[23].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[18].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[24].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[31].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[37].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -9106,15 +10502,35 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Export)(nil),
 		(*Question_Match)(nil),
 		(*Question_Trend)(nil),
+		(*Question_Bitmap)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[41].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
+		(*BitmapExpr_Key)(nil),
+		(*BitmapExpr_Range)(nil),
+		(*BitmapExpr_Or)(nil),
+		(*BitmapExpr_And)(nil),
+		(*BitmapExpr_AndNot)(nil),
+		(*BitmapExpr_Xor)(nil),
+		(*BitmapExpr_Not)(nil),
+		(*BitmapExpr_AtLeast)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
+		(*BitmapQuestion_Count)(nil),
+		(*BitmapQuestion_Ids)(nil),
+		(*BitmapQuestion_Contains)(nil),
+		(*BitmapQuestion_Rank)(nil),
+		(*BitmapQuestion_Position)(nil),
+		(*BitmapQuestion_Ends)(nil),
+		(*BitmapQuestion_Part)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[55].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[60].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[61].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[63].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -9126,8 +10542,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Export)(nil),
 		(*Answer_Match)(nil),
 		(*Answer_Trend)(nil),
+		(*Answer_Bitmap)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[80].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[95].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -9136,8 +10553,8 @@ func file_ebb_v1_ebb_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      7,
-			NumMessages:   95,
+			NumEnums:      8,
+			NumMessages:   110,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

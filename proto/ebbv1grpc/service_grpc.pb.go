@@ -24,6 +24,7 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	Ebb_Increment_FullMethodName      = "/ebb.v1.Ebb/Increment"
 	Ebb_Ask_FullMethodName            = "/ebb.v1.Ebb/Ask"
+	Ebb_Bits_FullMethodName           = "/ebb.v1.Ebb/Bits"
 	Ebb_Delete_FullMethodName         = "/ebb.v1.Ebb/Delete"
 	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
 	Ebb_Rename_FullMethodName         = "/ebb.v1.Ebb/Rename"
@@ -45,6 +46,8 @@ type EbbClient interface {
 	Increment(ctx context.Context, in *ebbv1.IncrementRequest, opts ...grpc.CallOption) (*ebbv1.IncrementResponse, error)
 	// Ask answers a batch of questions.
 	Ask(ctx context.Context, in *ebbv1.AskRequest, opts ...grpc.CallOption) (*ebbv1.AskResponse, error)
+	// Bits changes bitmaps of one namespace.
+	Bits(ctx context.Context, in *ebbv1.BitsRequest, opts ...grpc.CallOption) (*ebbv1.BitsResponse, error)
 	// Delete forgets keys.
 	Delete(ctx context.Context, in *ebbv1.DeleteRequest, opts ...grpc.CallOption) (*ebbv1.DeleteResponse, error)
 	// Expire says until when keys live at most.
@@ -87,6 +90,16 @@ func (c *ebbClient) Ask(ctx context.Context, in *ebbv1.AskRequest, opts ...grpc.
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.AskResponse)
 	err := c.cc.Invoke(ctx, Ebb_Ask_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) Bits(ctx context.Context, in *ebbv1.BitsRequest, opts ...grpc.CallOption) (*ebbv1.BitsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.BitsResponse)
+	err := c.cc.Invoke(ctx, Ebb_Bits_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -202,6 +215,8 @@ type EbbServer interface {
 	Increment(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error)
 	// Ask answers a batch of questions.
 	Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error)
+	// Bits changes bitmaps of one namespace.
+	Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error)
 	// Delete forgets keys.
 	Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error)
 	// Expire says until when keys live at most.
@@ -235,6 +250,9 @@ func (UnimplementedEbbServer) Increment(context.Context, *ebbv1.IncrementRequest
 }
 func (UnimplementedEbbServer) Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
+}
+func (UnimplementedEbbServer) Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Bits not implemented")
 }
 func (UnimplementedEbbServer) Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
@@ -316,6 +334,24 @@ func _Ebb_Ask_Handler(srv interface{}, ctx context.Context, dec func(interface{}
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(EbbServer).Ask(ctx, req.(*ebbv1.AskRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_Bits_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.BitsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).Bits(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_Bits_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).Bits(ctx, req.(*ebbv1.BitsRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -489,6 +525,10 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Ask",
 			Handler:    _Ebb_Ask_Handler,
+		},
+		{
+			MethodName: "Bits",
+			Handler:    _Ebb_Bits_Handler,
 		},
 		{
 			MethodName: "Delete",

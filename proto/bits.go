@@ -1,0 +1,388 @@
+package proto
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Limits of bitmaps.
+const (
+	// BitEditsMax is how many edits one command makes, and BitIDsMax how many ids they name together.
+	BitEditsMax = BatchOpsMax
+	BitIDsMax   = 64 << 10
+	// BitChangesMax is how many changes one request makes.
+	BitChangesMax = 1_000
+	// BitRangeMax is how many ids the ranges of one command cover together.
+	BitRangeMax = 1 << 27
+	// BitTermsMax is how many bitmaps and ranges an expression names, and BitDepthMax how deep it is.
+	BitTermsMax = 10_000
+	BitDepthMax = 64
+	// BitTermRangeMax is how many ids a range in an expression covers.
+	BitTermRangeMax = 1 << 32
+	// BitPageMax is the most ids that one answer lists, and BitPageDefault what it does when nothing is said.
+	BitPageMax     = 100_000
+	BitPageDefault = 1_000
+	// BitContainsMax is how many ids a question looks for.
+	BitContainsMax = 10_000
+	// BitPartBytesMax is how large a part may be that a question asks for.
+	BitPartBytesMax = 1 << 20
+	// BitSliceBits is how many lower bits of an id say where in its slice it is.
+	BitSliceBits = 16
+	// BitSliceMax is the last slice.
+	BitSliceMax = 1<<(64-BitSliceBits) - 1
+)
+
+// Field numbers of ebbv1.BitEdits, BitEdit and BitRange. A test holds them to the descriptors.
+const (
+	FieldCommandBits   = 16
+	FieldBitEditsEdits = 1
+	FieldBitEditKey    = 1
+	FieldBitEditOp     = 2
+	FieldBitEditIDs    = 3
+	FieldBitEditRange  = 4
+	FieldBitEditOffset = 5
+	FieldBitRangeFirst = 1
+	FieldBitRangeLast  = 2
+)
+
+// BitEditWire is an ebbv1.BitEdit parsed without allocation: Key and IDs point into the parsed bytes.
+type BitEditWire struct {
+	Key         []byte
+	Op          ebbv1.BitOp
+	IDs         []byte
+	Ranged      bool
+	First, Last uint64
+	Offset      uint64
+}
+
+// Parse reads one serialised BitEdit and reports whether it is well formed. Unknown fields are skipped.
+func (e *BitEditWire) Parse(raw []byte) bool {
+	*e = BitEditWire{}
+	return walk(raw, func(num protowire.Number, v uint64, b []byte) bool {
+		switch num {
+		case FieldBitEditKey:
+			e.Key = b
+		case FieldBitEditOp:
+			e.Op = ebbv1.BitOp(min(v, 1<<16))
+		case FieldBitEditIDs:
+			e.IDs = b
+		case FieldBitEditOffset:
+			e.Offset = v
+		case FieldBitEditRange:
+			e.Ranged = true
+			return walk(b, func(num protowire.Number, v uint64, _ []byte) bool {
+				switch num {
+				case FieldBitRangeFirst:
+					e.First = v
+				case FieldBitRangeLast:
+					e.Last = v
+				}
+				return true
+			})
+		}
+		return true
+	})
+}
+
+// walk visits the fields of a message of numbers (varints) and bytes, and reports whether it is well formed.
+func walk(raw []byte, visit func(num protowire.Number, v uint64, b []byte) bool) bool {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return false
+		}
+		raw = raw[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, raw); n < 0 {
+			return false
+		}
+		var v uint64
+		var b []byte
+		switch typ {
+		case protowire.VarintType:
+			v, _ = protowire.ConsumeVarint(raw)
+		case protowire.BytesType:
+			b, _ = protowire.ConsumeBytes(raw)
+		}
+		if !visit(num, v, b) {
+			return false
+		}
+		raw = raw[n:]
+	}
+	return true
+}
+
+// BitEdits visits the edits of a serialised BitEdits message in order, until visit says no, and reports whether
+// it is well formed and all were visited.
+func BitEdits(raw []byte, visit func(e *BitEditWire) bool) bool {
+	var e BitEditWire
+	return walk(raw, func(num protowire.Number, _ uint64, b []byte) bool {
+		return num != FieldBitEditsEdits || e.Parse(b) && visit(&e)
+	})
+}
+
+// AppendBitIDs appends ids, which ascend, none twice, as BitEdit has them.
+func AppendBitIDs(b []byte, ids []uint64) []byte {
+	if len(ids) == 0 {
+		return b
+	}
+	b = binary.AppendUvarint(b, ids[0])
+	for i, id := range ids[1:] {
+		b = binary.AppendUvarint(b, id-ids[i]-1)
+	}
+	return b
+}
+
+// DecodeBitIDs appends what AppendBitIDs wrote to ids; false if it did not, or if there are more than limit.
+func DecodeBitIDs(ids []uint64, raw []byte, limit int) ([]uint64, bool) {
+	for first, last := true, uint64(0); len(raw) > 0; first = false {
+		var gap uint64
+		if raw[0] < 0x80 {
+			gap, raw = uint64(raw[0]), raw[1:]
+		} else {
+			v, n := binary.Uvarint(raw)
+			if n <= 0 {
+				return ids, false
+			}
+			gap, raw = v, raw[n:]
+		}
+		id := gap
+		if !first {
+			if id = last + gap + 1; id <= last {
+				return ids, false
+			}
+		}
+		if limit--; limit < 0 {
+			return ids, false
+		}
+		last = id
+		ids = append(ids, id)
+	}
+	return ids, true
+}
+
+// CountBitIDs is how many ids there are in what AppendBitIDs wrote.
+func CountBitIDs(raw []byte) (n int) {
+	for _, c := range raw {
+		if c < 0x80 {
+			n++
+		}
+	}
+	return n
+}
+
+// Check checks everything about an edit that does not depend on state, but for its ids.
+func (e *BitEditWire) Check() *Error {
+	switch {
+	case checkKeyLen(len(e.Key)) != nil:
+		return checkKeyLen(len(e.Key))
+	case e.Op < ebbv1.BitOp_BIT_OP_SET || e.Op > ebbv1.BitOp_BIT_OP_FLIP:
+		return ErrBadRequest.Errorf("op %d of key %q: it is set, clear or flip", e.Op, e.Key)
+	case e.Ranged && len(e.IDs) > 0:
+		return ErrBadRequest.Errorf("key %q: ids and range: only one of them may be given", e.Key)
+	case !e.Ranged && len(e.IDs) == 0:
+		return ErrBadRequest.Errorf("key %q: no ids: an edit names ids, or a range of them", e.Key)
+	case e.Ranged:
+		return checkRange(e.First, e.Last, BitRangeMax)
+	}
+	return nil
+}
+
+func checkRange(first, last, limit uint64) *Error {
+	switch {
+	case first > last:
+		return ErrBadRequest.Errorf("range %d to %d is upside down: first is not above last", first, last)
+	case last-first >= limit:
+		return ErrBatchTooLarge.Errorf("range %d to %d has %d ids or more: the limit is %d", first, last, last-first, limit).WithHint("cut it into several")
+	}
+	return nil
+}
+
+// Span is how many ids the range of an edit covers; 0 without one.
+func (e *BitEditWire) Span() uint64 {
+	if !e.Ranged {
+		return 0
+	}
+	return e.Last - e.First + 1
+}
+
+// checkBitEdits checks a serialised BitEdits message as clients may send it.
+func checkBitEdits(raw []byte) *Error {
+	var err *Error
+	count, ids, span := 0, 0, uint64(0)
+	var scratch []uint64
+	ok := BitEdits(raw, func(e *BitEditWire) bool {
+		if err = e.Check(); err == nil {
+			var sound bool
+			if scratch, sound = DecodeBitIDs(scratch[:0], e.IDs, BitIDsMax); !sound {
+				err = ErrBadRequest.Errorf("key %q: its ids do not ascend as varints of distances less 1, or there are more than %d", e.Key, BitIDsMax)
+			}
+		}
+		if err != nil {
+			err.Message = fmt.Sprintf("edit %d: %s", count, err.Message)
+			return false
+		}
+		count, ids, span = count+1, ids+len(scratch), span+e.Span()
+		return true
+	})
+	switch {
+	case err != nil:
+		return err
+	case !ok:
+		return errMalformed("batch of edits")
+	}
+	return checkBitTotals(count, BitEditsMax, ids, span)
+}
+
+func checkBitTotals(edits, most, ids int, span uint64) *Error {
+	switch {
+	case edits == 0:
+		return ErrBadRequest.Errorf("no changes: a batch has 1 to %d", most)
+	case edits > most:
+		return ErrBatchTooLarge.Errorf("batch of %d changes: the limit is %d", edits, most)
+	case ids > BitIDsMax:
+		return ErrBatchTooLarge.Errorf("batch of %d ids: the limit is %d", ids, BitIDsMax).WithHint("send them in several, or write with a BitWriter or ebb bits load, which do")
+	case span > BitRangeMax:
+		return ErrBatchTooLarge.Errorf("ranges of %d ids together: the limit is %d", span, BitRangeMax).WithHint("send them in several")
+	}
+	return nil
+}
+
+// CheckBits checks everything about the request that does not depend on state.
+func CheckBits(req *ebbv1.BitsRequest) *Error {
+	if req.GetNamespace() != "" {
+		if err := CheckNamespaceName(req.GetNamespace()); err != nil {
+			return err
+		}
+	}
+	if id := req.GetIdempotencyKey(); id != nil && id.GetIssuedAtUs() <= 0 {
+		return ErrBadTime.Errorf("idempotency key issued at %d µs: it must be after 1970-01-01", id.GetIssuedAtUs())
+	}
+	ids, span := 0, uint64(0)
+	for i, c := range req.GetChanges() {
+		e := BitEditWire{Key: c.GetKey(), Op: c.GetOp()}
+		if r := c.GetRange(); r != nil {
+			e.Ranged, e.First, e.Last = true, r.GetFirst(), r.GetLast()
+		}
+		if len(c.GetIds()) > 0 {
+			e.IDs = []byte{0}
+		}
+		if err := e.Check(); err != nil {
+			err.Message = fmt.Sprintf("change %d: %s", i, err.Message)
+			return err
+		}
+		ids, span = ids+len(c.GetIds()), span+e.Span()
+	}
+	return checkBitTotals(len(req.GetChanges()), BitChangesMax, ids, span)
+}
+
+// EditOf is a change as it travels. It sorts a copy of its ids.
+func EditOf(c *ebbv1.BitChange) *ebbv1.BitEdit {
+	e := &ebbv1.BitEdit{Key: c.GetKey(), Op: c.GetOp(), Range: c.GetRange()}
+	if ids := c.GetIds(); len(ids) > 0 {
+		ids = slices.Clone(ids)
+		slices.Sort(ids)
+		e.Ids = AppendBitIDs(nil, slices.Compact(ids))
+	}
+	return e
+}
+
+func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
+	terms := 0
+	if err := checkBitmapExpr(q.GetExpr(), 1, &terms); err != nil {
+		return err
+	}
+	if r := q.GetRange(); r != nil && r.GetFirst() > r.GetLast() {
+		return checkRange(r.GetFirst(), r.GetLast(), 0)
+	}
+	switch s := q.GetSelect().(type) {
+	case *ebbv1.BitmapQuestion_Ids:
+		if s.Ids.GetLimit() > BitPageMax {
+			return ErrBadCount.Errorf("limit %d: an answer lists 1 to %d ids", s.Ids.GetLimit(), BitPageMax)
+		}
+	case *ebbv1.BitmapQuestion_Contains:
+		if n := len(s.Contains.GetIds()); n == 0 || n > BitContainsMax {
+			return ErrBadCount.Errorf("%d ids: a question looks for 1 to %d", n, BitContainsMax)
+		}
+	case *ebbv1.BitmapQuestion_Part:
+		if s.Part.GetFrom() > s.Part.GetTo() || s.Part.GetTo() > BitSliceMax || s.Part.GetBytes() > BitPartBytesMax {
+			return ErrBadRequest.Errorf("slices %d to %d in %d bytes: they are upside down, or out of bounds", s.Part.GetFrom(), s.Part.GetTo(), s.Part.GetBytes())
+		}
+	case nil:
+		return ErrBadRequest.Errorf("a question about a bitmap asks for one of count, ids, contains, rank, position or ends")
+	}
+	return nil
+}
+
+func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
+	if depth > BitDepthMax {
+		return ErrBadRequest.Errorf("the expression is more than %d deep", BitDepthMax)
+	}
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Key, *ebbv1.BitmapExpr_Range:
+		if *terms++; *terms > BitTermsMax {
+			return ErrBadCount.Errorf("the expression has more than %d terms", BitTermsMax)
+		}
+		if r := x.GetRange(); r != nil {
+			return checkRange(r.GetFirst(), r.GetLast(), BitTermRangeMax)
+		}
+		return CheckKey(x.GetKey())
+	case *ebbv1.BitmapExpr_AtLeast:
+		if t, n := e.AtLeast.GetTimes(), len(e.AtLeast.GetOf()); t < 1 || int(t) > n {
+			return ErrBadCount.Errorf("at least %d of %d: it must be from 1 to their number", t, n)
+		}
+	case nil:
+		return ErrBadRequest.Errorf("an expression about bitmaps is a key, a range, or one of or, and, and_not, xor, not, at_least")
+	}
+	list := ExprTerms(x)
+	if len(list) == 0 {
+		return ErrBadRequest.Errorf("an expression about bitmaps without terms")
+	}
+	for _, term := range list {
+		if err := checkBitmapExpr(term, depth+1, terms); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ExprTerms are the terms that an expression is made of; of a not, what is left out and then the universe.
+func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Or:
+		return e.Or.GetOf()
+	case *ebbv1.BitmapExpr_And:
+		return e.And.GetOf()
+	case *ebbv1.BitmapExpr_AndNot:
+		return e.AndNot.GetOf()
+	case *ebbv1.BitmapExpr_Xor:
+		return e.Xor.GetOf()
+	case *ebbv1.BitmapExpr_AtLeast:
+		return e.AtLeast.GetOf()
+	case *ebbv1.BitmapExpr_Not:
+		return []*ebbv1.BitmapExpr{e.Not.GetOf(), e.Not.GetUniverse()}
+	}
+	return nil
+}
+
+// ExprKeys appends the keys that an expression names, each once, in the order in which they come.
+func ExprKeys(x *ebbv1.BitmapExpr) [][]byte {
+	var keys [][]byte
+	seen := map[string]bool{}
+	var visit func(x *ebbv1.BitmapExpr)
+	visit = func(x *ebbv1.BitmapExpr) {
+		if k, ok := x.GetExpr().(*ebbv1.BitmapExpr_Key); ok && !seen[string(k.Key)] {
+			seen[string(k.Key)] = true
+			keys = append(keys, k.Key)
+		}
+		for _, term := range ExprTerms(x) {
+			visit(term)
+		}
+	}
+	visit(x)
+	return keys
+}

@@ -1,0 +1,359 @@
+package shard
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// bitmapCostMax is how many words one question about bitmaps may read in one shard: 4 GiB.
+const bitmapCostMax = 1 << 29
+
+// bitmapCost is about how many words a question about bitmaps reads.
+func (f *frame) bitmapCost(q *ebbv1.Question) int {
+	ns, ask := f.lookup([]byte(q.GetNamespace())), q.GetBitmap()
+	if ns == nil {
+		return 1
+	}
+	cost, slices := 0, int64(1)<<(64-sliceBits-1)
+	switch s := ask.GetSelect().(type) {
+	case *ebbv1.BitmapQuestion_Contains:
+		slices = int64(len(s.Contains.GetIds()))
+	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
+		if soleKey(ask.GetExpr()) != nil {
+			slices = 2 // what is between, directories say
+		}
+	case *ebbv1.BitmapQuestion_Part:
+		slices = int64(min(s.Part.GetTo()-s.Part.GetFrom(), uint64(slices)-1)) + 1
+	}
+	if r := ask.GetRange(); r != nil {
+		slices = min(slices, int64(r.GetLast()>>sliceBits-r.GetFirst()>>sliceBits)+1)
+	}
+	for _, name := range proto.ExprKeys(ask.GetExpr()) {
+		cost += bodyCost
+		key, ok := f.findKey(ns, name)
+		if !ok {
+			continue
+		}
+		if r := f.summaries.records.at(key); r.form() == recordBitmap {
+			h := r.bitmap()
+			most := int64(h.leaves) * leafSlices
+			if h.isSmall() {
+				most = int64(h.ids)
+			}
+			n := min(slices, most)
+			cost += int(h.leaves) + int(min(8*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n))
+		}
+	}
+	return cost
+}
+
+// soleKey is the key of an expression that is nothing else; nil otherwise.
+func soleKey(x *ebbv1.BitmapExpr) []byte { return x.GetKey() }
+
+func (f *frame) askBitmap(q *ebbv1.ShardQuestion, ask *ebbv1.BitmapQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	at = f.evaluation(ns, 0, at)
+	if cost := f.bitmapCost(q.Question); cost > bitmapCostMax {
+		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads up to %d MiB of bitmaps in shard %d: the limit is %d", cost>>17, f.id, bitmapCostMax>>17).
+			WithHint("ask for a range of ids at a time, or name fewer keys"))
+	}
+	expr, err := compileBitmap(ask.GetExpr(), func(name []byte) (bitmapTerm, error) {
+		c, err := f.bitmapOf(ns, name, at)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	})
+	if err != nil {
+		return f.unanswered(proto.AsError(err))
+	}
+	if part := ask.GetPart(); part != nil {
+		return f.answerPart(expr.appendPart(part, uint64(at)), at)
+	}
+	out := expr.answer(ask)
+	out.AsOfUs = int64(at)
+	if n := 10 * len(out.Ids); n > answerBytesMax {
+		return f.unanswered(proto.ErrResponseTooLarge.Errorf("%d ids: they do not fit an answer", len(out.Ids)).WithHint("ask for fewer at a time"))
+	}
+	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: out}}}, AsOfUs: int64(at)}
+}
+
+// bitmapOf is the bitmap of a key: an empty one if the key is not there.
+func (f *frame) bitmapOf(ns *namespace, name []byte, at sketch.Tick) (*bitmapCursor, *proto.Error) {
+	c := f.summaries.bins.cursor(bitmapHead{})
+	if ns == nil {
+		return &c, nil
+	}
+	key, ok := f.findKey(ns, name)
+	if !ok || !f.alive(ns, key, at) {
+		return &c, nil
+	}
+	if kind := f.kind(key); kind != ebbv1.Kind_KIND_BITMAP {
+		return nil, otherKind(name, kind, ebbv1.Kind_KIND_BITMAP)
+	}
+	c = f.summaries.bins.cursor(f.summaries.records.at(key).bitmap())
+	return &c, nil
+}
+
+// idSpan is the range of ids that a question is about, first to last.
+type idSpan struct{ first, last uint64 }
+
+func spanOf(r *ebbv1.BitRange) idSpan {
+	if r == nil {
+		return idSpan{0, 1<<64 - 1}
+	}
+	return idSpan{r.GetFirst(), r.GetLast()}
+}
+
+// lows are the first and the last low of a slice that are in the span.
+func (s idSpan) lows(slice uint64) (lo, hi uint16) {
+	r := rangeTerm{first: s.first, last: s.last}
+	return r.bounds(slice)
+}
+
+// below is the part of the span that is below an id; false if there is none.
+func (s idSpan) below(id uint64) (idSpan, bool) {
+	if id <= s.first {
+		return idSpan{}, false
+	}
+	return idSpan{s.first, min(s.last, id-1)}, true
+}
+
+// answer evaluates the expression.
+func (b *bitmapExpr) answer(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
+	out, in := &ebbv1.BitmapAnswer{}, spanOf(q.GetRange())
+	switch s := q.GetSelect().(type) {
+	case *ebbv1.BitmapQuestion_Ids:
+		b.page(out, in, s.Ids)
+	case *ebbv1.BitmapQuestion_Contains:
+		out.Contains = b.contains(in, s.Contains.GetIds())
+	case *ebbv1.BitmapQuestion_Rank:
+		if below, ok := in.below(s.Rank); ok {
+			out.Count = b.total(below)
+		}
+	case *ebbv1.BitmapQuestion_Position:
+		b.position(out, in, s.Position)
+	case *ebbv1.BitmapQuestion_Ends:
+		b.ends(out, in)
+	default:
+		out.Count = b.total(in)
+	}
+	return out
+}
+
+// sole is the stored bitmap that the expression is, if it is nothing else.
+func (b *bitmapExpr) sole() (*bitmapCursor, bool) {
+	if b.root.op != opTerm {
+		return nil, false
+	}
+	c, ok := b.terms[b.root.term].(*bitmapCursor)
+	return c, ok
+}
+
+// total is how many ids there are in a span.
+func (b *bitmapExpr) total(in idSpan) (n uint64) {
+	if c, ok := b.sole(); ok {
+		return c.upTo(in.last) - c.below(in.first)
+	}
+	b.eachSlice(in, func(slice uint64, lo, hi uint16) bool {
+		n += uint64(b.countRange(lo, hi))
+		return true
+	})
+	return n
+}
+
+// eachSlice visits the slices of a span in which there may be ids, with the lows that are in the span, until visit says no.
+func (b *bitmapExpr) eachSlice(in idSpan, visit func(slice uint64, lo, hi uint16) bool) {
+	for slice, ok := b.seek(in.first >> sliceBits); ok && slice <= in.last>>sliceBits; slice, ok = b.seek(slice + 1) {
+		if lo, hi := in.lows(slice); !visit(slice, lo, hi) {
+			return
+		}
+	}
+}
+
+func (b *bitmapExpr) page(out *ebbv1.BitmapAnswer, in idSpan, p *ebbv1.BitmapPage) {
+	in.first = max(in.first, p.GetFrom())
+	if in.first > in.last {
+		return
+	}
+	limit := int(cmp.Or(p.GetLimit(), proto.BitPageDefault))
+	b.eachSlice(in, func(slice uint64, lo, hi uint16) bool {
+		return b.container().Each(lo, func(low uint16) bool {
+			switch id := slice<<sliceBits | uint64(low); {
+			case low > hi:
+				return true // the last slice has nothing more that counts
+			case len(out.Ids) == limit:
+				out.More, out.Next = true, id
+				return false
+			default:
+				out.Ids = append(out.Ids, id)
+				return true
+			}
+		})
+	})
+}
+
+// contains looks for ids, in the order of their slices.
+func (b *bitmapExpr) contains(in idSpan, ids []uint64) []bool {
+	order := make([]int, len(ids))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(x, y int) int { return cmp.Compare(ids[x], ids[y]) })
+	out := make([]bool, len(ids))
+	var c bitmap.Container
+	last, known := uint64(0), false
+	for _, i := range order {
+		id := ids[i]
+		if id < in.first || id > in.last {
+			continue
+		}
+		if slice := id >> sliceBits; !known || slice != last {
+			at, ok := b.seek(slice)
+			last, known, c = slice, true, bitmap.Container{}
+			if ok && at == slice {
+				c = b.container()
+			}
+		}
+		out[i] = c.Contains(uint16(id))
+	}
+	return out
+}
+
+// position finds the id that has so many below it.
+func (b *bitmapExpr) position(out *ebbv1.BitmapAnswer, in idSpan, position uint64) {
+	if c, ok := b.sole(); ok {
+		position += c.below(in.first)
+		if id, ok := c.selectID(position); ok && id <= in.last {
+			out.Ids = []uint64{id}
+		}
+		return
+	}
+	b.eachSlice(in, func(slice uint64, lo, hi uint16) bool {
+		n := uint64(b.countRange(lo, hi))
+		if position >= n {
+			position -= n
+			return true
+		}
+		c := b.container()
+		low, _ := c.Select(int(position) + c.Rank(lo))
+		out.Ids = []uint64{slice<<sliceBits | uint64(low)}
+		return false
+	})
+}
+
+// ends counts, and finds the smallest id and the largest.
+func (b *bitmapExpr) ends(out *ebbv1.BitmapAnswer, in idSpan) {
+	if c, ok := b.sole(); ok {
+		before, upTo := c.below(in.first), c.upTo(in.last)
+		if out.Count = upTo - before; out.Count > 0 {
+			first, _ := c.selectID(before)
+			last, _ := c.selectID(upTo - 1)
+			out.Ids = []uint64{first, last}
+		}
+		return
+	}
+	b.eachSlice(in, func(slice uint64, lo, hi uint16) bool {
+		c := b.container()
+		n := c.CountRange(lo, hi)
+		if n == 0 {
+			return true
+		}
+		before := c.Rank(lo)
+		first, _ := c.Select(before)
+		last, _ := c.Select(before + n - 1)
+		if out.Count == 0 {
+			out.Ids = []uint64{slice<<sliceBits | uint64(first), 0}
+		}
+		out.Count += uint64(n)
+		out.Ids[1] = slice<<sliceBits | uint64(last)
+		return true
+	})
+}
+
+// below is how many ids of a stored bitmap are below this one, whatever the cursor has seen.
+func (c *bitmapCursor) below(id uint64) uint64 {
+	if c.head.leaves == 0 {
+		return uint64(c.small.Rank(id))
+	}
+	look := c.pages.cursor(c.head)
+	slice, ok := look.seek(id >> sliceBits)
+	switch {
+	case !ok:
+		return c.head.ids
+	case slice > id>>sliceBits:
+		return look.before()
+	}
+	return look.before() + uint64(look.container().Rank(uint16(id)))
+}
+
+// upTo is how many ids are not above this one.
+func (c *bitmapCursor) upTo(id uint64) uint64 {
+	if id == 1<<64-1 {
+		return c.head.ids
+	}
+	return c.below(id + 1)
+}
+
+// selectID is the id that has so many below it.
+func (c *bitmapCursor) selectID(position uint64) (id uint64, ok bool) {
+	if position >= c.head.ids {
+		return 0, false
+	}
+	if c.head.leaves == 0 {
+		return c.small.Select(position)
+	}
+	root := c.pages.at(c.head.root)
+	for leaf := range int(c.head.leaves) {
+		r := entryAt(root, leaf)
+		if position >= r.ids() {
+			position -= r.ids()
+			continue
+		}
+		words := c.pages.at(r.ref())
+		for i := range r.count() {
+			e := entryAt(words, i)
+			if position >= uint64(e.count()) {
+				position -= uint64(e.count())
+				continue
+			}
+			var room [1]uint64
+			low, ok := c.pages.container(e, &room).Select(int(position))
+			return e.slice()<<sliceBits | uint64(low), ok
+		}
+	}
+	return 0, false
+}
+
+// partBitmap is a part of the answer to a BitmapQuestion: the ids of some slices, as in bodybitmap.go.
+//
+//	bitmap   'b'  uvarint(at) uvarint(1 + the last slice of which it says all) { slice } 0
+const partBitmap = 'b'
+
+// appendPart writes the containers of as many slices as there is room for, one at least.
+func (b *bitmapExpr) appendPart(p *ebbv1.BitmapPart, at uint64) []byte {
+	var body []byte
+	next, end := p.GetFrom(), p.GetTo()
+	in := idSpan{p.GetFrom() << sliceBits, p.GetTo()<<sliceBits | (bitmap.SliceLen - 1)}
+	b.eachSlice(in, func(slice uint64, _, _ uint16) bool {
+		c := b.container()
+		if len(body) > 0 && len(body)+containerSize(c) > int(p.GetBytes()) {
+			end = slice - 1
+			return false
+		}
+		if c.Count > 0 {
+			body = appendContainer(body, slice-next, c)
+			next = slice + 1
+		}
+		return true
+	})
+	out := binary.AppendUvarint([]byte{partBitmap}, at)
+	out = binary.AppendUvarint(out, 1+end)
+	return append(append(out, body...), 0)
+}

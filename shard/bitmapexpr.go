@@ -1,0 +1,243 @@
+package shard
+
+import (
+	"sort"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// bitmapTerm is one bitmap that an expression names, slice by slice. It goes forward only.
+type bitmapTerm interface {
+	// seek goes to the first slice that is not below this one, and answers which that is.
+	seek(slice uint64) (at uint64, ok bool)
+	// container is the one at which the term is, until it goes on.
+	container() bitmap.Container
+}
+
+// bitmapExpr is an expression to be evaluated slice by slice: from the lowest slice to the highest.
+type bitmapExpr struct {
+	root  bitmapNode
+	terms []bitmapTerm
+	// leaves are the containers of the present slice, by term; the zero Container where there is none.
+	leaves []bitmap.Container
+	at     []uint64 // the slice at which each term is; noSlice behind its last
+	plan   evaluator
+}
+
+// noSlice is above all slices.
+const noSlice = sliceMax + 1
+
+type bitmapNode struct {
+	op    nodeOp
+	term  int // of a leaf
+	times int // of atLeast
+	of    []bitmapNode
+}
+
+type nodeOp uint8
+
+const (
+	opTerm nodeOp = iota
+	opOr
+	opAnd
+	opAndNot
+	opXor
+	opAtLeast
+)
+
+// compileBitmap makes an expression ready. named finds the bitmap of a key; one that is named twice is one term.
+func compileBitmap(x *ebbv1.BitmapExpr, named func(key []byte) (bitmapTerm, error)) (*bitmapExpr, error) {
+	b := &bitmapExpr{}
+	known := map[string]int{}
+	var build func(x *ebbv1.BitmapExpr) (bitmapNode, error)
+	list := func(op nodeOp, of []*ebbv1.BitmapExpr) (bitmapNode, error) {
+		n := bitmapNode{op: op}
+		for _, x := range of {
+			sub, err := build(x)
+			if err != nil {
+				return n, err
+			}
+			n.of = append(n.of, sub)
+		}
+		if len(n.of) == 1 && op != opAtLeast {
+			return n.of[0], nil
+		}
+		return n, nil
+	}
+	add := func(t bitmapTerm) bitmapNode {
+		b.terms = append(b.terms, t)
+		return bitmapNode{op: opTerm, term: len(b.terms) - 1}
+	}
+	build = func(x *ebbv1.BitmapExpr) (bitmapNode, error) {
+		switch e := x.GetExpr().(type) {
+		case *ebbv1.BitmapExpr_Key:
+			if i, ok := known[string(e.Key)]; ok {
+				return bitmapNode{op: opTerm, term: i}, nil
+			}
+			t, err := named(e.Key)
+			if err != nil {
+				return bitmapNode{}, err
+			}
+			known[string(e.Key)] = len(b.terms)
+			return add(t), nil
+		case *ebbv1.BitmapExpr_Range:
+			return add(&rangeTerm{first: e.Range.GetFirst(), last: e.Range.GetLast()}), nil
+		case *ebbv1.BitmapExpr_Or:
+			return list(opOr, e.Or.GetOf())
+		case *ebbv1.BitmapExpr_And:
+			return list(opAnd, e.And.GetOf())
+		case *ebbv1.BitmapExpr_AndNot:
+			return list(opAndNot, e.AndNot.GetOf())
+		case *ebbv1.BitmapExpr_Xor:
+			return list(opXor, e.Xor.GetOf())
+		case *ebbv1.BitmapExpr_Not:
+			return list(opAndNot, []*ebbv1.BitmapExpr{e.Not.GetUniverse(), e.Not.GetOf()})
+		case *ebbv1.BitmapExpr_AtLeast:
+			n, err := list(opAtLeast, e.AtLeast.GetOf())
+			n.times = int(e.AtLeast.GetTimes())
+			return n, err
+		}
+		return bitmapNode{op: opOr}, nil // without terms: an empty set
+	}
+	var err error
+	if b.root, err = build(x); err != nil {
+		return nil, err
+	}
+	b.leaves, b.at = make([]bitmap.Container, len(b.terms)), make([]uint64, len(b.terms))
+	b.plan = newEvaluator(&b.root)
+	return b, nil
+}
+
+// seek goes to the first slice from this one on in which there may be ids, and answers which that is.
+func (b *bitmapExpr) seek(slice uint64) (at uint64, ok bool) {
+	if slice > sliceMax {
+		return 0, false
+	}
+	at = b.candidate(&b.root, slice)
+	if at == noSlice {
+		return 0, false
+	}
+	for i := range b.terms {
+		b.leaves[i] = bitmap.Container{}
+		if b.reach(i, at) == at {
+			b.leaves[i] = b.terms[i].container()
+		}
+	}
+	return at, true
+}
+
+// reach is the first slice of a term that is not below this one.
+func (b *bitmapExpr) reach(term int, slice uint64) uint64 {
+	if at := b.at[term]; at == noSlice || at > slice {
+		return at
+	}
+	at, ok := b.terms[term].seek(slice)
+	if !ok {
+		at = noSlice
+	}
+	b.at[term] = at
+	return at
+}
+
+// candidate is the first slice that is not below this one in which a node may have ids.
+func (b *bitmapExpr) candidate(n *bitmapNode, slice uint64) uint64 {
+	switch n.op {
+	case opTerm:
+		return b.reach(n.term, slice)
+	case opAndNot:
+		return b.candidate(&n.of[0], slice)
+	case opAnd:
+		for i := 0; i < len(n.of); i++ {
+			at := b.candidate(&n.of[i], slice)
+			if at == noSlice {
+				return at
+			}
+			if at > slice {
+				slice = at
+				if i > 0 {
+					i = -1 // the others have to come along
+				}
+			}
+		}
+		return slice
+	}
+	first := uint64(noSlice)
+	for i := range n.of {
+		first = min(first, b.candidate(&n.of[i], slice))
+		if first == slice {
+			break
+		}
+	}
+	return first
+}
+
+// count is how many ids there are in the present slice.
+func (b *bitmapExpr) count() int { return b.plan.count(b.leaves) }
+
+// countRange is how many there are from lo to hi.
+func (b *bitmapExpr) countRange(lo, hi uint16) int {
+	if lo == 0 && hi == bitmap.SliceLen-1 {
+		return b.count()
+	}
+	return b.container().CountRange(lo, hi)
+}
+
+// container is what the expression is in the present slice, until the next is evaluated.
+func (b *bitmapExpr) container() bitmap.Container { return b.plan.eval(b.leaves) }
+
+// rangeTerm is all ids from first to last.
+type rangeTerm struct {
+	first, last uint64
+	slice       uint64
+	words       [1]uint64
+	array       [1]uint64
+}
+
+func (r *rangeTerm) seek(slice uint64) (at uint64, ok bool) {
+	r.slice = max(slice, r.first>>sliceBits)
+	return r.slice, r.slice <= r.last>>sliceBits
+}
+
+func (r *rangeTerm) container() bitmap.Container {
+	lo, hi := r.bounds(r.slice)
+	n := uint32(hi-lo) + 1
+	if n < 4 { // too few for runs
+		r.array[0] = 0
+		for i := range n {
+			r.array[0] |= (uint64(lo) + uint64(i)) << (16 * i)
+		}
+		return bitmap.Container{Form: bitmap.Array, Count: n, Words: r.array[:]}
+	}
+	r.words[0] = uint64(hi)<<16 | uint64(lo)
+	return bitmap.Container{Form: bitmap.Run, Count: n, Words: r.words[:]}
+}
+
+// bounds are the first and the last low of a slice that are in the range.
+func (r *rangeTerm) bounds(slice uint64) (lo, hi uint16) {
+	hi = bitmap.SliceLen - 1
+	if slice == r.first>>sliceBits {
+		lo = uint16(r.first)
+	}
+	if slice == r.last>>sliceBits {
+		hi = uint16(r.last)
+	}
+	return lo, hi
+}
+
+// looseTerm is a bitmap that is not stored.
+type looseTerm struct {
+	slices []looseSlice
+	at     int
+}
+
+func (l *looseTerm) seek(slice uint64) (at uint64, ok bool) {
+	rest := l.slices[l.at:]
+	l.at += sort.Search(len(rest), func(i int) bool { return rest[i].slice >= slice })
+	if l.at == len(l.slices) {
+		return 0, false
+	}
+	return l.slices[l.at].slice, true
+}
+
+func (l *looseTerm) container() bitmap.Container { return l.slices[l.at].Container }

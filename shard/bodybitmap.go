@@ -1,0 +1,263 @@
+package shard
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// bitmapValue is a bitmap as what a key holds: where its blocks are, or, when it was decoded and is not stored yet, containers on Go's heap.
+type bitmapValue struct {
+	pages *slab // nil: it is loose
+	head  bitmapHead
+	loose []looseSlice
+}
+
+// looseSlice is a container that has a place of its own.
+type looseSlice struct {
+	slice uint64
+	bitmap.Container
+}
+
+var errNoBitmapMerge = errors.New("bitmaps are united by an expression")
+
+func (v *bitmapValue) form() form                { return formBitmap }
+func (v *bitmapValue) add(*event) error          { return errOtherForm } // see fits
+func (v *bitmapValue) last() sketch.Tick         { return 0 }
+func (v *bitmapValue) death(float64) sketch.Tick { return sketch.MaxTick }
+func (v *bitmapValue) suits(uint64) bool         { return true }
+func (v *bitmapValue) merge(body) error          { return errNoBitmapMerge }
+func (v *bitmapValue) clone() body               { return v }
+
+// Held is 0: a bitmap lies in pages like a distribution, and not among the bodies whose bytes are limited.
+func (v *bitmapValue) Held() int { return 0 }
+
+func (v *bitmapValue) answer(_ *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
+	out.Total = exactly(float64(v.head.ids))
+}
+
+// bitmap is the bitmap of a key that holds one, nil otherwise.
+func (sum *summary) bitmap() *bitmapValue {
+	v, _ := sum.body.(*bitmapValue)
+	return v
+}
+
+// each visits the containers in the order of their slices, until visit says no.
+func (v *bitmapValue) each(visit func(slice uint64, c bitmap.Container) bool) {
+	if v.pages == nil {
+		for _, l := range v.loose {
+			if !visit(l.slice, l.Container) {
+				return
+			}
+		}
+		return
+	}
+	c := v.pages.cursor(v.head)
+	for slice, ok := c.seek(0); ok && visit(slice, c.container()) && slice < sliceMax; {
+		slice, ok = c.seek(slice + 1)
+	}
+}
+
+// sliceMax is the last slice of all.
+const sliceMax = 1<<(64-sliceBits) - 1
+
+// bring gives a loose bitmap its blocks.
+func (v *bitmapValue) bring(pages *slab, epoch uint32) {
+	if v.pages == pages {
+		return
+	}
+	var t bitmapEditor
+	t.begin(pages, epoch, bitmapHead{})
+	l := bitmapLoader{to: &t}
+	for _, c := range v.loose {
+		l.add(c)
+	}
+	l.end()
+	*v = bitmapValue{pages: pages, head: t.head}
+}
+
+// bitmapLoader fills an empty bitmap with containers, in the order of their slices.
+type bitmapLoader struct {
+	to      *bitmapEditor
+	pending []looseSlice // as long as it may be small
+	ids     int
+}
+
+func (l *bitmapLoader) add(c looseSlice) {
+	if l.ids += int(c.Count); l.ids <= 2*bitmap.SmallWords {
+		l.pending = append(l.pending, c)
+		return
+	}
+	for _, p := range l.pending {
+		l.to.put(p.slice, p.Container)
+	}
+	l.pending = l.pending[:0]
+	l.to.put(c.slice, c.Container)
+}
+
+func (l *bitmapLoader) end() {
+	l.to.ids = l.to.ids[:0]
+	for _, p := range l.pending {
+		p.Each(0, func(low uint16) bool {
+			l.to.ids = append(l.to.ids, p.slice<<sliceBits|uint64(low))
+			return true
+		})
+	}
+	l.to.edit(bitmap.Set, l.to.ids)
+}
+
+// A bitmap in bytes is its containers in the order of their slices, in snapshots, images and parts:
+//
+//	slice    uvarint(1 + slices skipped since the one before) uvarint(n<<2 | form) words
+//
+// where n is the ids of an array, the runs of runs, and the ids of a dense one, and words are lows, first and last lows, or the words of the block:
+// 2, 4 and 8 bytes each, little endian. A slice of 0 ends it.
+func (v *bitmapValue) appendBinary(b []byte) []byte {
+	last := uint64(0)
+	v.each(func(slice uint64, c bitmap.Container) bool {
+		b = appendContainer(b, slice-last, c)
+		last = slice + 1
+		return true
+	})
+	return append(b, 0)
+}
+
+// size is how many bytes appendBinary writes, to within a few a slice.
+func (v *bitmapValue) size() (n int) {
+	v.each(func(_ uint64, c bitmap.Container) bool {
+		n += containerSize(c)
+		return true
+	})
+	return n
+}
+
+func containerSize(c bitmap.Container) int {
+	switch c.Form {
+	case bitmap.Array:
+		return 2 + 2*int(c.Count)
+	case bitmap.Run:
+		return 2 + 8*len(c.Words)
+	}
+	return 4 + 8*bitmap.DenseWords
+}
+
+func appendContainer(b []byte, skipped uint64, c bitmap.Container) []byte {
+	b = binary.AppendUvarint(b, 1+skipped)
+	units, bytes := int(c.Count), 2*int(c.Count)
+	switch c.Form {
+	case bitmap.Run:
+		units = c.Runs()
+		bytes = 4 * units
+	case bitmap.Dense:
+		bytes = 8 * bitmap.DenseWords
+	}
+	b = binary.AppendUvarint(b, uint64(units)<<2|uint64(c.Form))
+	whole := bytes / 8
+	for _, w := range c.Words[:whole] {
+		b = binary.LittleEndian.AppendUint64(b, w)
+	}
+	for i := range bytes % 8 {
+		b = append(b, byte(c.Words[whole]>>(8*i)))
+	}
+	return b
+}
+
+var errBitmapBytes = errors.New("bytes that are no bitmap")
+
+// decode reads what appendBinary wrote.
+func (v *bitmapValue) decode(b []byte) (rest []byte, err error) {
+	var d bitmapDecoder
+	for {
+		var l looseSlice
+		if l, b, err = d.next(b); err != nil {
+			return b, err
+		}
+		if l.Count == 0 {
+			break
+		}
+		v.loose = append(v.loose, l)
+		v.head.ids += uint64(l.Count)
+	}
+	if v.head.ids == 0 {
+		return b, errBitmapBytes // it would not be there
+	}
+	return b, nil
+}
+
+// bitmapDecoder reads containers, one after the other.
+type bitmapDecoder struct{ slice uint64 } // the first that the next may be
+
+// next takes one off: without ids at the end.
+func (d *bitmapDecoder) next(b []byte) (l looseSlice, rest []byte, err error) {
+	r := reader{rest: b}
+	skip := r.uvarint()
+	if skip == 0 {
+		if r.bad {
+			return l, b, errBitmapBytes
+		}
+		return l, r.rest, nil
+	}
+	slice := d.slice + skip - 1
+	n := r.uvarint()
+	f, units := bitmap.Form(n&containerForm), n>>2
+	bytes := containerBytes(f, units)
+	if r.bad || slice < d.slice || slice > sliceMax || bytes == 0 || bytes > len(r.rest) {
+		return l, b, errBitmapBytes
+	}
+	if l.Container, err = readContainer(f, units, r.rest[:bytes]); err != nil {
+		return l, b, err
+	}
+	l.slice, d.slice = slice, slice+1
+	return l, r.rest[bytes:], nil
+}
+
+// readContainer makes a container of its words in bytes, of which there are containerBytes.
+func readContainer(f bitmap.Form, units uint64, raw []byte) (bitmap.Container, error) {
+	c := bitmap.Container{Form: f, Count: uint32(units), Words: make([]uint64, (len(raw)+7)/8)}
+	for i := range c.Words {
+		if len(raw) >= 8 {
+			c.Words[i], raw = binary.LittleEndian.Uint64(raw), raw[8:]
+			continue
+		}
+		for j, v := range raw {
+			c.Words[i] |= uint64(v) << (8 * j)
+		}
+	}
+	if f == bitmap.Run {
+		c.Count = runIDs(c.Words)
+	}
+	return c, bitmap.Validate(c)
+}
+
+// containerBytes is how long the words of a container are in bytes; 0 if there is no such container.
+func containerBytes(f bitmap.Form, units uint64) int {
+	switch {
+	case f == bitmap.Array && units > 0 && units <= bitmap.ArrayMax:
+		return 2 * int(units)
+	case f == bitmap.Run && units > 0 && units <= bitmap.RunMax:
+		return 4 * int(units)
+	case f == bitmap.Dense && units <= bitmap.SliceLen:
+		return 8 * bitmap.DenseWords
+	}
+	return 0
+}
+
+// runIDs is how many ids there are in runs: 0 if any is upside down.
+func runIDs(words []uint64) (n uint32) {
+	for i, w := range words {
+		for half := range 2 {
+			first, last := uint32(uint16(w>>(32*half))), uint32(uint16(w>>(32*half+16)))
+			if half == 1 && i == len(words)-1 && first == 0 && last == 0 {
+				continue
+			}
+			if first > last {
+				return 0
+			}
+			n += last - first + 1
+		}
+	}
+	return n
+}
