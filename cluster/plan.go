@@ -85,6 +85,10 @@ func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
 	if err := checkNamespaceExists(table, name); err != nil {
 		return proto.AsError(err)
 	}
+	if keys := proto.QuestionKeys(q); q.GetBitmap() != nil && !allOn(table, name, keys, table.ShardOf(name, keys[0])) {
+		return proto.ErrBadRequest.Errorf("the bitmaps of the expression are in several shards").
+			WithHint("periods of one family (play/2011-11-01, play/2011-11-02) are in one")
+	}
 	if q.GetTrend() != nil && table.Namespace(name).GetSlowHalfLifeUs() == 0 {
 		return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
 			WithHint("ebb namespace set " + name + " --slow-half-life 6h: it is compared from then on")
@@ -413,7 +417,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) + pb.Size(a.GetTrend()) +
-			len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
+			10*len(a.GetBitmap().GetIds()) + len(a.GetBitmap().GetContains()) + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
 	}
 	if bound <= proto.MessageBytesMax {
 		return

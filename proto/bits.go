@@ -296,6 +296,9 @@ func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
 	if err := checkBitmapExpr(q.GetExpr(), 1, &terms); err != nil {
 		return err
 	}
+	if len(ExprKeys(q.GetExpr())) == 0 {
+		return ErrBadRequest.Errorf("the expression is made of ranges only: it names a bitmap at least")
+	}
 	if r := q.GetRange(); r != nil && r.GetFirst() > r.GetLast() {
 		return checkRange(r.GetFirst(), r.GetLast(), 0)
 	}

@@ -268,7 +268,7 @@ func TestCheckAlert(t *testing.T) {
 
 // What a kind has no use for is refused and not dropped: a value for what is not measured, a bin for a string.
 func TestCheckEventOfKinds(t *testing.T) {
-	for kind := ebbv1.Kind_KIND_DISTRIBUTION; kind <= proto.KindMax; kind++ {
+	for kind := ebbv1.Kind_KIND_DISTRIBUTION; kind <= proto.EventKindMax; kind++ {
 		in := &ebbv1.Increment{Key: []byte("k"), Bin: []byte("b"), Kind: kind, Value: new(1.5)}
 		want := error(proto.ErrBadRequest)
 		if kind == ebbv1.Kind_KIND_QUANTILE {

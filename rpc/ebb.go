@@ -164,6 +164,9 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
 		bound += len(q.GetMatch().GetText())
+		if b := q.GetBitmap(); b != nil {
+			bound += protobuf.Size(b)
+		}
 		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins()) + len(q.GetTrend().GetBins())
 		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles()) +
 			len(proto.QuestionPatterns(q))*(proto.KeyLenMax+3)
@@ -199,7 +202,8 @@ func checkAskResponse(resp *ebbv1.AskResponse) error {
 	bound := 0
 	for _, a := range resp.GetAnswers() {
 		d := a.GetDistribution()
-		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+128) + len(a.GetExport().GetImage())
+		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+128) + len(a.GetExport().GetImage()) +
+			10*len(a.GetBitmap().GetIds())
 	}
 	if bound <= proto.MessageBytesMax {
 		return nil

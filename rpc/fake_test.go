@@ -44,6 +44,10 @@ func (f *fake) Increment(ctx context.Context, req *ebbv1.IncrementRequest) (*ebb
 	return &ebbv1.IncrementResponse{Applied: uint64(len(req.GetIncrements()))}, nil
 }
 
+func (f *fake) Bits(_ context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
+	return &ebbv1.BitsResponse{Changed: make([]uint64, len(req.GetChanges()))}, nil
+}
+
 func (f *fake) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
 	if f.ask != nil {
 		return f.ask(ctx, req)

@@ -161,6 +161,24 @@ var routes = []*route{
 		serve: serveCountKeys,
 	},
 	{
+		method: http.MethodPost, pattern: "/v1/bits", id: "bits",
+		summary: "Put ids into bitmaps of one namespace, or take them out.",
+		body:    &ebbv1.BitsRequest{}, answer: &ebbv1.BitsResponse{},
+		serve: rpc((*ebbServer).Bits),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/ns/{ns}/bits/{key...}", id: "changeBitmap",
+		summary: "Put ids into one bitmap, or take them out.",
+		body:    &ebbv1.BitChange{}, answer: &ebbv1.BitsResponse{},
+		serve: serveBits,
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/ns/{ns}/bits/{key...}", id: "bitmap",
+		summary: "How many ids a bitmap has, or which. Expressions over several bitmaps go to /v1/ask.",
+		params:  bitsParams, answer: &ebbv1.Answer{},
+		serve: serveBitmap,
+	},
+	{
 		method: http.MethodPost, pattern: "/v1/delete", id: "delete",
 		summary: "Forget keys.",
 		body:    &ebbv1.DeleteRequest{}, answer: &ebbv1.DeleteResponse{},

@@ -17,6 +17,8 @@ type Router interface {
 	Apply(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
 	// Increment splits a batch by shard and applies it.
 	Increment(context.Context, *ebbv1.IncrementRequest) (*ebbv1.IncrementResponse, error)
+	// Bits edits bitmaps, each by a command of its own.
+	Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error)
 }
 
 // Coordinator answers questions from all shards that hold a part of the answer.

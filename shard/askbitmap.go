@@ -149,7 +149,7 @@ func (b *bitmapExpr) answer(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
 
 // sole is the stored bitmap that the expression is, if it is nothing else.
 func (b *bitmapExpr) sole() (*bitmapCursor, bool) {
-	if b.root.op != opTerm {
+	if b.root.op != bitmap.Leaf {
 		return nil, false
 	}
 	c, ok := b.terms[b.root.term].(*bitmapCursor)

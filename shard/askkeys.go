@@ -230,6 +230,9 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 		for _, name := range proto.QuestionKeys(q) {
 			if key, ok := f.findKey(ns, name); ok {
 				cost += describeBin * f.totalCost(key)
+				if r := f.summaries.records.at(key); r.form() == recordBitmap {
+					cost += int(r.bitmap().leaves) * leafSlices
+				}
 			}
 		}
 	}
@@ -263,7 +266,11 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 		out.Properties, out.Accuracy = distributionProperties(p), distributionAccuracy(p)
 		return
 	}
-	out.Bytes = uint64(len(sum.body.appendBinary(nil)))
+	if v := sum.bitmap(); v != nil {
+		out.Bytes = uint64(v.size()) // which may be too long to write down
+	} else {
+		out.Bytes = uint64(len(sum.body.appendBinary(nil)))
+	}
 	out.HalfLifeUs = int64(halfLifeOf(sum.body))
 	if out.HalfLifeUs == 0 {
 		out.Decay = ebbv1.Decay_DECAY_NONE

@@ -3,6 +3,7 @@ package shard
 import (
 	"sort"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
@@ -20,38 +21,37 @@ type bitmapExpr struct {
 	root  bitmapNode
 	terms []bitmapTerm
 	// leaves are the containers of the present slice, by term; the zero Container where there is none.
-	leaves []bitmap.Container
-	at     []uint64 // the slice at which each term is; noSlice behind its last
-	plan   evaluator
+	leaves  []bitmap.Container
+	at      []uint64 // the slice at which each term is; noSlice behind its last
+	program *bitmap.Program
+	scratch bitmap.Scratch
 }
 
 // noSlice is above all slices.
 const noSlice = sliceMax + 1
 
 type bitmapNode struct {
-	op    nodeOp
-	term  int // of a leaf
-	times int // of atLeast
+	op    bitmap.Logic // Leaf, Or, And, AndNot, Xor or AtLeast
+	term  int          // of a leaf
+	times int          // of AtLeast
 	of    []bitmapNode
 }
 
-type nodeOp uint8
-
-const (
-	opTerm nodeOp = iota
-	opOr
-	opAnd
-	opAndNot
-	opXor
-	opAtLeast
-)
+// expr is the node for bitmap.Compile.
+func (n *bitmapNode) expr() bitmap.Expr {
+	out := bitmap.Expr{Op: n.op, Leaf: n.term, T: n.times}
+	for i := range n.of {
+		out.Args = append(out.Args, n.of[i].expr())
+	}
+	return out
+}
 
 // compileBitmap makes an expression ready. named finds the bitmap of a key; one that is named twice is one term.
 func compileBitmap(x *ebbv1.BitmapExpr, named func(key []byte) (bitmapTerm, error)) (*bitmapExpr, error) {
 	b := &bitmapExpr{}
 	known := map[string]int{}
 	var build func(x *ebbv1.BitmapExpr) (bitmapNode, error)
-	list := func(op nodeOp, of []*ebbv1.BitmapExpr) (bitmapNode, error) {
+	list := func(op bitmap.Logic, of []*ebbv1.BitmapExpr) (bitmapNode, error) {
 		n := bitmapNode{op: op}
 		for _, x := range of {
 			sub, err := build(x)
@@ -60,20 +60,20 @@ func compileBitmap(x *ebbv1.BitmapExpr, named func(key []byte) (bitmapTerm, erro
 			}
 			n.of = append(n.of, sub)
 		}
-		if len(n.of) == 1 && op != opAtLeast {
+		if len(n.of) == 1 && op != bitmap.AtLeast {
 			return n.of[0], nil
 		}
 		return n, nil
 	}
 	add := func(t bitmapTerm) bitmapNode {
 		b.terms = append(b.terms, t)
-		return bitmapNode{op: opTerm, term: len(b.terms) - 1}
+		return bitmapNode{op: bitmap.Leaf, term: len(b.terms) - 1}
 	}
 	build = func(x *ebbv1.BitmapExpr) (bitmapNode, error) {
 		switch e := x.GetExpr().(type) {
 		case *ebbv1.BitmapExpr_Key:
 			if i, ok := known[string(e.Key)]; ok {
-				return bitmapNode{op: opTerm, term: i}, nil
+				return bitmapNode{op: bitmap.Leaf, term: i}, nil
 			}
 			t, err := named(e.Key)
 			if err != nil {
@@ -84,28 +84,30 @@ func compileBitmap(x *ebbv1.BitmapExpr, named func(key []byte) (bitmapTerm, erro
 		case *ebbv1.BitmapExpr_Range:
 			return add(&rangeTerm{first: e.Range.GetFirst(), last: e.Range.GetLast()}), nil
 		case *ebbv1.BitmapExpr_Or:
-			return list(opOr, e.Or.GetOf())
+			return list(bitmap.Or, e.Or.GetOf())
 		case *ebbv1.BitmapExpr_And:
-			return list(opAnd, e.And.GetOf())
+			return list(bitmap.And, e.And.GetOf())
 		case *ebbv1.BitmapExpr_AndNot:
-			return list(opAndNot, e.AndNot.GetOf())
+			return list(bitmap.AndNot, e.AndNot.GetOf())
 		case *ebbv1.BitmapExpr_Xor:
-			return list(opXor, e.Xor.GetOf())
+			return list(bitmap.Xor, e.Xor.GetOf())
 		case *ebbv1.BitmapExpr_Not:
-			return list(opAndNot, []*ebbv1.BitmapExpr{e.Not.GetUniverse(), e.Not.GetOf()})
+			return list(bitmap.AndNot, []*ebbv1.BitmapExpr{e.Not.GetUniverse(), e.Not.GetOf()})
 		case *ebbv1.BitmapExpr_AtLeast:
-			n, err := list(opAtLeast, e.AtLeast.GetOf())
+			n, err := list(bitmap.AtLeast, e.AtLeast.GetOf())
 			n.times = int(e.AtLeast.GetTimes())
 			return n, err
 		}
-		return bitmapNode{op: opOr}, nil // without terms: an empty set
+		return bitmapNode{}, proto.ErrBadRequest.Errorf("an expression about bitmaps without terms")
 	}
 	var err error
 	if b.root, err = build(x); err != nil {
 		return nil, err
 	}
 	b.leaves, b.at = make([]bitmap.Container, len(b.terms)), make([]uint64, len(b.terms))
-	b.plan = newEvaluator(&b.root)
+	if b.program, err = bitmap.Compile(b.root.expr(), len(b.terms)); err != nil {
+		return nil, proto.ErrBadRequest.Errorf("%v", err)
+	}
 	return b, nil
 }
 
@@ -143,11 +145,11 @@ func (b *bitmapExpr) reach(term int, slice uint64) uint64 {
 // candidate is the first slice that is not below this one in which a node may have ids.
 func (b *bitmapExpr) candidate(n *bitmapNode, slice uint64) uint64 {
 	switch n.op {
-	case opTerm:
+	case bitmap.Leaf:
 		return b.reach(n.term, slice)
-	case opAndNot:
+	case bitmap.AndNot:
 		return b.candidate(&n.of[0], slice)
-	case opAnd:
+	case bitmap.And:
 		for i := 0; i < len(n.of); i++ {
 			at := b.candidate(&n.of[i], slice)
 			if at == noSlice {
@@ -172,26 +174,21 @@ func (b *bitmapExpr) candidate(n *bitmapNode, slice uint64) uint64 {
 	return first
 }
 
-// count is how many ids there are in the present slice.
-func (b *bitmapExpr) count() int { return b.plan.count(b.leaves) }
-
-// countRange is how many there are from lo to hi.
+// countRange is how many ids there are in the present slice, from lo to hi.
 func (b *bitmapExpr) countRange(lo, hi uint16) int {
-	if lo == 0 && hi == bitmap.SliceLen-1 {
-		return b.count()
-	}
-	return b.container().CountRange(lo, hi)
+	return b.program.CountRange(&b.scratch, bitmap.Inputs{Leaves: b.leaves}, lo, hi)
 }
 
 // container is what the expression is in the present slice, until the next is evaluated.
-func (b *bitmapExpr) container() bitmap.Container { return b.plan.eval(b.leaves) }
+func (b *bitmapExpr) container() bitmap.Container {
+	return b.program.Eval(&b.scratch, bitmap.Inputs{Leaves: b.leaves})
+}
 
 // rangeTerm is all ids from first to last.
 type rangeTerm struct {
 	first, last uint64
 	slice       uint64
 	words       [1]uint64
-	array       [1]uint64
 }
 
 func (r *rangeTerm) seek(slice uint64) (at uint64, ok bool) {
@@ -201,16 +198,7 @@ func (r *rangeTerm) seek(slice uint64) (at uint64, ok bool) {
 
 func (r *rangeTerm) container() bitmap.Container {
 	lo, hi := r.bounds(r.slice)
-	n := uint32(hi-lo) + 1
-	if n < 4 { // too few for runs
-		r.array[0] = 0
-		for i := range n {
-			r.array[0] |= (uint64(lo) + uint64(i)) << (16 * i)
-		}
-		return bitmap.Container{Form: bitmap.Array, Count: n, Words: r.array[:]}
-	}
-	r.words[0] = uint64(hi)<<16 | uint64(lo)
-	return bitmap.Container{Form: bitmap.Run, Count: n, Words: r.words[:]}
+	return bitmap.RangeContainer(r.words[:], lo, hi)
 }
 
 // bounds are the first and the last low of a slice that are in the range.

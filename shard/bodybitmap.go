@@ -134,6 +134,35 @@ func (v *bitmapValue) size() (n int) {
 	return n
 }
 
+// sliceForms is how many slices a bitmap has, by the form of their containers.
+type sliceForms struct{ arrays, dense, runs int }
+
+func (n sliceForms) all() int { return n.arrays + n.dense + n.runs }
+
+func (v *bitmapValue) slices() (n sliceForms) {
+	v.each(func(_ uint64, c bitmap.Container) bool {
+		switch c.Form {
+		case bitmap.Dense:
+			n.dense++
+		case bitmap.Run:
+			n.runs++
+		default:
+			n.arrays++
+		}
+		return true
+	})
+	return n
+}
+
+// blocks is how many words of the slab a stored bitmap takes.
+func (v *bitmapValue) blocks() (words int) {
+	v.pages.eachBlock(v.head, func(ref blockRef) bool {
+		words += int(v.pages.runs[ref>>8].size)
+		return true
+	})
+	return words
+}
+
 func containerSize(c bitmap.Container) int {
 	switch c.Form {
 	case bitmap.Array:

@@ -114,6 +114,12 @@ func properties(b body) (out []*ebbv1.Property, accuracy string) {
 	case *bloomExpiring:
 		p := b.Params()
 		return []*ebbv1.Property{property("capacity", float64(p.Capacity)), property("false_rate", p.FalseRate)}, bloomAccuracy(p.FalseRate)
+	case *bitmapValue:
+		slices, blocks := b.slices(), b.blocks()
+		return []*ebbv1.Property{
+			property("ids", float64(b.head.ids)), property("slices", float64(slices.all())), property("arrays", float64(slices.arrays)),
+			property("dense", float64(slices.dense)), property("runs", float64(slices.runs)), property("memory_bytes", float64(8*blocks)),
+		}, "exact"
 	case *stringValue:
 		return []*ebbv1.Property{property("value_bytes", float64(len(b.value))), property("value_bytes_max", proto.TextLenMax)}, "the value is as it was written"
 	case *phrases:

@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Bits is the friendly door to bitmaps: each change becomes a command, so that each says what it has changed. Like Increment it waits, within the context's
+// deadline, for shards that are electing a leader. Changes that were not applied are listed; if none was, that is the error.
+func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
+	if err := proto.CheckBits(req); err != nil {
+		return nil, err
+	}
+	table := r.cfg.Table()
+	if table.Shards() == 0 {
+		return nil, errStarting()
+	}
+	namespace := cmp.Or(req.GetNamespace(), proto.DefaultNamespace)
+	if err := checkNamespaceExists(table, namespace); err != nil {
+		return nil, err
+	}
+	ctx, cancel := limited(ctx)
+	defer cancel()
+	apply := &ebbv1.ApplyRequest{}
+	for i, change := range req.GetChanges() {
+		edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{proto.EditOf(change)}}
+		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: edits}}, namespace, partKey(req.GetIdempotencyKey(), uint64(i)))
+		if err != nil {
+			return nil, err
+		}
+		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, change.GetKey()), Command: cmd})
+	}
+	return mergeBits(r.apply(ctx, table, apply, untilLeader))
+}
+
+func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
+	resp := &ebbv1.BitsResponse{}
+	var worst *ebbv1.Error
+	for i, result := range applied.GetResults() {
+		resp.Changed = append(resp.Changed, result.GetChanged())
+		e := result.GetError()
+		if e == nil && len(result.GetRefused()) > 0 {
+			e = result.GetRefused()[0].GetError()
+		}
+		if e == nil {
+			continue
+		}
+		if worst == nil || e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
+			worst = e
+		}
+		resp.Refused = append(resp.Refused, &ebbv1.Refusal{Index: uint32(i), Error: e})
+	}
+	if worst != nil && len(resp.Refused) == len(resp.Changed) {
+		return nil, proto.FromWire(worst)
+	}
+	return resp, nil
+}
