@@ -1,8 +1,6 @@
 package shard
 
 import (
-	"sort"
-
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch/bitmap"
@@ -212,20 +210,3 @@ func (r *rangeTerm) bounds(slice uint64) (lo, hi uint16) {
 	}
 	return lo, hi
 }
-
-// looseTerm is a bitmap that is not stored.
-type looseTerm struct {
-	slices []looseSlice
-	at     int
-}
-
-func (l *looseTerm) seek(slice uint64) (at uint64, ok bool) {
-	rest := l.slices[l.at:]
-	l.at += sort.Search(len(rest), func(i int) bool { return rest[i].slice >= slice })
-	if l.at == len(l.slices) {
-		return 0, false
-	}
-	return l.slices[l.at].slice, true
-}
-
-func (l *looseTerm) container() bitmap.Container { return l.slices[l.at].Container }
