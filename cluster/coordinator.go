@@ -201,6 +201,8 @@ func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebb
 		if part.node != c.cfg.Node {
 			c.cfg.Leaders.Correct(shard, part.node, table.after(shard, part.node))
 		}
+	case ebbv1.Code_CODE_OVERLOADED:
+		return true // of the same node: with the others there was too much to say at once
 	case ebbv1.Code_CODE_TOO_STALE:
 	default:
 		return false

@@ -433,3 +433,53 @@ func benchmarkAsk(b *testing.B, e *ensemble, c *Coordinator, batch int) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*batch), "ns/answer")
 }
+
+// A node that cannot say all at once is asked for the rest, and asked for nothing twice.
+func TestCoordinatorAsksForTheRest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 16)
+		keys := e.fill()
+		for number := range e.leads {
+			e.leads[number] = "ebb-1"
+			e.leaders.Correct(number, e.table.Preferred(number), "ebb-1")
+		}
+		e.mood["ebb-1"] = mood{breath: 5}
+		e.calls = nil
+		answers := e.ask(&ebbv1.AskRequest{Questions: []*ebbv1.Question{countKeys(), ofKeys(keys...)}})
+		for i, a := range answers {
+			if a.GetError() != nil || a.GetCoverage().GetShardsAnswered() != 16 {
+				t.Errorf("question %d: %v", i, a)
+			}
+		}
+		want := []string{"ebb-1: ask 32", "ebb-1: ask 27", "ebb-1: ask 22", "ebb-1: ask 17", "ebb-1: ask 12", "ebb-1: ask 7", "ebb-1: ask 2"}
+		if diff := cmp.Diff(want, e.calls); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Of a set whose shard is missing a graph says nothing, also where patterns ask all the others: it is unknown, and not absent.
+func TestGraphOfAMissingShard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 3)
+		here, away, nowhere := e.keyOn(1, 0), e.keyOn(2, 0), e.keyOn(3, 0)
+		for _, key := range [][]byte{here, away} {
+			req := &ebbv1.IncrementRequest{Increments: []*ebbv1.Increment{{Key: key, Bin: []byte("a"), Kind: ebbv1.Kind_KIND_SET}}}
+			if _, err := e.router("ebb-0").Increment(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e.with(func() { e.leads[2] = "" })
+		for _, patterns := range [][][]byte{nil, {[]byte("no/such/*")}} {
+			q := &ebbv1.GraphQuestion{Keys: [][]byte{here, away, nowhere}, Patterns: patterns}
+			a := e.ask(&ebbv1.AskRequest{Questions: []*ebbv1.Question{{Ask: &ebbv1.Question_Graph{Graph: q}}}, AllowPartial: true})[0]
+			got := map[string]bool{}
+			for _, n := range a.GetGraph().GetNodes() {
+				got[string(n.GetSet().GetKey())] = n.GetSet().GetFound()
+			}
+			if diff := cmp.Diff(map[string]bool{string(here): true, string(nowhere): false}, got); diff != "" {
+				t.Errorf("patterns %q (-want +got):\n%s", patterns, diff)
+			}
+		}
+	})
+}

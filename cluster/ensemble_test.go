@@ -42,6 +42,7 @@ type mood struct {
 	hangs   bool  // until the caller gives up
 	curt    bool  // leaves out the last result
 	stale   bool  // says its answers are stale
+	breath  int   // answers only so many questions a call, if any
 	lonely  bool  // is cut off from the other replicas, though callers reach it
 }
 
@@ -146,6 +147,9 @@ func (r replica) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Sh
 		}
 		answer := r.e.states[q.Shard].Ask(q, sketch.Tick(req.NowUs))
 		answer.Stale = mood.stale
+		if mood.breath > 0 && len(resp.Answers) >= mood.breath {
+			answer = &ebbv1.ShardAnswer{Error: proto.ErrOverloaded.Wire()}
+		}
 		resp.Answers = append(resp.Answers, answer)
 	}
 	if mood.curt {

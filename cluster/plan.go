@@ -106,7 +106,7 @@ func (p *askPlan) refuse(question int, err *proto.Error) {
 func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuestion) {
 	if proto.Everywhere(q) {
 		for i := uint32(1); i <= table.Shards(); i++ {
-			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: i, Question: q, Partial: true}})
+			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: i, Question: ofShard(table, q, i), Partial: true}})
 		}
 		return
 	}
@@ -122,6 +122,17 @@ func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuesti
 	}
 	single.Shard, single.Question = home, q
 	p.parts = append(p.parts, askPart{question: single})
+}
+
+// ofShard returns a question of patterns as one shard is asked it. A graph names its sets one by one, and of each only its own shard knows
+// whether it is there: another must not say that it is not.
+func ofShard(table *Table, q *ebbv1.Question, number uint32) *ebbv1.Question {
+	if len(q.GetGraph().GetKeys()) == 0 {
+		return q
+	}
+	q = pb.CloneOf(q)
+	q.GetGraph().Keys = slices.DeleteFunc(q.GetGraph().Keys, func(key []byte) bool { return table.ShardOf(q.GetNamespace(), key) != number })
+	return q
 }
 
 func allOn(table *Table, namespace string, keys [][]byte, home uint32) bool {

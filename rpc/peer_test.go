@@ -206,3 +206,44 @@ func oneCommand(t *testing.T) *ebbv1.ApplyRequest {
 func oneShardQuestion() *ebbv1.ShardAskRequest {
 	return &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: 1, Question: topQuestion("k", 10).GetQuestions()[0]}}}
 }
+
+// The parts of very many shards may be more than a peer receives: it gets as many as fit, and of the others that they are to be asked for again.
+func TestPeerGetsWhatFits(t *testing.T) {
+	large := make([]byte, proto.MessageBytesMax-100)
+	w := newTown()
+	_, closeServer := w.open(t, "a", &fake{shardAsk: func(_ context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+		resp := &ebbv1.ShardAskResponse{}
+		for range req.GetQuestions() {
+			resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: large}})
+		}
+		return resp, nil
+	}})
+	defer closeServer()
+	w.move("ebb-1", "a")
+	peers := w.peers()
+	defer peers.Close()
+	peer, err := peers.Backend("ebb-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	req := &ebbv1.ShardAskRequest{}
+	for i := range 40 {
+		req.Questions = append(req.Questions, &ebbv1.ShardQuestion{Shard: uint32(i + 1), Partial: true, Question: &ebbv1.Question{Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}})
+	}
+	resp, err := peer.Ask(t.Context(), req)
+	if err != nil || len(resp.GetAnswers()) != 40 {
+		t.Fatalf("%d answers, %v", len(resp.GetAnswers()), err)
+	}
+	whole := 0
+	for i, a := range resp.GetAnswers() {
+		switch {
+		case len(a.GetPart()) == len(large):
+			whole++
+		case a.GetError().GetCode() != ebbv1.Code_CODE_OVERLOADED:
+			t.Fatalf("answer %d: %v", i, a.GetError())
+		}
+	}
+	if whole < 10 || whole > 16 {
+		t.Errorf("%d of 40 parts of %d bytes", whole, len(large))
+	}
+}

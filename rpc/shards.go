@@ -89,7 +89,50 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 	if err := checkShardAskRequest(req); err != nil {
 		return nil, err
 	}
-	return s.Local.Ask(ctx, req)
+	resp, err := s.Local.Ask(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	limitParts(resp.GetAnswers())
+	return resp, nil
+}
+
+// partsBytesMax is what the answers of one call take together, with room for refusals of the others below what a peer receives.
+const partsBytesMax = peerRecvBytesMax - 2*proto.MessageBytesMax
+
+// limitParts lets go of the answers that would push a response over what a peer receives: who asked asks for these again, in a call of
+// their own. The first is always kept, so it comes to an end.
+func limitParts(answers []*ebbv1.ShardAnswer) {
+	if partsBound(answers) <= partsBytesMax {
+		return
+	}
+	total := 0
+	for i, a := range answers {
+		if total += protobuf.Size(a) + answerRoom; total > partsBytesMax && i > 0 {
+			answers[i] = &ebbv1.ShardAnswer{Error: proto.ErrOverloaded.Errorf("the answers of one call take more than %d bytes", partsBytesMax).
+				WithHint("ask for the others again").Wire()}
+			total -= protobuf.Size(a)
+		}
+	}
+}
+
+// answerRoom is what an answer takes beside its contents, or as a refusal.
+const answerRoom = 256
+
+// partsBound is not below the size of answers, and quickly found where they are few or small.
+func partsBound(answers []*ebbv1.ShardAnswer) (n int) {
+	for _, a := range answers {
+		n += answerRoom + len(a.GetPart())
+		switch whole := a.GetAnswer(); {
+		case whole == nil:
+		case whole.GetDistribution() != nil:
+			d := whole.GetDistribution()
+			n += len(d.GetKeys())*(proto.KeyLenMax+8) + len(d.GetBins())*(proto.BinLenMax+64)
+		default:
+			n += protobuf.Size(whole)
+		}
+	}
+	return n
 }
 
 func (s *shardsServer) NodeStatus(ctx context.Context, _ *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
