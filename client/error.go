@@ -55,6 +55,9 @@ var (
 	ErrKeyExists   = proto.ErrKeyExists
 	ErrKeyTooLarge = proto.ErrKeyTooLarge
 
+	ErrBadQuery       = proto.ErrBadQuery
+	ErrQueryTooCostly = proto.ErrQueryTooCostly
+
 	ErrSessionExpired  = proto.ErrSessionExpired
 	ErrSequenceTooOld  = proto.ErrSequenceTooOld
 	ErrSourceFenced    = proto.ErrSourceFenced

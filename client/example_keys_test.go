@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
@@ -134,4 +135,43 @@ func ExampleClient_Persist() {
 	// 1 <nil>
 	// 1 <nil>
 	// true <nil>
+}
+
+func ExampleClient_Query() {
+	c, stop := counted()
+	defer stop()
+	ctx := context.Background()
+	r, err := c.Query(ctx, "top 1 clicks/abc | clicks/def", ebb.InNamespace("plain"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	top := r.Distribution()
+	fmt.Println(r.Text, "is", top.Bins[0].Name, top.Bins[0].Count, "of", top.Z)
+
+	_, err = c.Query(ctx, "top 1 clicks/abc & clicks/def")
+	fmt.Println(errors.Is(err, ebb.ErrBadQuery))
+	// Output:
+	// top 1 clicks/abc | clicks/def in plain is US 3 of 5
+	// true
+}
+
+func ExampleClient_Explain() {
+	c, stop := counted()
+	defer stop()
+	e, err := c.Explain(context.Background(), "keys clicks/** in plain")
+	fmt.Println(len(e.GetShards()), "shards", err)
+	// Output: 8 shards <nil>
+}
+
+func ExampleClient_WatchQuery() {
+	c, stop := counted()
+	defer stop()
+	for e, err := range c.WatchQuery(context.Background(), "top 1 clicks/abc", ebb.WatchOptions{}, ebb.InNamespace("plain")) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(e.Distribution().Bins[0].Name)
+		break // or go on, and hear what changes
+	}
+	// Output: US
 }

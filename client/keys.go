@@ -108,12 +108,16 @@ func (c *Client) keysPage(ctx context.Context, ns string, query KeysQuery, after
 	if err != nil {
 		return KeyPage{}, err
 	}
+	return keyPageOf(a), nil
+}
+
+func keyPageOf(a *ebbv1.Answer) KeyPage {
 	w := a.GetKeys()
 	page := KeyPage{Matched: w.GetMatched(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	for _, info := range w.GetKeys() {
 		page.Keys = append(page.Keys, keyInfoOf(info, page.AsOf))
 	}
-	return page, nil
+	return page
 }
 
 func keyInfoOf(w *ebbv1.KeyInfo, asOf time.Time) KeyInfo {
@@ -153,6 +157,10 @@ func (c *Client) Describe(ctx context.Context, ns, key string, opts ...AskOption
 	if err != nil {
 		return Description{}, err
 	}
+	return descriptionOf(a), nil
+}
+
+func descriptionOf(a *ebbv1.Answer) Description {
 	w := a.GetDescribe()
 	d := Description{
 		Found: w.GetFound(), Bytes: int(w.GetBytes()), Decay: w.GetDecay(), HalfLife: time.Duration(w.GetHalfLifeUs()) * time.Microsecond, Clock: w.GetClock(),
@@ -162,7 +170,7 @@ func (c *Client) Describe(ctx context.Context, ns, key string, opts ...AskOption
 	for _, p := range w.GetProperties() {
 		d.Properties = append(d.Properties, Property{p.GetName(), p.GetValue()})
 	}
-	return d, nil
+	return d
 }
 
 // Delete forgets keys and says how many were there. Each is deleted once, however often the request had to be sent: what is

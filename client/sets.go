@@ -36,6 +36,10 @@ func (c *Client) Overlap(ctx context.Context, ns string, keys []string, opts ...
 	if err != nil {
 		return Overlap{}, err
 	}
+	return overlapOf(a), nil
+}
+
+func overlapOf(a *ebbv1.Answer) Overlap {
 	w := a.GetOverlap()
 	o := Overlap{AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	o.Union, o.Intersection = estimateOf(w.GetUnion(), o.AsOf), estimateOf(w.GetIntersection(), o.AsOf)
@@ -43,7 +47,7 @@ func (c *Client) Overlap(ctx context.Context, ns string, keys []string, opts ...
 	for _, s := range w.GetSets() {
 		o.Sets = append(o.Sets, sizedSetOf(s, o.AsOf))
 	}
-	return o, nil
+	return o
 }
 
 func sizedSetOf(w *ebbv1.SizedSet, asOf time.Time) SizedSet {
@@ -90,6 +94,10 @@ func (c *Client) Graph(ctx context.Context, ns string, query GraphQuery, opts ..
 	if err != nil {
 		return Graph{}, err
 	}
+	return graphOf(a), nil
+}
+
+func graphOf(a *ebbv1.Answer) Graph {
 	w := a.GetGraph()
 	g := Graph{AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}
 	for _, n := range w.GetNodes() {
@@ -102,5 +110,5 @@ func (c *Client) Graph(ctx context.Context, ns string, query GraphQuery, opts ..
 			}
 		}
 	}
-	return g, nil
+	return g
 }

@@ -63,11 +63,19 @@ func (e Event) Err() error {
 //
 // When its node goes away the watch goes on with another. An error ends it: the question is wrong, or ctx is over.
 func (c *Client) Watch(ctx context.Context, q *ebbv1.Question, o WatchOptions, opts ...AskOption) iter.Seq2[Event, error] {
+	return watch(ctx, func(ctx context.Context, put func(Event)) error {
+		a := askingOf(opts)
+		return c.follow(ctx, o.request(a.fill(q), a), keyOf(q), c.home(q), put)
+	})
+}
+
+// watch yields what follow puts, until that ends.
+func watch(ctx context.Context, follow func(context.Context, func(Event)) error) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
 		latest := &mailbox{arrived: make(chan struct{}, 1)}
 		var reader sync.WaitGroup
-		reader.Go(func() { latest.end(c.follow(ctx, q, o, askingOf(opts), latest.put)) })
+		reader.Go(func() { latest.end(follow(ctx, latest.put)) })
 		defer reader.Wait()
 		defer cancel()
 		raised := false
@@ -151,13 +159,11 @@ func (m *mailbox) take() (Event, error) {
 }
 
 // follow watches on one node after the other and puts what comes. It returns why it ends, which is never nil.
-func (c *Client) follow(ctx context.Context, q *ebbv1.Question, o WatchOptions, a asking, put func(Event)) error {
+func (c *Client) follow(ctx context.Context, req *ebbv1.WatchRequest, key string, shard uint32, put func(Event)) error {
 	start := c.now()
-	req := o.request(a.fill(q), a)
 	if err := proto.CheckWatch(req); err != nil {
-		return c.fail(attempt{op: "watch", key: keyOf(q), start: start}, err)
+		return c.fail(attempt{op: "watch", key: key, start: start}, err)
 	}
-	shard := c.home(q)
 	for tries := 0; ; tries++ {
 		node, p := c.peerFor(shard, tries)
 		err := c.followPeer(ctx, p, req, func(e *ebbv1.WatchEvent) {
@@ -171,7 +177,7 @@ func (c *Client) follow(ctx context.Context, q *ebbv1.Question, o WatchOptions, 
 			return end
 		}
 		if !worthAnotherTry(coded(err).Code) {
-			return c.fail(attempt{op: "watch", key: keyOf(q), shard: shard, node: node, tries: tries + 1, start: start}, err)
+			return c.fail(attempt{op: "watch", key: key, shard: shard, node: node, tries: tries + 1, start: start}, err)
 		}
 		if tries == blindAfter {
 			put(Event{Answer: &ebbv1.Answer{Error: coded(err).Wire()}, Raised: req.GetAlert().GetRaised()})

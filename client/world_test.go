@@ -149,7 +149,7 @@ func (w *world) start(name string, listener net.Listener) {
 		Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now,
 	})
 	n.server = rpc.NewGRPC(rpc.Services{
-		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator),
+		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator), Queries: cluster.NewQueries(coordinator),
 		Local: local, Cluster: n, Node: name, Version: "test",
 	}, grpc.ChainUnaryInterceptor(n.gate))
 	go func() { _ = n.server.Serve(n.listener) }() // ends with Stop, in close

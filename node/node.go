@@ -220,7 +220,7 @@ func (n *Node) serve() {
 		Now: n.cfg.Clock.Now,
 	})
 	services := rpc.Services{
-		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator),
+		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator), Queries: cluster.NewQueries(coordinator),
 		Local: n.backend, Cluster: clusterView{n},
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
 		Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,

@@ -719,7 +719,7 @@ func checkSelect(q *ebbv1.DistributionQuestion) *Error {
 
 // CheckWatch checks everything about a watch that does not depend on state, but for its consistency.
 func CheckWatch(req *ebbv1.WatchRequest) *Error {
-	if err := CheckQuestion(req.GetQuestion()); err != nil {
+	if err := checkWatched(req); err != nil {
 		return err
 	}
 	if us := req.GetMinIntervalUs(); us != 0 && (us < WatchIntervalMinUS || us > WatchIntervalMaxUS) {
@@ -729,17 +729,36 @@ func CheckWatch(req *ebbv1.WatchRequest) *Error {
 		return ErrBadRequest.Errorf("tolerance %g: it must be from 0 to 1", t)
 	}
 	if a := req.GetAlert(); a != nil {
-		return checkAlert(req.GetQuestion(), a)
+		if req.GetQuery() == "" && req.GetQuestion().GetSurprise() == nil {
+			return ErrAlarmed()
+		}
+		return checkAlert(a)
 	}
 	return nil
 }
 
+// checkWatched checks what is asked, as far as it is no text: that its reader checks.
+func checkWatched(req *ebbv1.WatchRequest) *Error {
+	switch {
+	case req.GetQuery() == "":
+		return CheckQuestion(req.GetQuestion())
+	case req.GetQuestion() != nil:
+		return ErrBadRequest.Errorf("question and query: only one of them may be given")
+	case req.GetConsistency() != 0 || req.GetMaxStalenessUs() != 0 || req.GetAllowPartial():
+		return ErrBadRequest.Errorf("consistency, max_staleness_us and allow_partial: a query says them itself").WithHint("top 10 clicks/country with consistency any allow partial")
+	}
+	return nil
+}
+
+// ErrAlarmed refuses an alert of what is no question about surprise.
+func ErrAlarmed() *Error {
+	return ErrBadRequest.Errorf("an alert is of a question about surprise, and this asks for something else")
+}
+
 // checkAlert refuses thresholds that nothing passes, or everything, and ones to clear at that are stricter than those to raise at.
-func checkAlert(q *ebbv1.Question, a *ebbv1.Alert) *Error {
+func checkAlert(a *ebbv1.Alert) *Error {
 	p, distance := a.GetPValue(), a.GetJensenShannonBits()
 	switch {
-	case q.GetSurprise() == nil:
-		return ErrBadRequest.Errorf("an alert is of a question about surprise, and this asks for something else")
 	case !(p >= 0 && p <= 1):
 		return ErrBadRequest.Errorf("alert at p-value %g: it must be from 0 to 1", p)
 	case !(distance >= 0 && distance <= 1):

@@ -115,7 +115,7 @@ func (p *parser) merged() []*ebbv1.PlanTerm {
 		terms = append(terms, p.mergedTerm())
 	}
 	if t := p.token; t.class == sign && slices.Contains([]string{"&", "^", "-"}, t.value) || t.is("and") && p.ahead.is("not") {
-		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for bitmaps", t.value, t.value), "count(...) and ids(...) are about bitmaps, and overlap(a, b) about what sets have in common")
+		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for bitmaps", p.found(t), t.value), "count(...) and ids(...) are about bitmaps, and overlap(a, b) about what sets have in common")
 	}
 	return terms
 }
@@ -123,7 +123,7 @@ func (p *parser) merged() []*ebbv1.PlanTerm {
 func (p *parser) mergedTerm() *ebbv1.PlanTerm {
 	switch {
 	case p.token.is("~") || p.token.is("("):
-		p.fail(p.token, fmt.Sprintf("found %s, expected %s: expressions are for bitmaps", p.token.value, aTerm), "several keys are joined with |")
+		p.fail(p.token, fmt.Sprintf("found %s, expected %s: expressions are for bitmaps", p.found(p.token), aTerm), "several keys are joined with |")
 	case p.calls():
 		p.fail(p.token, fmt.Sprintf("found %s(, expected %s", p.token.value, aTerm), "ask each question by itself")
 	}

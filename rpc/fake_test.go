@@ -102,7 +102,7 @@ func (l local) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Shar
 
 func (f *fake) services() Services {
 	return Services{
-		Router: f, Coordinator: f, Keys: f, Local: local{f}, Cluster: f,
+		Router: f, Coordinator: f, Keys: f, Queries: f, Local: local{f}, Cluster: f,
 		Node: "ebb-0", Version: "test", Logger: slog.New(slog.DiscardHandler),
 	}
 }

@@ -220,6 +220,9 @@ func appendErrorJSON(b []byte, e *ebbv1.Error) []byte {
 	if e.GetRetryAfterUs() != 0 {
 		b = fmt.Appendf(b, `,"retry_after_us":%d`, e.GetRetryAfterUs())
 	}
+	if e.GetColumn() > 0 {
+		b = fmt.Appendf(b, `,"line":%d,"column":%d`, e.GetLine(), e.GetColumn())
+	}
 	return append(b, '}')
 }
 

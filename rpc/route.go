@@ -107,6 +107,12 @@ var routes = []*route{
 		serve: rpc((*ebbServer).Ask),
 	},
 	{
+		method: http.MethodPost, pattern: "/v1/query", id: "query",
+		summary: "Answer a question in the query language.",
+		body:    &ebbv1.QueryRequest{}, answer: &ebbv1.QueryResponse{},
+		serve: rpc((*ebbServer).Query),
+	},
+	{
 		method: http.MethodPost, pattern: "/v1/feed", id: "feed",
 		summary: "Count the phrases of a key that stand in texts.",
 		body:    &ebbv1.FeedRequest{}, answer: &ebbv1.FeedResponse{},

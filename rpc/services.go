@@ -49,6 +49,7 @@ type Services struct {
 	Router      Router
 	Coordinator Coordinator
 	Keys        Keys
+	Queries     Queries
 	Local       Local
 	Cluster     Cluster
 

@@ -79,6 +79,9 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 	if err := proto.CheckWatch(req); err != nil {
 		return err
 	}
+	if err := checkStanding(req); err != nil {
+		return err
+	}
 	if err := checkConsistency(req.GetConsistency(), req.GetMaxStalenessUs()); err != nil {
 		return err
 	}
@@ -122,22 +125,15 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 func (s *ebbServer) inspect(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
 	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	resp, err := s.Coordinator.Ask(asking, &ebbv1.AskRequest{
-		Questions: []*ebbv1.Question{req.GetQuestion()}, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), AllowPartial: req.GetAllowPartial(),
-	})
+	answer, err := s.standing(asking, req)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	answer := &ebbv1.Answer{}
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		answer.Error = proto.ErrDeadline.Errorf("no answer in %v", DefaultTimeout).Wire()
+		answer = &ebbv1.Answer{Error: proto.ErrDeadline.Errorf("no answer in %v", DefaultTimeout).Wire()}
 	case err != nil:
-		answer.Error = proto.AsError(err).Wire()
-	case len(resp.GetAnswers()) != 1:
-		return nil, proto.ErrInternal.Errorf("%d answers to one question", len(resp.GetAnswers()))
-	default:
-		answer = resp.GetAnswers()[0]
+		answer = &ebbv1.Answer{Error: proto.AsError(err).Wire()}
 	}
 	if e := answer.GetError(); e != nil && e.GetCode()/1000 == 2 {
 		return nil, proto.FromWire(e) // the question is wrong, and stays so

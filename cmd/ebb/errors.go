@@ -60,8 +60,8 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_KEY_NOT_FOUND, "there is no such key, or all of it has faded", "`ebb keys` lists those that there are"},
 	{ebbv1.Code_CODE_KEY_EXISTS, "there is a key of that name", "--overwrite replaces it, `ebb del` forgets it"},
 	{ebbv1.Code_CODE_KEY_TOO_LARGE, "the key holds more than goes from one shard to another", "a new name in the same shard has no limit: `ebb describe` says where a name is"},
-	{ebbv1.Code_CODE_BAD_QUERY, "a question in the query language cannot be read", "docs/query.md has the language"},
-	{ebbv1.Code_CODE_QUERY_TOO_COSTLY, "a question would read more than one may", "name fewer keys, or a narrower pattern"},
+	{ebbv1.Code_CODE_BAD_QUERY, "a question in the query language cannot be read", "`ebb query --help` has an example of each question"},
+	{ebbv1.Code_CODE_QUERY_TOO_COSTLY, "a question would read more than one may", "name fewer keys, or a narrower pattern; `ebb query --explain` says what a question costs"},
 	{ebbv1.Code_CODE_SESSION_EXPIRED, "the producer was silent for too long", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SEQUENCE_TOO_OLD, "what was sent again is older than the cluster remembers", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SOURCE_FENCED, "another process has taken over the source", "let one process at a time write to a source"},
@@ -96,6 +96,15 @@ func codeOfError(err error) ebbv1.Code {
 		return ebbv1.Code_CODE_DEADLINE
 	}
 	return 0
+}
+
+// place is where in a text err is: 0 if in none.
+func place(err error) (line, column int) {
+	var pe *proto.Error
+	if errors.As(err, &pe) {
+		return int(pe.Line), int(pe.Column)
+	}
+	return 0, 0
 }
 
 // nextStep is what to do about err: what the error itself says, or else what its

@@ -97,6 +97,10 @@ func exitCode(w io.Writer, err error) int {
 		return exitInterrupted
 	}
 	fmt.Fprintf(w, "error: %v\n", err)
+	var text *textError
+	if errors.As(err, &text) {
+		text.show(w)
+	}
 	if hint := nextStep(err); hint != "" {
 		fmt.Fprintf(w, "try:  %s\n", hint)
 	}
@@ -110,7 +114,7 @@ func codeOf(err error) int {
 	var start startError
 	code := codeOfError(err)
 	switch {
-	case errors.As(err, &usage), code >= ebbv1.Code_CODE_BAD_REQUEST && code <= ebbv1.Code_CODE_BAD_NAMESPACE:
+	case errors.As(err, &usage), code >= ebbv1.Code_CODE_BAD_REQUEST && code <= ebbv1.Code_CODE_BAD_NAMESPACE, code == ebbv1.Code_CODE_BAD_QUERY:
 		return exitUsage
 	case errors.As(err, &start):
 		return exitFailed

@@ -5247,7 +5247,9 @@ type WatchRequest struct {
 	// numbers that differ by no more than this part of the larger are the same, 0 to 1; 0.01 when absent
 	Tolerance *float64 `protobuf:"fixed64,7,opt,name=tolerance,proto3,oneof" json:"tolerance,omitempty"`
 	// of a surprise question: send what raises or clears this alert, not what changes
-	Alert         *Alert `protobuf:"bytes,8,opt,name=alert,proto3" json:"alert,omitempty"`
+	Alert *Alert `protobuf:"bytes,8,opt,name=alert,proto3" json:"alert,omitempty"`
+	// instead of a question, and of consistency, max_staleness_us and allow_partial: a question in the query language
+	Query         string `protobuf:"bytes,9,opt,name=query,proto3" json:"query,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5336,6 +5338,13 @@ func (x *WatchRequest) GetAlert() *Alert {
 		return x.Alert
 	}
 	return nil
+}
+
+func (x *WatchRequest) GetQuery() string {
+	if x != nil {
+		return x.Query
+	}
+	return ""
 }
 
 // Alert is raised when a comparison passes all of its thresholds, of which there is one at least. An answer that lacks shards neither raises nor clears it.
@@ -9750,7 +9759,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12#\n" +
 	"\rallow_partial\x18\x04 \x01(\bR\fallowPartial\"7\n" +
 	"\vAskResponse\x12(\n" +
-	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xd6\x02\n" +
+	"\aanswers\x18\x01 \x03(\v2\x0e.ebb.v1.AnswerR\aanswers\"\xec\x02\n" +
 	"\fWatchRequest\x12,\n" +
 	"\bquestion\x18\x01 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
@@ -9759,7 +9768,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fmin_interval_us\x18\x05 \x01(\x03R\rminIntervalUs\x12\x14\n" +
 	"\x05every\x18\x06 \x01(\bR\x05every\x12!\n" +
 	"\ttolerance\x18\a \x01(\x01H\x00R\ttolerance\x88\x01\x01\x12#\n" +
-	"\x05alert\x18\b \x01(\v2\r.ebb.v1.AlertR\x05alertB\f\n" +
+	"\x05alert\x18\b \x01(\v2\r.ebb.v1.AlertR\x05alert\x12\x14\n" +
+	"\x05query\x18\t \x01(\tR\x05queryB\f\n" +
 	"\n" +
 	"_tolerance\"\x81\x02\n" +
 	"\x05Alert\x12\x17\n" +

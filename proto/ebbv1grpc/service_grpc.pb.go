@@ -25,6 +25,7 @@ const (
 	Ebb_Increment_FullMethodName      = "/ebb.v1.Ebb/Increment"
 	Ebb_Ask_FullMethodName            = "/ebb.v1.Ebb/Ask"
 	Ebb_Bits_FullMethodName           = "/ebb.v1.Ebb/Bits"
+	Ebb_Query_FullMethodName          = "/ebb.v1.Ebb/Query"
 	Ebb_Delete_FullMethodName         = "/ebb.v1.Ebb/Delete"
 	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
 	Ebb_Rename_FullMethodName         = "/ebb.v1.Ebb/Rename"
@@ -48,6 +49,8 @@ type EbbClient interface {
 	Ask(ctx context.Context, in *ebbv1.AskRequest, opts ...grpc.CallOption) (*ebbv1.AskResponse, error)
 	// Bits changes bitmaps of one namespace.
 	Bits(ctx context.Context, in *ebbv1.BitsRequest, opts ...grpc.CallOption) (*ebbv1.BitsResponse, error)
+	// Query answers a question in the query language, or says what that would take.
+	Query(ctx context.Context, in *ebbv1.QueryRequest, opts ...grpc.CallOption) (*ebbv1.QueryResponse, error)
 	// Delete forgets keys.
 	Delete(ctx context.Context, in *ebbv1.DeleteRequest, opts ...grpc.CallOption) (*ebbv1.DeleteResponse, error)
 	// Expire says until when keys live at most.
@@ -100,6 +103,16 @@ func (c *ebbClient) Bits(ctx context.Context, in *ebbv1.BitsRequest, opts ...grp
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.BitsResponse)
 	err := c.cc.Invoke(ctx, Ebb_Bits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) Query(ctx context.Context, in *ebbv1.QueryRequest, opts ...grpc.CallOption) (*ebbv1.QueryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.QueryResponse)
+	err := c.cc.Invoke(ctx, Ebb_Query_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -217,6 +230,8 @@ type EbbServer interface {
 	Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error)
 	// Bits changes bitmaps of one namespace.
 	Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error)
+	// Query answers a question in the query language, or says what that would take.
+	Query(context.Context, *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error)
 	// Delete forgets keys.
 	Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error)
 	// Expire says until when keys live at most.
@@ -253,6 +268,9 @@ func (UnimplementedEbbServer) Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.As
 }
 func (UnimplementedEbbServer) Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Bits not implemented")
+}
+func (UnimplementedEbbServer) Query(context.Context, *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Query not implemented")
 }
 func (UnimplementedEbbServer) Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Delete not implemented")
@@ -352,6 +370,24 @@ func _Ebb_Bits_Handler(srv interface{}, ctx context.Context, dec func(interface{
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(EbbServer).Bits(ctx, req.(*ebbv1.BitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_Query_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.QueryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).Query(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_Query_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).Query(ctx, req.(*ebbv1.QueryRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -529,6 +565,10 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Bits",
 			Handler:    _Ebb_Bits_Handler,
+		},
+		{
+			MethodName: "Query",
+			Handler:    _Ebb_Query_Handler,
 		},
 		{
 			MethodName: "Delete",

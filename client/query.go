@@ -1,0 +1,109 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+	"github.com/ebbdb/ebb/query"
+)
+
+// Result answers a question in the query language. What it holds depends on the question: docs/query.md.
+type Result struct {
+	Text     string        // the question as it was understood
+	Answer   *ebbv1.Answer // as it travels; the methods take it apart
+	Coverage Coverage
+}
+
+// Distribution is the answer to top, p and dist about distributions.
+func (r Result) Distribution() Distribution { return distributionOf(r.Answer) }
+
+// Summary is the answer to questions about other kinds: top of a topk, total, distinct, quantile, estimate, contains, members and get.
+func (r Result) Summary() Summary { return summaryOf(r.Answer) }
+
+// Trend is the answer to trend, and to top by trend. What rises of `top n keys by trend` are keys.
+func (r Result) Trend() Trend { return trendOf(r.Answer) }
+
+// Surprise is the answer to surprise.
+func (r Result) Surprise() Surprise { return surpriseOf(r.Answer) }
+
+// Overlap is the answer to overlap and jaccard.
+func (r Result) Overlap() Overlap { return overlapOf(r.Answer) }
+
+// Graph is the answer to graph, and to similar: then the first node is the set that was asked about.
+func (r Result) Graph() Graph { return graphOf(r.Answer) }
+
+// Keys is the answer to keys, and to top n keys.
+func (r Result) Keys() KeyPage { return keyPageOf(r.Answer) }
+
+// Description is the answer to describe.
+func (r Result) Description() Description { return descriptionOf(r.Answer) }
+
+// Matches is the answer to match.
+func (r Result) Matches() Matches { return matchesOf(r.Answer) }
+
+// QueryOption changes how a question in the query language is asked.
+type QueryOption func(*ebbv1.QueryRequest)
+
+// InNamespace is the namespace of a question that names none.
+func InNamespace(name string) QueryOption {
+	return func(req *ebbv1.QueryRequest) { req.Namespace = name }
+}
+
+// Query asks in the query language:
+//
+//	r, err := c.Query(ctx, `top 10 clicks/country`)
+//
+// An error in the text is an ErrBadQuery, and says at which column.
+func (c *Client) Query(ctx context.Context, text string, opts ...QueryOption) (Result, error) {
+	resp, err := c.query(ctx, &ebbv1.QueryRequest{Text: text}, opts)
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{Text: resp.GetText(), Answer: resp.GetAnswer(), Coverage: coverageOf(resp.GetAnswer().GetCoverage())}, nil
+}
+
+// Explain says what a question in the query language would do, and does nothing.
+func (c *Client) Explain(ctx context.Context, text string, opts ...QueryOption) (*ebbv1.Explanation, error) {
+	resp, err := c.query(ctx, &ebbv1.QueryRequest{Text: text, Explain: true}, opts)
+	return resp.GetExplanation(), err
+}
+
+func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []QueryOption) (*ebbv1.QueryResponse, error) {
+	for _, o := range opts {
+		o(req)
+	}
+	var resp *ebbv1.QueryResponse
+	err := c.anywhere(ctx, attempt{op: "query"}, req.GetExplain() || asksOnly(req.GetText()),
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).Query(ctx, req)
+			return err
+		})
+	return resp, err
+}
+
+// asksOnly says whether a question may be asked twice. What this version cannot read, a newer one may store.
+func asksOnly(text string) bool {
+	plan, err := query.Parse(text)
+	return err == nil && plan.GetStore() == nil
+}
+
+// WatchQuery watches a question in the query language: see Watch.
+func (c *Client) WatchQuery(ctx context.Context, text string, o WatchOptions, opts ...QueryOption) iter.Seq2[Event, error] {
+	return watch(ctx, func(ctx context.Context, put func(Event)) error {
+		req := &ebbv1.QueryRequest{Text: text}
+		for _, o := range opts {
+			o(req)
+		}
+		if plan, err := query.Parse(text); err == nil && plan.GetNamespace() == "" && req.GetNamespace() != "" {
+			plan.Namespace = req.GetNamespace()
+			text = query.Text(plan)
+		}
+		w := o.request(nil, asking{})
+		w.Query = text
+		return c.follow(ctx, w, "", 0, put)
+	})
+}

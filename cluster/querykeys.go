@@ -1,0 +1,138 @@
+package cluster
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// rankedMax is how many keys are ranked by what takes a question each.
+const rankedMax = proto.QuestionsMax
+
+// literally returns the pattern that matches just these bytes.
+func literally(text []byte) []byte {
+	var out []byte
+	for _, c := range text {
+		if c == '*' || c == '\\' {
+			out = append(out, '\\')
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+func (i *inquiry) keysQuestion(namespace string, q *ebbv1.KeysQuestion) *ebbv1.Question {
+	q.AsOfUs = i.plan.GetAsOfUs()
+	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Keys{Keys: q}}
+}
+
+// keys makes an errand of a list of keys.
+func (i *inquiry) keys(k *ebbv1.PlanKeys) (*errand, *proto.Error) {
+	a, _ := i.about(cmp.Or(k.GetOf(), &ebbv1.PlanTerm{}))
+	var pattern []byte // every key
+	switch {
+	case len(a.keys) > 0:
+		pattern = literally(a.keys[0])
+	case len(a.patterns) > 0:
+		pattern = a.patterns[0]
+	}
+	if k.GetTrend() != nil {
+		return i.rankedByTrend(k, a.namespace, pattern)
+	}
+	q := &ebbv1.KeysQuestion{Pattern: pattern, Order: k.GetOrder(), Limit: k.GetLimit(), After: k.GetAfter()}
+	return ask("a list of keys", i.keysQuestion(a.namespace, q), nil)
+}
+
+func (i *inquiry) describe(d *ebbv1.PlanDescribe) (*errand, *proto.Error) {
+	a, err := i.about(d.GetKey())
+	return ask("one key", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: a.keys[0], AsOfUs: i.plan.GetAsOfUs()}}}, err)
+}
+
+// listing finds out which keys of a kind patterns mean, of which there may be so many with those that are named.
+func (i *inquiry) listing(a about, kind ebbv1.Kind, most int, then func([][]byte, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error)) *errand {
+	e := &errand{step: "which keys match"}
+	for _, pattern := range a.patterns {
+		e.questions = append(e.questions, i.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: kind, Limit: uint32(most)}))
+	}
+	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		if err := failed(answers); err != nil {
+			return nil, nil, err
+		}
+		keys := slices.Clone(a.keys)
+		for at, answer := range answers {
+			list := answer.GetKeys()
+			if n := list.GetMatched(); n > uint64(most) {
+				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d keys: the limit is %d", a.patterns[at], n, most)
+			}
+			for _, info := range list.GetKeys() {
+				keys = append(keys, info.GetKey())
+			}
+		}
+		if keys = distinct(keys); len(keys) > most {
+			return nil, nil, proto.ErrQueryTooCostly.Errorf("%d keys: the limit is %d", len(keys), most)
+		}
+		return then(keys, answers[0].GetCoverage())
+	}
+	return e
+}
+
+// rankedByTrend ranks distributions by how significantly their rates have risen.
+func (i *inquiry) rankedByTrend(k *ebbv1.PlanKeys, namespace string, pattern []byte) (*errand, *proto.Error) {
+	if err := i.halfLives(namespace, k.GetTrend()); err != nil {
+		return nil, err
+	}
+	if pattern == nil {
+		pattern = []byte("**")
+	}
+	const step = "the rates of each under both half-lives"
+	question := func(key []byte) *ebbv1.Question {
+		return i.trendQuestion(namespace, [][]byte{key}, &ebbv1.TrendQuestion{Top: 1})
+	}
+	a := about{namespace: namespace, patterns: [][]byte{pattern}}
+	e := i.listing(a, ebbv1.Kind_KIND_DISTRIBUTION, rankedMax, func(keys [][]byte, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		if len(keys) == 0 {
+			return nil, &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Trend{Trend: &ebbv1.Trend{}}}, nil
+		}
+		next := &errand{step: step}
+		for _, key := range keys {
+			next.questions = append(next.questions, question(key))
+		}
+		next.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			if err := failed(answers); err != nil {
+				return nil, nil, err
+			}
+			return nil, ranked(answers, int(k.GetLimit()), c), nil
+		}
+		return next, nil, nil
+	})
+	e.then, e.thenMost = fmt.Sprintf("%s, %d keys at most", step, rankedMax), rankedMax
+	return e, checkQuestion(i.table, question([]byte("any")))
+}
+
+// ranked makes one trend of the trends of keys: what rises are keys.
+func ranked(answers []*ebbv1.Answer, n int, c *ebbv1.Coverage) *ebbv1.Answer {
+	out := &ebbv1.Trend{}
+	for _, a := range answers {
+		t := a.GetTrend()
+		if !t.GetFound() {
+			continue
+		}
+		if !out.GetFound() {
+			out.Found, out.FastHalfLifeUs, out.SlowHalfLifeUs, out.Confidence = true, t.GetFastHalfLifeUs(), t.GetSlowHalfLifeUs(), t.GetConfidence()
+		}
+		out.SinceUs, out.AsOfUs = max(out.SinceUs, t.GetSinceUs()), max(out.AsOfUs, t.GetAsOfUs())
+		out.Warming = out.Warming || t.GetWarming()
+		change := t.GetTotal()
+		change.Bin = t.GetKeys()[0]
+		out.Rising = append(out.Rising, change)
+	}
+	slices.SortFunc(out.Rising, func(a, b *ebbv1.Change) int {
+		return cmp.Or(cmp.Compare(b.GetZScore(), a.GetZScore()), cmp.Compare(b.GetBits(), a.GetBits()), bytes.Compare(a.GetBin(), b.GetBin()))
+	})
+	out.Rising = out.Rising[:min(n, len(out.Rising))]
+	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Trend{Trend: out}}
+}

@@ -1,0 +1,192 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
+)
+
+func (i *inquiry) distributionQuestion(a about, q *ebbv1.DistributionQuestion) *ebbv1.Question {
+	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Distribution{Distribution: q}}
+}
+
+func (i *inquiry) summaryQuestion(a about, q *ebbv1.SummaryQuestion) *ebbv1.Question {
+	q.Keys, q.Patterns, q.AsOfUs, q.Confidence = a.keys, a.patterns, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+	return &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Summary{Summary: q}}
+}
+
+// either asks about distributions, and if it is about none, about another kind: only the shards know which kind a key is.
+func (i *inquiry) either(step string, a about, d *ebbv1.DistributionQuestion, s *ebbv1.SummaryQuestion, of func(*ebbv1.Answer) *ebbv1.Answer) *errand {
+	e := &errand{step: step, questions: []*ebbv1.Question{i.distributionQuestion(a, d)}, then: "the same of another kind, if it is no distribution", thenMost: 1}
+	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		first := answers[0]
+		wrong := first.GetError().GetCode() == ebbv1.Code_CODE_WRONG_KIND
+		switch {
+		case first.GetError() != nil && !wrong:
+			return nil, nil, failed(answers)
+		case !wrong && (first.GetDistribution().GetFound() || len(a.patterns) == 0):
+			return nil, of(first), nil
+		}
+		next, _ := askAnd(step, i.summaryQuestion(a, s), nil, func(second *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			if !wrong && !second.GetSummary().GetFound() {
+				return nil, of(first), nil
+			}
+			return nil, second, nil
+		})
+		return next, nil, nil
+	}
+	return e
+}
+
+func (i *inquiry) top(t *ebbv1.PlanTop) (*errand, *proto.Error) {
+	a, err := i.about(t.GetOf()...)
+	if err != nil {
+		return nil, err
+	}
+	if h := t.GetTrend(); h != nil {
+		if err := i.halfLives(a.namespace, h); err != nil {
+			return nil, err
+		}
+		return i.trendOf(a, &ebbv1.TrendQuestion{Top: t.GetN()})
+	}
+	step := fmt.Sprintf("the %d bins counted most", t.GetN())
+	return i.either(step, a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: t.GetN()}}, &ebbv1.SummaryQuestion{Top: t.GetN()},
+		func(a *ebbv1.Answer) *ebbv1.Answer { return a }), nil
+}
+
+// halfLives refuses a trend under others than the two that the namespace counts under.
+func (i *inquiry) halfLives(namespace string, h *ebbv1.PlanHalfLives) *proto.Error {
+	ns := i.table.Namespace(namespace)
+	own, second := ns.GetHalfLifeUs(), ns.GetSlowHalfLifeUs()
+	fast, slow := h.GetFastUs(), h.GetSlowUs()
+	if ns == nil || second == 0 || min(own, second) == fast && max(own, second) == slow {
+		return nil // whoever checks the question says what is missing
+	}
+	return proto.ErrBadQuery.Errorf("namespace %s has half-lives of %v and %v, and the trend asks for %v and %v",
+		namespace, micros(min(own, second)), micros(max(own, second)), micros(fast), micros(slow)).
+		WithHint(fmt.Sprintf("by trend(%s, %s)", seconds(min(own, second)), seconds(max(own, second))))
+}
+
+func micros(us int64) time.Duration { return time.Duration(us) * time.Microsecond }
+
+// seconds writes a duration as the language has it.
+func seconds(us int64) string {
+	if us%1e6 == 0 {
+		return strconv.FormatInt(us/1e6, 10) + "s"
+	}
+	return strconv.FormatInt(us, 10) + "us"
+}
+
+func (i *inquiry) probabilities(d *ebbv1.PlanDistribution) (*errand, *proto.Error) {
+	a, err := i.about(d.GetOf()...)
+	q := &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_All{All: true}}
+	step := "all bins"
+	if bins := d.GetBins(); len(bins) > 0 {
+		q.Select = &ebbv1.DistributionQuestion_Bins{Bins: &ebbv1.BinList{Bins: bins}}
+		step = fmt.Sprintf("%d bins", len(bins))
+	}
+	return ask(step, i.distributionQuestion(a, q), err)
+}
+
+func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
+	a, err := i.about(s.GetOf()...)
+	if err != nil {
+		return nil, err
+	}
+	q := &ebbv1.SummaryQuestion{Bins: s.GetBins(), Quantiles: s.GetQuantiles(), WindowUs: s.GetWindowUs(), Limit: s.GetLimit()}
+	q.Members = s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_MEMBERS
+	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL {
+		return i.either("the total", a, &ebbv1.DistributionQuestion{Select: &ebbv1.DistributionQuestion_Top{Top: 1}}, q, totalOf), nil
+	}
+	return askAnd("one summary", i.summaryQuestion(a, q), nil, func(answer *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		return nil, answer, knows(s, a, answer.GetSummary())
+	})
+}
+
+// totalOf makes of a distribution what other kinds say of their total, which is exact.
+func totalOf(a *ebbv1.Answer) *ebbv1.Answer {
+	d := a.GetDistribution()
+	return &ebbv1.Answer{Coverage: a.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: &ebbv1.Summary{
+		Keys: d.GetKeys(), Found: d.GetFound(), Kind: ebbv1.Kind_KIND_DISTRIBUTION, AsOfUs: d.GetAsOfUs(), Confidence: d.GetConfidence(), Matched: d.GetMatched(),
+		Total: &ebbv1.Estimate{Value: d.GetZ(), Low: d.GetZ(), High: d.GetZ(), Confidence: 1},
+	}}}
+}
+
+// countsMembers are the kinds whose total is a number of members.
+var countsMembers = []ebbv1.Kind{ebbv1.Kind_KIND_DISTINCT, ebbv1.Kind_KIND_SET, ebbv1.Kind_KIND_LINEAR, ebbv1.Kind_KIND_BLOOM}
+
+// knows refuses what a kind answers in another sense than the function has.
+func knows(s *ebbv1.PlanSummary, a about, w *ebbv1.Summary) *proto.Error {
+	lacks := ""
+	switch bloom := w.GetKind() == ebbv1.Kind_KIND_BLOOM; {
+	case !w.GetFound():
+	case s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_DISTINCT && !slices.Contains(countsMembers, w.GetKind()):
+		lacks = "counts no members"
+	case s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_CONTAINS && !bloom:
+		lacks = "does not know what it contains"
+	case s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_ESTIMATE && bloom:
+		lacks = "counts nothing"
+	case s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_GET && w.GetKind() != ebbv1.Kind_KIND_STRING:
+		lacks = "has no value"
+	}
+	if lacks == "" {
+		return nil
+	}
+	return proto.ErrWrongKind.Errorf("%s is a %s, which %s", query.TermText(s.GetOf()[0]), proto.KindName(w.GetKind()), lacks).
+		WithHint(fmt.Sprintf("total(%s) is what every kind knows", query.TermText(s.GetOf()...)))
+}
+
+func (i *inquiry) trend(t *ebbv1.PlanTrend) (*errand, *proto.Error) {
+	a, err := i.about(t.GetOf()...)
+	if err != nil {
+		return nil, err
+	}
+	return i.trendOf(a, &ebbv1.TrendQuestion{Top: t.GetTop(), Bins: t.GetBins()})
+}
+
+func (i *inquiry) trendQuestion(namespace string, keys [][]byte, q *ebbv1.TrendQuestion) *ebbv1.Question {
+	q.Keys, q.AsOfUs, q.Confidence = keys, i.plan.GetAsOfUs(), i.plan.GetConfidence()
+	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Trend{Trend: q}}
+}
+
+// trendOf asks for a trend, if there are patterns after finding out which keys they mean.
+func (i *inquiry) trendOf(a about, q *ebbv1.TrendQuestion) (*errand, *proto.Error) {
+	const step = "rates under both half-lives"
+	if len(a.patterns) == 0 {
+		return ask(step, i.trendQuestion(a.namespace, a.keys, q), nil)
+	}
+	e := i.listing(a, ebbv1.Kind_KIND_DISTRIBUTION, proto.KeysPerAskMax, func(keys [][]byte, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		if len(keys) == 0 {
+			return nil, &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Trend{Trend: &ebbv1.Trend{}}}, nil
+		}
+		next, _ := ask(step, i.trendQuestion(a.namespace, keys, q), nil)
+		return next, nil, nil
+	})
+	if ns := i.table.Namespace(a.namespace); ns != nil && ns.GetSlowHalfLifeUs() == 0 {
+		return e, checkQuestion(i.table, i.trendQuestion(a.namespace, [][]byte{[]byte("any")}, q)) // which says what is missing
+	}
+	e.then, e.thenMost = step, 1
+	return e, nil
+}
+
+func (i *inquiry) surprise(s *ebbv1.PlanSurprise) (*errand, *proto.Error) {
+	if _, err := i.about(slices.Concat(s.GetOf(), s.GetAgainst())...); err != nil { // of one namespace
+		return nil, err
+	}
+	of, _ := i.about(s.GetOf()...)
+	against, _ := i.about(s.GetAgainst()...)
+	return ask("one compared with the other", &ebbv1.Question{Namespace: of.namespace, Ask: &ebbv1.Question_Surprise{Surprise: &ebbv1.SurpriseQuestion{
+		Keys: of.keys, Patterns: of.patterns, Against: against.keys, AgainstPatterns: against.patterns, Bins: s.GetBins(), Top: s.GetTop(), AsOfUs: i.plan.GetAsOfUs(),
+	}}}, nil)
+}
+
+func (i *inquiry) match(m *ebbv1.PlanMatch) (*errand, *proto.Error) {
+	a, err := i.about(m.GetPhrases())
+	return ask("phrases in the text", &ebbv1.Question{Namespace: a.namespace, Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{Key: a.keys[0], Text: m.GetText()}}}, err)
+}

@@ -1,0 +1,54 @@
+package rpc
+
+import (
+	"context"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
+)
+
+// Queries answers questions in the query language.
+type Queries interface {
+	Query(context.Context, *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error)
+}
+
+// Query hands over: whoever answers checks what is asked, for the text says more than the request.
+func (s *ebbServer) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
+	return s.Queries.Query(ctx, req)
+}
+
+// checkStanding checks a query that is to be watched: one that only asks, and is about surprise if there is an alert.
+func checkStanding(req *ebbv1.WatchRequest) error {
+	if req.GetQuery() == "" {
+		return nil
+	}
+	plan, err := query.Parse(req.GetQuery())
+	switch {
+	case err != nil:
+		return err
+	case plan.GetStore() != nil:
+		return proto.ErrBadRequest.Errorf("store writes, and only what asks is watched")
+	case req.GetAlert() != nil && plan.GetSurprise() == nil:
+		return proto.ErrAlarmed()
+	}
+	return nil
+}
+
+// standing asks what a watch asks.
+func (s *ebbServer) standing(ctx context.Context, req *ebbv1.WatchRequest) (*ebbv1.Answer, error) {
+	if text := req.GetQuery(); text != "" {
+		resp, err := s.Queries.Query(ctx, &ebbv1.QueryRequest{Text: text})
+		return resp.GetAnswer(), err
+	}
+	resp, err := s.Coordinator.Ask(ctx, &ebbv1.AskRequest{
+		Questions: []*ebbv1.Question{req.GetQuestion()}, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), AllowPartial: req.GetAllowPartial(),
+	})
+	switch n := len(resp.GetAnswers()); {
+	case err != nil:
+		return nil, err
+	case n != 1:
+		return nil, proto.ErrInternal.Errorf("%d answers to one question", n)
+	}
+	return resp.GetAnswers()[0], nil
+}
