@@ -39,22 +39,53 @@ func Runs(b *Block, limit int) int {
 	return runs
 }
 
-// What follows goes over four sources at a time, and over those that are missing in the last four by taking the last one again: the loads of several streams wait for memory together.
+// What follows goes over four sources at a time, whose loads wait for memory together; what is left of them is one source, or four of which the last one is there more than once.
 
-// fours calls f with four sources at a time, until it answers true.
-func fours(srcs []*Block, f func(a, b, c, d *Block) bool) bool {
-	for i := 0; i < len(srcs); i += 4 {
-		last := len(srcs) - 1
-		if f(srcs[i], srcs[min(i+1, last)], srcs[min(i+2, last)], srcs[min(i+3, last)]) {
+// fours calls f with four sources at a time, or g with one, until it answers true.
+func fours(srcs []*Block, f func(a, b, c, d *Block) bool, g func(a *Block) bool) bool {
+	for len(srcs) > 1 {
+		last := min(len(srcs), 4) - 1
+		if f(srcs[0], srcs[1], srcs[min(2, last)], srcs[last]) {
 			return true
 		}
+		srcs = srcs[last+1:]
 	}
-	return false
+	return len(srcs) == 1 && g(srcs[0])
+}
+
+// Union writes the union of srcs, of which there is one at least, to dst, and says whether it stopped because all bits of dst are set.
+func Union(dst *Block, srcs []*Block) (full bool) {
+	last := min(len(srcs), 4) - 1
+	return union4(dst, srcs[0], srcs[min(1, last)], srcs[min(2, last)], srcs[last]) || Or(dst, srcs[last+1:])
+}
+
+func union4(dst, a, b, c, d *Block) bool {
+	all := ^uint64(0)
+	for i := 0; i < Words; i += 2 {
+		x := a[i] | b[i] | c[i] | d[i]
+		y := a[i+1] | b[i+1] | c[i+1] | d[i+1]
+		dst[i], dst[i+1] = x, y
+		all &= x & y
+	}
+	return all == ^uint64(0)
 }
 
 // Or unites dst with srcs, and says whether it stopped because all bits of dst are set.
 func Or(dst *Block, srcs []*Block) (full bool) {
-	return fours(srcs, func(a, b, c, d *Block) bool { return or4(dst, a, b, c, d) })
+	return fours(srcs, func(a, b, c, d *Block) bool { return or4(dst, a, b, c, d) }, func(a *Block) bool { return or1(dst, a) })
+}
+
+func or1(dst, a *Block) bool {
+	all := ^uint64(0)
+	for i := 0; i < Words; i += 4 {
+		x := dst[i] | a[i]
+		y := dst[i+1] | a[i+1]
+		z := dst[i+2] | a[i+2]
+		w := dst[i+3] | a[i+3]
+		dst[i], dst[i+1], dst[i+2], dst[i+3] = x, y, z, w
+		all &= x & y & z & w
+	}
+	return all == ^uint64(0)
 }
 
 func or4(dst, a, b, c, d *Block) bool {
@@ -70,7 +101,20 @@ func or4(dst, a, b, c, d *Block) bool {
 
 // And intersects dst with srcs, and says whether it stopped because no bit of dst is set.
 func And(dst *Block, srcs []*Block) (empty bool) {
-	return fours(srcs, func(a, b, c, d *Block) bool { return and4(dst, a, b, c, d) })
+	return fours(srcs, func(a, b, c, d *Block) bool { return and4(dst, a, b, c, d) }, func(a *Block) bool { return and1(dst, a) })
+}
+
+func and1(dst, a *Block) bool {
+	some := uint64(0)
+	for i := 0; i < Words; i += 4 {
+		x := dst[i] & a[i]
+		y := dst[i+1] & a[i+1]
+		z := dst[i+2] & a[i+2]
+		w := dst[i+3] & a[i+3]
+		dst[i], dst[i+1], dst[i+2], dst[i+3] = x, y, z, w
+		some |= x | y | z | w
+	}
+	return some == 0
 }
 
 func and4(dst, a, b, c, d *Block) bool {
@@ -86,7 +130,20 @@ func and4(dst, a, b, c, d *Block) bool {
 
 // AndNot takes srcs out of dst, and says whether it stopped because no bit of dst is set.
 func AndNot(dst *Block, srcs []*Block) (empty bool) {
-	return fours(srcs, func(a, b, c, d *Block) bool { return andNot4(dst, a, b, c, d) })
+	return fours(srcs, func(a, b, c, d *Block) bool { return andNot4(dst, a, b, c, d) }, func(a *Block) bool { return andNot1(dst, a) })
+}
+
+func andNot1(dst, a *Block) bool {
+	some := uint64(0)
+	for i := 0; i < Words; i += 4 {
+		x := dst[i] &^ a[i]
+		y := dst[i+1] &^ a[i+1]
+		z := dst[i+2] &^ a[i+2]
+		w := dst[i+3] &^ a[i+3]
+		dst[i], dst[i+1], dst[i+2], dst[i+3] = x, y, z, w
+		some |= x | y | z | w
+	}
+	return some == 0
 }
 
 func andNot4(dst, a, b, c, d *Block) bool {

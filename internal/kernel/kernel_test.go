@@ -103,6 +103,10 @@ func TestManyBlocks(t *testing.T) {
 				stops  int
 			}{
 				{"or", Or, func(x, y uint64) uint64 { return x | y }, 64 * Words},
+				{"union", func(dst *Block, srcs []*Block) bool {
+					first := *dst
+					return Union(dst, append([]*Block{&first}, srcs...))
+				}, func(x, y uint64) uint64 { return x | y }, 64 * Words},
 				{"and", And, func(x, y uint64) uint64 { return x & y }, 0},
 				{"and not", AndNot, func(x, y uint64) uint64 { return x &^ y }, 0},
 			} {

@@ -104,10 +104,7 @@ func (e *evaluation) eval(at int) value {
 	case Leaf:
 		return value{Container: e.leaf(n)}
 	case Or:
-		v, last := e.or(n)
-		if last != nil {
-			v = e.s.unite(v, value{Container: blockContainer(last)})
-		}
+		v, _ := e.or(n, 0)
 		return v
 	case Xor:
 		return e.xor(n)
@@ -126,7 +123,7 @@ func (e *evaluation) count(at int) int {
 	switch n.op {
 	case Or:
 		var last *kernel.Block
-		if v, last = e.or(n); last != nil {
+		if v, last = e.or(n, 1); last != nil {
 			c = kernel.OrCount(v.dense(), last)
 		} else {
 			c = v.count()
@@ -147,8 +144,8 @@ func (e *evaluation) count(at int) int {
 	return c
 }
 
-// or unites the arguments of a node, but for one dense leaf, last, if there are two or more. What must be evaluated comes first, then what is not dense, then what is.
-func (e *evaluation) or(n *node) (v value, last *kernel.Block) {
+// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that, so many are left over, in last, if there is something else to unite them with.
+func (e *evaluation) or(n *node, left int) (v value, last *kernel.Block) {
 	s, from := e.s, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()
 	var single Container // the last one
@@ -183,19 +180,21 @@ func (e *evaluation) or(n *node) (v value, last *kernel.Block) {
 		v = loose(block)
 	}
 	list := s.list[from:]
-	if len(list) > 0 && v.empty() {
-		v, list = value{Container: blockContainer(list[0])}, list[1:]
+	if left > 0 && len(list) > 1 || left > 0 && len(list) > 0 && !v.empty() {
+		last, list = list[len(list)-1], list[:len(list)-1]
 	}
-	if len(list) == 0 {
-		return v, nil
-	}
-	last, list = list[len(list)-1], list[:len(list)-1]
-	if v.dense() == nil || len(list) > 0 {
+	if v.empty() && len(list) > 0 {
+		v = loose(s.take())
+		if kernel.Union(v.block, list) {
+			s.give(v)
+			return fullValue(), nil
+		}
+	} else if len(list) > 0 || last != nil {
 		v = loose(s.own(v))
-	}
-	if len(list) > 0 && kernel.Or(v.block, list) {
-		s.give(v)
-		return fullValue(), nil
+		if kernel.Or(v.block, list) {
+			s.give(v)
+			return fullValue(), nil
+		}
 	}
 	return v, last
 }
@@ -222,7 +221,7 @@ func (e *evaluation) and(n *node) (v, last value, out bool) {
 			return value{}, value{}, false
 		}
 	}
-	w := restriction{s: e.s, v: value{Container: least}, last: fullValue()}
+	w := restriction{s: e.s, v: value{Container: least}, last: fullValue(), from: len(e.s.list)}
 	if least.Form == Array {
 		e.restrictByLeaves(&w, n, least)
 		e.restrictByInner(&w, n.args, false)
@@ -231,6 +230,7 @@ func (e *evaluation) and(n *node) (v, last value, out bool) {
 		e.restrictByLeaves(&w, n, least)
 	}
 	e.restrictByInner(&w, n.out, true)
+	w.flush()
 	return w.v, w.last, w.out
 }
 
@@ -263,23 +263,49 @@ func (e *evaluation) restrictByInner(w *restriction, args []int, out bool) {
 	}
 }
 
-// restriction is an intersection that always owes its last step, so that it may be counted and not written.
+// restriction is an intersection that always owes its last step, so that it may be counted and not written. Before that, it may owe several of one kind by blocks, to be taken together.
 type restriction struct {
 	s       *Scratch
 	v, last value
-	out     bool // last is taken out
+	out     bool // last is taken out, and what is on the list
+	from    int  // where on the list of the scratch the blocks begin
 }
 
-// settle takes the step that is owed.
+// by owes one more step.
+func (w *restriction) by(v value, out bool) {
+	if w.out == out && w.v.dense() != nil && w.last.mem == nil && w.last.dense() != nil {
+		w.s.list = append(w.s.list, w.last.dense())
+	} else {
+		w.settle()
+	}
+	w.last, w.out = v, out
+}
+
+// settle takes all steps that are owed.
 func (w *restriction) settle() {
+	w.flush()
 	w.v = w.s.restrict(w.v, w.last, w.out)
 	w.last, w.out = fullValue(), false
 }
 
-// by takes the step that is owed, and owes this one.
-func (w *restriction) by(v value, out bool) {
-	w.settle()
-	w.last, w.out = v, out
+// flush takes the steps by blocks.
+func (w *restriction) flush() {
+	list := w.s.list[w.from:]
+	if len(list) == 0 {
+		return
+	}
+	w.s.list = w.s.list[:w.from]
+	block, empty := w.s.own(w.v), false
+	if w.out {
+		empty = kernel.AndNot(block, list)
+	} else {
+		empty = kernel.And(block, list)
+	}
+	w.v = loose(block)
+	if empty {
+		w.s.give(w.v)
+		w.v = value{}
+	}
 }
 
 // probe says whether low is in a node's value, without evaluating it.

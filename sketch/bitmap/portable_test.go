@@ -22,7 +22,7 @@ func collect(read func(io.Reader, func(uint64, Container) error) error, r io.Rea
 	var out shelf
 	err := read(r, func(slice uint64, c Container) error {
 		if err := Validate(c); err != nil {
-			return fmt.Errorf("slice %d: %v", slice, err)
+			return fmt.Errorf("slice %d: %w", slice, err)
 		}
 		out = append(out, entry{slice, own(c, 0)})
 		return nil

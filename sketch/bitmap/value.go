@@ -36,11 +36,6 @@ type value struct {
 func fullValue() value                { return value{Container: Full()} }
 func loose(block *kernel.Block) value { return value{block: block, mem: block} }
 
-// blockContainer is a dense container of which only the words matter, and that is going to be united with another one.
-func blockContainer(b *kernel.Block) Container {
-	return Container{Form: Dense, Count: SliceLen - 1, Words: b[:]}
-}
-
 func (v *value) empty() bool { return v.block == nil && v.Count == 0 }
 func (v *value) full() bool  { return v.block == nil && v.Full() }
 func (v *value) array() bool { return v.block == nil && v.Form == Array }
