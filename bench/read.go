@@ -50,7 +50,7 @@ func (r Read) withDefaults() Read {
 // Prepare writes the distributions that Run asks for.
 func (r Read) Prepare(ctx context.Context, t Target) error {
 	r = r.withDefaults()
-	c, err := client.Dial(ctx, t.Addrs...)
+	c, err := t.dial(ctx)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (r Read) options() []client.AskOption {
 // Run asks from many workers, each as soon as its last answer has come.
 func (r Read) Run(ctx context.Context, t Target) (ReadResult, error) {
 	r = r.withDefaults()
-	c, err := client.Dial(ctx, t.Addrs...)
+	c, err := t.dial(ctx)
 	if err != nil {
 		return ReadResult{}, err
 	}
@@ -169,7 +169,7 @@ func (r Read) ask(ctx context.Context, c *client.Client, questions []*ebbv1.Ques
 func (r Read) Paced(ctx context.Context, t Target, perSecond int) (Quantiles, error) {
 	r = r.withDefaults()
 	r.Batch = 1
-	c, err := client.Dial(ctx, t.Addrs...)
+	c, err := t.dial(ctx)
 	if err != nil {
 		return Quantiles{}, err
 	}

@@ -47,7 +47,7 @@ func or[T comparable](v *T, otherwise T) {
 // Run writes for the duration and waits until all is acknowledged.
 func (w Write) Run(ctx context.Context, t Target) (WriteResult, error) {
 	w = w.withDefaults()
-	c, err := client.Dial(ctx, t.Addrs...)
+	c, err := t.dial(ctx)
 	if err != nil {
 		return WriteResult{}, err
 	}
@@ -104,7 +104,7 @@ type Single struct {
 func (s Single) Run(ctx context.Context, t Target) (Quantiles, error) {
 	or(&s.Duration, 10*time.Second)
 	or(&s.PerSecond, 1_000)
-	c, err := client.Dial(ctx, t.Addrs...)
+	c, err := t.dial(ctx)
 	if err != nil {
 		return Quantiles{}, err
 	}

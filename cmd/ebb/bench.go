@@ -48,6 +48,7 @@ them and stops them. The figures are of this machine, clients included.`,
 			return benchWrite(cmd.Context(), s, bf)
 		}},
 		read,
+		newBenchBurst(s, &bf),
 		newBenchMemory(s, &bf),
 	)
 	f := cmd.PersistentFlags()
