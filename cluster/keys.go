@@ -190,7 +190,7 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 	for try := range movesMax {
 		export, err := m.export(ctx, m.key)
 		if err != nil {
-			return 0, err
+			return 0, m.halfway(put, err)
 		}
 		if !export.GetFound() {
 			m.takeBack(ctx, put.Replace)
@@ -204,8 +204,9 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		if put.Replace == nil || *put.Replace != export.GetChecksum() {
 			put.What = &ebbv1.PutKey_Image{Image: export.GetImage()}
 			if err := m.put(ctx, put); err != nil {
-				return 0, err
+				return 0, m.halfway(put, err)
 			}
+			put.Replace = pb.Uint64(export.GetChecksum())
 		}
 		id := m.removal(export.GetChecksum())
 		if try > 0 && tried == export.GetChecksum() {
@@ -214,16 +215,25 @@ func (m *move) across(ctx context.Context, overwrite, repeated bool) (moved uint
 		deleted, err := m.remove(ctx, m.source, m.key, export.GetChecksum(), id)
 		switch {
 		case err != nil:
-			return 0, proto.AsError(err).WithHint("both names may be there now: look at them, and delete the one that you do not want")
+			return 0, m.halfway(put, err)
 		case deleted:
 			return uint64(len(export.GetImage())), nil
 		}
 		tried = export.GetChecksum()
-		put.Overwrite, put.Replace = false, pb.Uint64(export.GetChecksum())
+		put.Overwrite = false
 	}
 	m.takeBack(ctx, put.Replace)
 	return 0, proto.ErrKeyBusy.Errorf("key %q was written each of the %d times that it was to move from shard %d to shard %d", m.key, movesMax, m.source, m.target).
 		WithHint("try again, or stop writing it for a moment")
+}
+
+// halfway is the error of a move that has put its copy, whatever the error of the step: to begin again would find the copy.
+func (m *move) halfway(put *ebbv1.PutKey, err error) error {
+	if put.Replace == nil || errors.Is(err, proto.ErrKeyBusy) {
+		return err
+	}
+	return proto.ErrUnknownOutcome.Errorf("key %q holds what %q does, which could not be taken away: %v", m.to, m.key, err).
+		WithHint("both names may be there now: look at them, and delete the one that you do not want")
 }
 
 // notFound is what there is to say when the old name is not there: nothing, if this very request has moved it before.
@@ -315,14 +325,20 @@ func (m *move) apply(ctx context.Context, shard uint32, cmd *ebbv1.Command, id *
 		return nil, err
 	}
 	req := &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: raw}}}
+	var unknown *proto.Error // of a try that may have been applied: that a later one was not says nothing of it
 	for try := 1; ; try++ {
 		r := m.router.apply(ctx, m.table, req, untilLeader).GetResults()[0]
 		e := proto.FromWire(r.GetError())
 		switch {
 		case e == nil:
 			return r, nil
-		case !errors.Is(e, proto.ErrUnknownOutcome) || !pause(ctx, try+1):
+		case errors.Is(e, proto.ErrUnknownOutcome):
+			unknown = e
+		case unknown == nil || e.Code/1000 != 1:
 			return r, e
+		}
+		if !pause(ctx, try+1) {
+			return r, unknown
 		}
 	}
 }

@@ -351,3 +351,24 @@ func TestRenameGivesBackWhatItWentOver(t *testing.T) {
 		t.Errorf("%v: %g of 5 are under the new name, and %g of %d under the old one", err, e.z(to), e.z(from), written)
 	}
 }
+
+// A rename that cannot take the old name away is no refusal, for both names are there: tried again it would find its own copy.
+func TestRenameThatStopsHalfway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 3)
+		from, to := e.keyOn(1, 0), e.keyOn(2, 0)
+		e.write(from, "x")
+		keys := e.led(func(req *ebbv1.ApplyRequest) {
+			if req.Commands[0].GetShard() == 1 {
+				e.with(func() { e.leads[1] = "" })
+			}
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		_, err := keys.Rename(ctx, &ebbv1.RenameRequest{Key: from, To: to})
+		e.with(func() { e.leads[1] = "ebb-0" })
+		if !errors.Is(err, proto.ErrUnknownOutcome) || e.z(from) != 1 || e.z(to) != 1 {
+			t.Errorf("%v, %g and %g", err, e.z(from), e.z(to))
+		}
+	})
+}

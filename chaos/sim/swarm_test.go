@@ -86,6 +86,7 @@ type mutation struct {
 // tally is what happened in a run.
 type tally struct {
 	acked, unknown, failed, reads, unread int
+	deeds                                 int           // of owners, answered
 	outMax                                time.Duration // the longest outage of a key whose leader was cut off
 }
 
@@ -95,12 +96,13 @@ func (a *tally) add(b *tally) {
 	a.failed += b.failed
 	a.reads += b.reads
 	a.unread += b.unread
+	a.deeds += b.deeds
 	a.outMax = max(a.outMax, b.outMax)
 }
 
 func (a *tally) String() string {
-	return fmt.Sprintf("%d increments acknowledged, %d unknown, %d failed, %d reads answered, %d not, %v without a leader at most",
-		a.acked, a.unknown, a.failed, a.reads, a.unread, a.outMax.Round(10*time.Millisecond))
+	return fmt.Sprintf("%d increments acknowledged, %d unknown, %d failed, %d reads answered, %d not, %d commands of owners, %v without a leader at most",
+		a.acked, a.unknown, a.failed, a.reads, a.unread, a.deeds, a.outMax.Round(10*time.Millisecond))
 }
 
 const (
@@ -242,6 +244,19 @@ func (s *swarm) run(t *testing.T) {
 			}
 		})
 	}
+	var owners []*owner
+	for i := range swarmOwners {
+		client := s.dial(t, clientIP(swarmWriters+swarmReaders+i))
+		o := s.newOwner(i)
+		owners = append(owners, o)
+		wg.Go(func() {
+			defer client.Close()
+			for ctx.Err() == nil {
+				o.work(client)
+				time.Sleep(time.Duration(o.rng.IntN(100)) * time.Millisecond)
+			}
+		})
+	}
 	s.outage()
 	s.nemesis(t.Context())
 	s.mend(t.Context())
@@ -255,6 +270,9 @@ func (s *swarm) run(t *testing.T) {
 	stop()
 	wg.Wait()
 	s.settle(t.Context(), admin)
+	for _, o := range owners {
+		o.settle(t.Context(), admin)
+	}
 }
 
 func clientIP(i int) string { return fmt.Sprintf("10.0.1.%d", i+1) }
@@ -471,7 +489,7 @@ func (s *swarm) strike() {
 			}
 		}},
 		{"clients do not hear the leader", func() {
-			for i := range swarmWriters + swarmReaders {
+			for i := range swarmWriters + swarmReaders + swarmOwners {
 				s.c.Net.CutOneWay(s.c.IP(leader), clientIP(i))
 			}
 		}},
