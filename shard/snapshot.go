@@ -563,7 +563,7 @@ func (s *State) readKey(b *blockReader, key uint32) {
 		if rest, err := sum.dist.Decode(raw); err != nil || len(rest) > 0 {
 			b.corrupt("key %d: a distribution that does not decode", key)
 		}
-	} else if decoded, ok := decodeBody(f, raw); ok {
+	} else if decoded, ok := decodeBodyWithin(f, raw, bodyBytesOver(s.limits.BodyBytes)-s.bodyBytes); ok {
 		sum.body = decoded
 	} else {
 		b.corrupt("key %d: a summary of form %d that does not decode", key, f)
