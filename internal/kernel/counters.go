@@ -5,34 +5,35 @@ type Counters []*Block
 
 var zeros Block
 
-// Add counts up the numbers whose bits are set in srcs: once for each source, eight sources at a time by carry-save adders, so that a word of a source costs some five operations and a plane is written once for
-// eight of them.
+// Add counts up the numbers whose bits are set in srcs: once for each source. It goes by carry-save adders, over four sources and three planes at a time: blocks lie where their words of one number
+// compete for the same eight places of a first-level cache.
 func (n Counters) Add(srcs []*Block) {
 	for len(srcs) > 0 {
-		in := [8]*Block{&zeros, &zeros, &zeros, &zeros, &zeros, &zeros, &zeros, &zeros}
+		in := [4]*Block{&zeros, &zeros, &zeros, &zeros}
 		srcs = srcs[copy(in[:], srcs):]
-		n.add8(&in)
+		n.add4(in[0], in[1], in[2], in[3])
 	}
 }
 
-func (n Counters) add8(in *[8]*Block) {
-	a, b, c, d, e, f, g, h := in[0], in[1], in[2], in[3], in[4], in[5], in[6], in[7]
+func (n Counters) add4(a, b, c, d *Block) {
 	ones, twos, fours, more := n[0], n[1], n[2], n[3:]
 	for i := range ones {
 		one, two1 := carry(ones[i], a[i], b[i])
 		one, two2 := carry(one, c[i], d[i])
-		one, two3 := carry(one, e[i], f[i])
-		one, two4 := carry(one, g[i], h[i])
-		two, four1 := carry(twos[i], two1, two2)
-		two, four2 := carry(two, two3, two4)
-		four, eight := carry(fours[i], four1, four2)
-		ones[i], twos[i], fours[i] = one, two, four
-		for _, plane := range more {
-			if eight == 0 {
-				break
-			}
-			plane[i], eight = plane[i]^eight, plane[i]&eight
+		two, four := carry(twos[i], two1, two2)
+		ones[i], twos[i] = one, two
+		x := fours[i]
+		fours[i] = x ^ four
+		if four &= x; four != 0 {
+			addMore(more, i, four)
 		}
+	}
+}
+
+// addMore adds bits of word i to higher planes.
+func addMore(more []*Block, i int, bits uint64) {
+	for _, plane := range more {
+		plane[i], bits = plane[i]^bits, plane[i]&bits
 	}
 }
 
