@@ -63,7 +63,7 @@ func (f *frame) askBitmap(q *ebbv1.ShardQuestion, ask *ebbv1.BitmapQuestion, at 
 		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads up to %d MiB of bitmaps in shard %d: the limit is %d", cost>>17, f.id, bitmapCostMax>>17).
 			WithHint("ask for a range of ids at a time, or name fewer keys"))
 	}
-	expr, err := compileBitmap(ask.GetExpr(), func(name []byte) (bitmapTerm, error) {
+	expr, err := compileBitmap(ask.GetExpr(), func(name []byte) (bitmap.Cursor, error) {
 		c, err := f.bitmapOf(ns, name, at)
 		if err != nil {
 			return nil, err
@@ -113,8 +113,14 @@ func spanOf(r *ebbv1.BitRange) idSpan {
 
 // lows are the first and the last low of a slice that are in the span.
 func (s idSpan) lows(slice uint64) (lo, hi uint16) {
-	r := rangeTerm{first: s.first, last: s.last}
-	return r.bounds(slice)
+	hi = bitmap.SliceLen - 1
+	if slice == s.first>>sliceBits {
+		lo = uint16(s.first)
+	}
+	if slice == s.last>>sliceBits {
+		hi = uint16(s.last)
+	}
+	return lo, hi
 }
 
 // below is the part of the span that is below an id; false if there is none.
@@ -149,10 +155,10 @@ func (b *bitmapExpr) answer(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
 
 // sole is the stored bitmap that the expression is, if it is nothing else.
 func (b *bitmapExpr) sole() (*bitmapCursor, bool) {
-	if b.root.op != bitmap.Leaf {
+	if b.root.Op != bitmap.Leaf {
 		return nil, false
 	}
-	c, ok := b.terms[b.root.term].(*bitmapCursor)
+	c, ok := b.terms[b.root.Leaf].(*bitmapCursor)
 	return c, ok
 }
 
@@ -283,14 +289,14 @@ func (c *bitmapCursor) below(id uint64) uint64 {
 		return uint64(c.small.Rank(id))
 	}
 	look := c.pages.cursor(c.head)
-	slice, ok := look.seek(id >> sliceBits)
+	slice, ok := look.Seek(id >> sliceBits)
 	switch {
 	case !ok:
 		return c.head.ids
 	case slice > id>>sliceBits:
 		return look.before()
 	}
-	return look.before() + uint64(look.container().Rank(uint16(id)))
+	return look.before() + uint64(look.Container().Rank(uint16(id)))
 }
 
 // upTo is how many ids are not above this one.

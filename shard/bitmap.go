@@ -168,12 +168,12 @@ func (t *bitmapEditor) shrink() {
 	c := t.pages.cursor(t.head)
 	next := uint64(0)
 	s, ok := bitmap.FromContainers(t.scratch[:], func() (uint64, bitmap.Container, bool) {
-		slice, ok := c.seek(next)
+		slice, ok := c.Seek(next)
 		if !ok {
 			return 0, bitmap.Container{}, false
 		}
 		next = slice + 1
-		return slice, c.container(), true
+		return slice, c.Container(), true
 	})
 	if ok {
 		had := t.head
@@ -524,27 +524,37 @@ func (b *slab) cursor(head bitmapHead) bitmapCursor {
 	return c
 }
 
-// seek goes to the first slice that is not below this one, and answers which that is. Cursors go forward only.
-func (c *bitmapCursor) seek(slice uint64) (at uint64, ok bool) {
+// Seek goes to the first slice that is not below this one, and answers which that is.
+func (c *bitmapCursor) Seek(slice uint64) (at uint64, ok bool) {
+	if slice > sliceMax {
+		return 0, false
+	}
 	if c.head.leaves == 0 {
 		c.at = c.small.Rank(slice << sliceBits)
 		id, ok := c.small.Select(uint64(c.at))
 		return id >> sliceBits, ok
 	}
-	if c.leaf < 0 || c.at >= c.n || c.words[2*(c.n-1)]>>sliceBits < slice {
-		if !c.seekLeaf(slice) {
-			return 0, false
-		}
+	if !c.inLeaf(slice) && !c.seekLeaf(slice) {
+		return 0, false
 	}
-	switch here := c.words[2*c.at] >> sliceBits; {
-	case here >= slice:
-		return here, true
+	switch {
+	case c.at > 0 && c.words[2*c.at-2]>>sliceBits >= slice:
+		c.at = findEntry(c.words, c.at, slice) // back
+	case c.words[2*c.at]>>sliceBits >= slice:
 	case c.at+1 < c.n && c.words[2*c.at+2]>>sliceBits >= slice:
 		c.at++
 	default:
 		c.at += findEntry(c.words[2*c.at:], c.n-c.at, slice)
 	}
 	return c.words[2*c.at] >> sliceBits, true
+}
+
+// inLeaf says that what a slice is looked for from is in the leaf at which the cursor is.
+func (c *bitmapCursor) inLeaf(slice uint64) bool {
+	if c.leaf < 0 || c.n == 0 || c.words[2*(c.n-1)]>>sliceBits < slice {
+		return false
+	}
+	return c.leaf == 0 || c.words[0]>>sliceBits <= slice
 }
 
 // seekLeaf goes to the leaf that has the first slice that is not below this one.
@@ -566,13 +576,13 @@ func (c *bitmapCursor) seekLeaf(slice uint64) bool {
 	return false
 }
 
-// container is the one at which the cursor is, until it goes on.
-func (c *bitmapCursor) container() bitmap.Container {
+// Container is the one at which the cursor is, until it goes on.
+func (c *bitmapCursor) Container() bitmap.Container {
 	if c.head.leaves > 0 {
 		return c.pages.container(entryAt(c.words, c.at), &c.room)
 	}
 	if c.wide == nil {
-		c.wide = make([]uint64, bitmap.ScratchWords)
+		c.wide = make([]uint64, c.small.SmallScratch())
 	}
 	id, _ := c.small.Select(uint64(c.at))
 	return c.small.Container(c.wide, id>>sliceBits)

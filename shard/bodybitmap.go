@@ -56,8 +56,8 @@ func (v *bitmapValue) each(visit func(slice uint64, c bitmap.Container) bool) {
 		return
 	}
 	c := v.pages.cursor(v.head)
-	for slice, ok := c.seek(0); ok && visit(slice, c.container()) && slice < sliceMax; {
-		slice, ok = c.seek(slice + 1)
+	for slice, ok := c.Seek(0); ok && visit(slice, c.Container()) && slice < sliceMax; {
+		slice, ok = c.Seek(slice + 1)
 	}
 }
 

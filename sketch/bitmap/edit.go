@@ -409,7 +409,7 @@ func merge(dst []uint64, c Container, op Op, lows []uint16) (out Container, chan
 	for ; at < old; at++ {
 		w.add(lowAt(c.Words, at))
 	}
-	return w.container(dst), changed
+	return w.container(dst[DenseWords/2:]), changed
 }
 
 // lowWriter packs lows as an array, ArrayMax at most, and counts runs.
@@ -427,17 +427,17 @@ func (w *lowWriter) add(low uint16) {
 	w.next = int(low) + 1
 }
 
-// container is what was written to the beginning of dst, of ScratchWords words, in the form that it must have.
-func (w *lowWriter) container(dst []uint64) Container {
+// container is what was written, in the form that it must have: runs go into rest, which has half as many words.
+func (w *lowWriter) container(rest []uint64) Container {
 	size := w.end()
 	switch f := formOf(w.count, w.runs); f {
 	case 0:
 		return Container{}
 	case Array:
-		return Container{Form: Array, Count: uint32(w.count), Words: dst[:size]}
+		return Container{Form: Array, Count: uint32(w.count), Words: w.words[:size]}
 	}
-	size = joinLows(dst[DenseWords/2:DenseWords], dst[:size], w.count)
-	return Container{Form: Run, Count: uint32(w.count), Words: dst[DenseWords/2:][:size]}
+	size = joinLows(rest, w.words[:size], w.count)
+	return Container{Form: Run, Count: uint32(w.count), Words: rest[:size]}
 }
 
 // joinLows writes the n lows of an array as runs, and answers how many words.

@@ -126,7 +126,7 @@ func (s Small) Leaves(was uint32) bool {
 	return s.Count >= smallCrowd && bits.Len32(s.Count) > bits.Len32(was) && int(s.Count) > slicePrice*s.Slices()
 }
 
-// Containers yields the slices and their containers in order, until yield answers false. Words of containers lie in dst, of ScratchWords words, until the next one.
+// Containers yields the slices and their containers in order, until yield answers false. Words of containers lie in dst, of SmallScratch words, until the next one.
 func (s Small) Containers(dst []uint64, yield func(slice uint64, c Container) bool) {
 	for i := 0; i < int(s.Count); {
 		slice, end := s.at(i)>>16, i+1
@@ -140,20 +140,24 @@ func (s Small) Containers(dst []uint64, yield func(slice uint64, c Container) bo
 	}
 }
 
-// Container is what lies in one slice, with words in dst, of ScratchWords words.
+// Container is what lies in one slice, with words in dst, of SmallScratch words.
 func (s Small) Container(dst []uint64, slice uint64) Container {
 	first := slice << 16
 	from := s.Rank(first)
 	return s.container(dst, from, from+s.CountRange(first, first|(SliceLen-1)))
 }
 
+// SmallScratch is how many words its containers need.
+func (s Small) SmallScratch() int { return (int(s.Count)+3)/4 + int(s.Count)/8 + 1 }
+
 // container is that of ids from one position up to another, which are at most 2,048 and in one slice.
 func (s Small) container(dst []uint64, from, to int) Container {
-	w := lowWriter{packer: packer{words: dst[:DenseWords/2]}, next: -1}
+	half := (to - from + 3) / 4
+	w := lowWriter{packer: packer{words: dst[:half]}, next: -1}
 	for i := from; i < to; i++ {
 		w.add(uint16(s.at(i)))
 	}
-	return w.container(dst)
+	return w.container(dst[half:])
 }
 
 // ValidateSmall says what is wrong with a Small that came from outside.

@@ -143,7 +143,7 @@ func readSmall(t *testing.T, o ids, s Small, draw func(r *rand.Rand) uint64, r *
 	}
 
 	// its containers are what it is made of, and what it is made of again
-	dst := make([]uint64, ScratchWords)
+	dst := make([]uint64, s.SmallScratch())
 	var got []uint64
 	var list []entry
 	s.Containers(dst, func(slice uint64, c Container) bool {
@@ -151,7 +151,7 @@ func readSmall(t *testing.T, o ids, s Small, draw func(r *rand.Rand) uint64, r *
 			t.Fatal(err)
 		}
 		c.Each(0, func(low uint16) bool { got = append(got, slice<<16|uint64(low)); return true })
-		if one := s.Container(make([]uint64, ScratchWords), slice); one.Form != c.Form || !slices.Equal(one.Words, c.Words) {
+		if one := s.Container(make([]uint64, s.SmallScratch()), slice); one.Form != c.Form || !slices.Equal(one.Words, c.Words) {
 			t.Fatalf("slice %d alone is %s of %d", slice, one.Form, one.Count)
 		}
 		list = append(list, entry{slice, own(c, 0)})

@@ -4,7 +4,7 @@ import "slices"
 
 // Cursor goes through the slices of a bitmap.
 type Cursor interface {
-	// Seek goes to the first slice that is not below this one; often, but not always, further on than it is. ok is false if there is none.
+	// Seek goes to the first slice that is not below this one; often, but not always, one further on than it is. ok is false if there is none.
 	Seek(slice uint64) (at uint64, ok bool)
 	// Container is that of the slice that Seek went to. It stays until the next Seek.
 	Container() Container
@@ -57,7 +57,7 @@ type SmallCursor struct {
 
 // NewSmallCursor is at the first slice of a Small, and allocates what its largest container may need.
 func NewSmallCursor(s Small) *SmallCursor {
-	return &SmallCursor{s: s, words: make([]uint64, min(ScratchWords, DenseWords/2+int(s.Count)))}
+	return &SmallCursor{s: s, words: make([]uint64, s.SmallScratch())}
 }
 
 // Seek is a binary search.
@@ -100,41 +100,66 @@ func (c *RangeCursor) Container() Container {
 // none is a slice above all there are.
 const none = SliceMax + 1
 
-// walk looks for the slices in which a program may have lows.
-type walk struct {
+// Walker goes through the slices in which a program may have lows.
+type Walker struct {
 	p       *Program
 	cursors []Cursor // of the leaves, and of the universe
 	at      []uint64 // by node: which slice a leaf has next, none before this one that matters to the node above
+	from    uint64   // what was asked for last
 	nexts   []uint64 // a stack
+	leaves  []Container
 }
 
-// Walk yields the slices from one to another, both included, in which the program may have lows, with what to evaluate it on, until yield answers false. Cursors are those of the leaves, and of the universe, which may
-// be nil when the program asks for none. A slice that an intersection has in some of its arguments only is passed over by its cursors alone. What is yielded stays until yield returns.
-func (p *Program) Walk(cursors []Cursor, universe Cursor, from, to uint64, yield func(slice uint64, in Inputs) bool) {
+// NewWalker goes through whole bitmaps. Cursors are those of the leaves, and of the universe, which may be nil when the program asks for none.
+func (p *Program) NewWalker(cursors []Cursor, universe Cursor) *Walker {
 	if universe == nil {
 		universe = NewRangeCursor(1, 0)
 	}
-	w := walk{p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes))}
-	for i, n := range p.nodes {
+	w := &Walker{p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes)), leaves: make([]Container, p.leaves+1)}
+	w.rewind(0)
+	return w
+}
+
+// rewind forgets what the cursors are known to have next.
+func (w *Walker) rewind(slice uint64) {
+	for i, n := range w.p.nodes {
 		if n.op == Leaf {
-			w.at[i] = w.seek(n.leaf, from)
-		}
-	}
-	leaves := make([]Container, len(w.cursors))
-	for slice := w.next(p.root, from); slice <= min(to, SliceMax); slice = w.next(p.root, slice+1) {
-		for i, c := range w.cursors {
-			leaves[i] = Container{}
-			if at, ok := c.Seek(slice); ok && at == slice {
-				leaves[i] = c.Container()
-			}
-		}
-		if !yield(slice, Inputs{Leaves: leaves[:p.leaves], Universe: leaves[p.leaves]}) {
-			return
+			w.at[i] = w.seek(n.leaf, slice)
 		}
 	}
 }
 
-func (w *walk) seek(i int, slice uint64) uint64 {
+// Seek goes to the first slice from this one on in which the program may have lows, and answers what to evaluate it on, until the next Seek. ok is false if there is none. A slice that an intersection has in some of its
+// arguments only is passed over by their cursors alone. It may go back, which costs a look at each bitmap.
+func (w *Walker) Seek(slice uint64) (at uint64, in Inputs, ok bool) {
+	if slice < w.from {
+		w.rewind(slice)
+	}
+	w.from = slice
+	if slice > SliceMax {
+		return 0, in, false
+	}
+	if at = w.next(w.p.root, slice); at > SliceMax {
+		return 0, in, false
+	}
+	for i, c := range w.cursors {
+		w.leaves[i] = Container{}
+		if here, ok := c.Seek(at); ok && here == at {
+			w.leaves[i] = c.Container()
+		}
+	}
+	return at, Inputs{Leaves: w.leaves[:w.p.leaves], Universe: w.leaves[w.p.leaves]}, true
+}
+
+// Walk yields the slices from one to another, both included, in which the program may have lows, with what to evaluate it on until yield returns, until yield answers false.
+func (p *Program) Walk(cursors []Cursor, universe Cursor, from, to uint64, yield func(slice uint64, in Inputs) bool) {
+	w := p.NewWalker(cursors, universe)
+	for slice, in, ok := w.Seek(from); ok && slice <= to && yield(slice, in); {
+		slice, in, ok = w.Seek(slice + 1)
+	}
+}
+
+func (w *Walker) seek(i int, slice uint64) uint64 {
 	if at, ok := w.cursors[i].Seek(slice); ok {
 		return at
 	}
@@ -142,7 +167,7 @@ func (w *walk) seek(i int, slice uint64) uint64 {
 }
 
 // next is the first slice from this one on in which a node may have lows.
-func (w *walk) next(at int, slice uint64) uint64 {
+func (w *Walker) next(at int, slice uint64) uint64 {
 	n := &w.p.nodes[at]
 	switch n.op {
 	case Leaf:
@@ -163,7 +188,7 @@ func (w *walk) next(at int, slice uint64) uint64 {
 }
 
 // meet is where all arguments may have some.
-func (w *walk) meet(n *node, slice uint64) uint64 {
+func (w *Walker) meet(n *node, slice uint64) uint64 {
 	for i := 0; i < len(n.args) && slice < none; i++ {
 		if next := w.next(n.args[i], slice); next > slice {
 			slice, i = next, -1
@@ -173,7 +198,7 @@ func (w *walk) meet(n *node, slice uint64) uint64 {
 }
 
 // meetSome is where as many arguments as it takes may have some: no slice before the one that so many have reached.
-func (w *walk) meetSome(n *node, slice uint64) uint64 {
+func (w *Walker) meetSome(n *node, slice uint64) uint64 {
 	from := len(w.nexts)
 	defer func() { w.nexts = w.nexts[:from] }()
 	for {

@@ -146,6 +146,26 @@ func TestWalk(t *testing.T) {
 		if got := p.Total(&s, cursors, NewRangeCursor(lo, hi), from, to); got != uint64(total) {
 			t.Fatalf("%v: %d from %d to %d, want %d", e, got, from, to, total)
 		}
+		walker := p.NewWalker(cursors, NewRangeCursor(lo, hi))
+		for range 20 { // to and fro
+			slice := r.Uint64N(14)
+			if r.IntN(4) == 0 {
+				slice = SliceMax - slice
+			}
+			at, in, ok := walker.Seek(slice)
+			for id := range want {
+				if id>>16 >= slice && (!ok || id>>16 < at) {
+					t.Fatalf("%v: from slice %d to %d, over id %d", e, slice, at, id)
+				}
+			}
+			if ok {
+				for low := range 100 {
+					if id := at<<16 | uint64(low); p.Eval(&s, in).Contains(uint16(low)) != want[id] {
+						t.Fatalf("%v: %d is in: %v", e, id, !want[id])
+					}
+				}
+			}
+		}
 		got := ids{}
 		before, first := uint64(0), true
 		p.Walk(cursors, NewRangeCursor(lo, hi), 0, SliceMax, func(slice uint64, in Inputs) bool {
