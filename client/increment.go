@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -53,6 +54,8 @@ const (
 	// KindPhrases is a set of up to 65,536 phrases of up to 256 bytes (2 MiB together), which Match finds in texts and Feed counts. A phrase is a Bin;
 	// an Amount below 0 removes it. It does not fade.
 	KindPhrases = ebbv1.Kind_KIND_PHRASES
+	// KindBitmap is an exact set of 64-bit ids, which SetBits, ClearBits, FlipBits and a BitWriter edit and Bitmap asks about. It does not fade, and no Increment writes it.
+	KindBitmap = ebbv1.Kind_KIND_BITMAP
 )
 
 // Increment is one event: it adds an amount to a bin of a distribution, or
@@ -146,12 +149,14 @@ type errand struct {
 	start   time.Time
 	key     string // of the first increment
 	single  bool
+	op      string // "increment" when empty
 	parcels []*parcel
 
-	mu   sync.Mutex // guards all below
-	open int
-	done chan struct{} // closed when open is 0
-	sum  epoch
+	mu      sync.Mutex // guards all below
+	open    int
+	done    chan struct{} // closed when open is 0
+	sum     epoch
+	changed uint64 // ids of bitmaps
 }
 
 // pack writes the increments into parcels, by shard. Nothing is sent if one is bad.
@@ -210,15 +215,16 @@ func (e *errand) delivered(q *parcel, result *ebbv1.CommandResult, err error) {
 	case err != nil:
 		e.sum.note(int64(q.entries), 0, 0, err)
 	default:
+		e.changed += result.GetChanged()
 		e.client.meter.increments.Add(int64(q.entries - len(result.GetRefused())))
 	}
 	for _, r := range result.GetRefused() {
 		key := e.key
-		if in, ok := q.increment(int(r.GetIndex())); ok {
+		if in, ok := q.increment(int(r.GetIndex())); ok && q.body == 0 {
 			key = string(in.Key)
 		}
 		e.sum.note(0, 0, 1, e.client.fail(attempt{
-			op: "increment", key: key, shard: q.shard, node: q.node, tries: q.tries, start: e.start,
+			op: cmp.Or(e.op, "increment"), key: key, shard: q.shard, node: q.node, tries: q.tries, start: e.start,
 		}, proto.FromWire(r.GetError())))
 	}
 	if e.open--; e.open == 0 {
@@ -260,7 +266,7 @@ func (e *errand) outcome() error {
 }
 
 func (e *errand) fail(err error) error {
-	failed := e.client.fail(attempt{op: "increment", key: e.key, start: e.start}, err)
-	failed.Op, failed.Key = "increment", e.key
+	failed := e.client.fail(attempt{op: cmp.Or(e.op, "increment"), key: e.key, start: e.start}, err)
+	failed.Op, failed.Key = cmp.Or(e.op, "increment"), e.key
 	return failed
 }

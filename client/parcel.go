@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -17,8 +18,9 @@ type parcel struct {
 	shard   uint32
 	lane    *lane // nil for those that need no order
 	buf     []byte
-	start   int // the command is buf[start:]
-	room    int // the increments are buf[room:]
+	start   int              // the command is buf[start:]
+	room    int              // the increments, or the edits, are buf[room:]
+	body    protowire.Number // which of the two: the field of the command; 0 for increments
 	entries int
 	merged  int
 	last    uint64 // largest offset, of a source
@@ -97,7 +99,8 @@ func (p *parcel) stamp(ns string, tag byte, id []byte) {
 		h = protowire.AppendString(append(h, tagNamespace), ns)
 	}
 	h = protowire.AppendBytes(append(h, tag), id)
-	h = protowire.AppendVarint(append(h, tagIncrements), uint64(len(p.buf)-p.room))
+	h = protowire.AppendTag(h, cmp.Or(p.body, proto.FieldCommandIncrements), protowire.BytesType)
+	h = protowire.AppendVarint(h, uint64(len(p.buf)-p.room))
 	p.start = p.room - len(h)
 	copy(p.buf[p.start:], h)
 }
@@ -106,15 +109,14 @@ func (p *parcel) stamp(ns string, tag byte, id []byte) {
 // the increments.
 const (
 	roomNamespace = 1 + 2 + proto.NamespaceLenMax
-	roomSession   = roomNamespace + 2 + 2*11 + 1 + 5
-	roomSource    = roomNamespace + 3 + 3 + proto.SourceNameLenMax + 11 + 1 + 5
+	roomSession   = roomNamespace + 2 + 2*11 + 2 + 5
+	roomSource    = roomNamespace + 3 + 3 + proto.SourceNameLenMax + 11 + 2 + 5
 )
 
 const (
 	tagNamespace       = proto.FieldCommandNamespace<<3 | byte(protowire.BytesType)
 	tagIdentitySession = proto.FieldCommandSession<<3 | byte(protowire.BytesType)
 	tagIdentitySource  = proto.FieldCommandSource<<3 | byte(protowire.BytesType)
-	tagIncrements      = proto.FieldCommandIncrements<<3 | byte(protowire.BytesType)
 
 	tagSession     = 1<<3 | byte(protowire.VarintType) // SessionIdentity.session
 	tagSequence    = 2<<3 | byte(protowire.VarintType) // SessionIdentity.sequence

@@ -1,0 +1,539 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// SetBits puts ids into the bitmap of a key, which it makes if need be, and says how many were not in. Each call counts once, however often it had to be sent.
+// It returns when all is acknowledged; for a stream of ids use a BitWriter. The error of many ids is an *Undelivered, which counts edits of 4,096 ids.
+func (c *Client) SetBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
+	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, ids)
+}
+
+// ClearBits takes ids out of the bitmap of a key, which is gone when none is left, and says how many were in. See SetBits.
+func (c *Client) ClearBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
+	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, ids)
+}
+
+// FlipBits takes out those ids that are in the bitmap of a key, and puts in the others. One that is named twice is flipped once. See SetBits.
+func (c *Client) FlipBits(ctx context.Context, ns, key string, ids ...uint64) (changed int, err error) {
+	return c.editBits(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, ids)
+}
+
+// SetBitRange puts all ids from first to last into the bitmap of a key, up to 134,217,728, and says how many were not in.
+func (c *Client) SetBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
+	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, first, last)
+}
+
+// ClearBitRange takes all ids from first to last out of the bitmap of a key, and says how many were in.
+func (c *Client) ClearBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
+	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, first, last)
+}
+
+// FlipBitRange changes all ids from first to last of the bitmap of a key.
+func (c *Client) FlipBitRange(ctx context.Context, ns, key string, first, last uint64) (changed int, err error) {
+	return c.editRange(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, first, last)
+}
+
+func (c *Client) editBits(ctx context.Context, ns, key string, op ebbv1.BitOp, ids []uint64) (changed int, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return c.sendEdits(ctx, ns, key, func(put func(*bitPen)) {
+		pen := new(bitPen)
+		pen.reset(roomSession)
+		for len(ids) > 0 {
+			if ids = pen.write(key, op, ids); len(ids) > 0 {
+				put(pen)
+				pen = new(bitPen)
+				pen.reset(roomSession)
+			}
+		}
+		put(pen)
+	})
+}
+
+func (c *Client) editRange(ctx context.Context, ns, key string, op ebbv1.BitOp, first, last uint64) (changed int, err error) {
+	e := proto.BitEditWire{Key: []byte(key), Op: op, Ranged: true, First: first, Last: last}
+	if err := e.Check(); err != nil {
+		return 0, c.fail(attempt{op: "bits", key: key}, err)
+	}
+	return c.sendEdits(ctx, ns, key, func(put func(*bitPen)) {
+		pen := new(bitPen)
+		pen.reset(roomSession)
+		pen.writeRange(key, op, first, last)
+		put(pen)
+	})
+}
+
+// sendEdits sends the commands that fill puts, and waits for them.
+func (c *Client) sendEdits(ctx context.Context, ns, key string, fill func(put func(*bitPen))) (changed int, err error) {
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	e := &errand{client: c, start: c.now(), done: make(chan struct{}), key: key, op: "bits"}
+	if err := proto.CheckKey([]byte(key)); err != nil {
+		return 0, e.fail(err)
+	}
+	p, err := c.directProducer(namespaceOr(ns))
+	if err != nil {
+		return 0, e.fail(err)
+	}
+	l := p.lane(key)
+	deadline, _ := ctx.Deadline()
+	fill(func(pen *bitPen) {
+		e.parcels = append(e.parcels, &parcel{
+			shard: l.shard, lane: l, body: proto.FieldCommandBits, buf: pen.buf, room: pen.room, entries: pen.edits,
+			ctx: ctx, deadline: deadline, made: e.start, delivery: e,
+		})
+	})
+	e.single = len(e.parcels) == 1
+	e.send(p)
+	select {
+	case <-e.done:
+	case <-ctx.Done():
+		e.recall(context.Cause(ctx))
+	}
+	err = e.outcome()
+	return int(e.changed), err
+}
+
+// bitPen writes the edits of one command, straight in wire format, behind room for the identity.
+type bitPen struct {
+	buf     []byte
+	room    int
+	edits   int
+	ids     int
+	scratch []byte
+}
+
+const (
+	// editIDs is how many ids one edit carries at most, so that it always fits a command.
+	editIDs = 4096
+	// editHead is what an edit takes beside its key and ids at most.
+	editHead = 1 + 3 + 1 + 2 + 2 + 1 + 3 + 1 + 1 + 2*11
+)
+
+func (p *bitPen) reset(room int) {
+	p.buf = append(p.buf[:0], make([]byte, room)...)
+	p.room, p.edits, p.ids = room, 0, 0
+}
+
+// write writes as many edits of ids, which ascend, as the command has room for, and answers the ids that are left.
+func (p *bitPen) write(key string, op ebbv1.BitOp, ids []uint64) (rest []uint64) {
+	for len(ids) > 0 {
+		n := min(len(ids), editIDs)
+		p.scratch = proto.AppendBitIDs(p.scratch[:0], ids[:n])
+		if p.edits > 0 && (len(p.buf)+editHead+len(key)+len(p.scratch) > commandBytesMax || p.ids+n > proto.BitIDsMax || p.edits == proto.BitEditsMax) {
+			return ids
+		}
+		p.edit(key, op, func(b []byte) []byte {
+			b = protowire.AppendTag(b, proto.FieldBitEditIDs, protowire.BytesType)
+			return protowire.AppendBytes(b, p.scratch)
+		}, 1+protowire.SizeBytes(len(p.scratch)))
+		p.ids += n
+		ids = ids[n:]
+	}
+	return nil
+}
+
+func (p *bitPen) writeRange(key string, op ebbv1.BitOp, first, last uint64) {
+	size := 2 + protowire.SizeVarint(first) + protowire.SizeVarint(last)
+	p.edit(key, op, func(b []byte) []byte {
+		b = protowire.AppendTag(b, proto.FieldBitEditRange, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size))
+		b = protowire.AppendVarint(protowire.AppendTag(b, proto.FieldBitRangeFirst, protowire.VarintType), first)
+		return protowire.AppendVarint(protowire.AppendTag(b, proto.FieldBitRangeLast, protowire.VarintType), last)
+	}, 1+protowire.SizeBytes(size))
+}
+
+// edit writes an edit, of which what takes size bytes.
+func (p *bitPen) edit(key string, op ebbv1.BitOp, what func(b []byte) []byte, size int) {
+	b := protowire.AppendTag(p.buf, proto.FieldBitEditsEdits, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(1+protowire.SizeBytes(len(key))+2+size))
+	b = protowire.AppendString(protowire.AppendTag(b, proto.FieldBitEditKey, protowire.BytesType), key)
+	b = protowire.AppendVarint(protowire.AppendTag(b, proto.FieldBitEditOp, protowire.VarintType), uint64(op))
+	p.buf = what(b)
+	p.edits++
+}
+
+// Defaults of BitWriterOptions.
+const (
+	BitBatchDefault    = 32 << 10
+	BitBufferedDefault = 1 << 20
+)
+
+// BitWriterOptions configure a BitWriter. The zero value is useful.
+type BitWriterOptions struct {
+	// Namespace of all keys; "default" when empty.
+	Namespace string
+	// MaxBatch is how many ids wait for one shard at most before they are sent, up to 65,536; 32,768 when 0.
+	MaxBatch int
+	// Linger is how long an id may wait for company; 5 ms when 0. When negative, only a full batch, Flush and Close send.
+	Linger time.Duration
+	// MaxBuffered is how many ids may be unacknowledged before Set, Clear and Flip wait; 1,048,576 when 0.
+	MaxBuffered int
+	// Timeout is how long a command is tried; 30 s when 0.
+	Timeout time.Duration
+	// OnError is called, from a goroutine of the client, with each command that was not applied, or is of unknown outcome, and each edit that was refused. It must not block.
+	OnError func(error)
+}
+
+// BitWriterStats counts ids.
+type BitWriterStats struct {
+	Added    int64 // given to Set, Clear and Flip
+	Changed  int64 // put in or taken out, as far as it is acknowledged
+	Buffered int64 // neither acknowledged nor given up
+}
+
+// BitWriter edits bitmaps of one namespace in batches, exactly once: ids are grouped by key and sorted before they are sent. Edits of one key are applied in the order in which they were
+// given. It is safe for use by many goroutines. Close it.
+type BitWriter struct {
+	client   *Client
+	producer *producer
+	opts     BitWriterOptions
+
+	mu       sync.Mutex // guards all below
+	closed   bool
+	lanes    map[*lane]*bitLane
+	buffered int // ids in lanes and parcels
+	stats    BitWriterStats
+	space    chan struct{} // closed when something was acknowledged; nil if nobody waits
+	timer    *time.Timer   // of Linger; nil when not set
+	epoch    *epoch
+	epochs   []*epoch
+	pen      bitPen
+}
+
+// bitLane is what waits for one shard.
+type bitLane struct {
+	keys  map[string]*bitBatch
+	order []*bitBatch
+	ids   int
+}
+
+// bitBatch is what waits for one key, of one operation.
+type bitBatch struct {
+	key string
+	op  ebbv1.BitOp
+	ids []uint64
+}
+
+// BitWriter returns a new BitWriter. Bad options are brought into their bounds.
+func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
+	opts.Namespace = namespaceOr(opts.Namespace)
+	opts.MaxBatch = max(1, min(orDefault(opts.MaxBatch, BitBatchDefault), proto.BitIDsMax))
+	opts.Linger = orDefault(opts.Linger, LingerDefault)
+	opts.MaxBuffered = max(opts.MaxBatch, orDefault(opts.MaxBuffered, BitBufferedDefault))
+	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
+	w := &BitWriter{client: c, producer: c.newProducer(opts.Namespace, WindowDefault), opts: opts, lanes: map[*lane]*bitLane{}, epoch: &epoch{done: make(chan struct{})}}
+	if !c.enlist(w.producer, w.abandon) {
+		w.closed = true
+	}
+	return w
+}
+
+// Set puts ids into the bitmap of a key. It returns at once unless the buffer is full.
+func (w *BitWriter) Set(ctx context.Context, key string, ids ...uint64) error {
+	return w.add(ctx, key, ebbv1.BitOp_BIT_OP_SET, ids)
+}
+
+// Clear takes ids out of the bitmap of a key.
+func (w *BitWriter) Clear(ctx context.Context, key string, ids ...uint64) error {
+	return w.add(ctx, key, ebbv1.BitOp_BIT_OP_CLEAR, ids)
+}
+
+// Flip changes ids of the bitmap of a key, each as often as it is named.
+func (w *BitWriter) Flip(ctx context.Context, key string, ids ...uint64) error {
+	return w.add(ctx, key, ebbv1.BitOp_BIT_OP_FLIP, ids)
+}
+
+func (w *BitWriter) add(ctx context.Context, key string, op ebbv1.BitOp, ids []uint64) error {
+	if err := proto.CheckKey([]byte(key)); err != nil {
+		return w.client.fail(attempt{op: "bits", key: key}, err)
+	}
+	for len(ids) > 0 {
+		n := min(len(ids), w.opts.MaxBatch)
+		if err := w.put(ctx, key, op, ids[:n]); err != nil {
+			return w.client.fail(attempt{op: "bits", key: key}, err)
+		}
+		ids = ids[n:]
+	}
+	return nil
+}
+
+func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []uint64) error {
+	l := w.producer.lane(key)
+	w.mu.Lock()
+	for w.buffered+len(ids) > w.opts.MaxBuffered && !w.closed {
+		if w.space == nil {
+			w.space = make(chan struct{})
+		}
+		space, sealed := w.space, w.sealAll()
+		w.mu.Unlock()
+		w.producer.pump(sealed...)
+		select {
+		case <-space:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		w.mu.Lock()
+	}
+	if w.closed {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	b := w.lanes[l]
+	if b == nil {
+		b = &bitLane{keys: map[string]*bitBatch{}}
+		w.lanes[l] = b
+	}
+	b.add(key, op, ids)
+	w.buffered += len(ids)
+	w.stats.Added += int64(len(ids))
+	full := b.ids >= w.opts.MaxBatch
+	if full {
+		w.seal(l, b)
+	} else {
+		w.linger()
+	}
+	w.mu.Unlock()
+	if full {
+		w.producer.pump(l)
+	}
+	return nil
+}
+
+func (b *bitLane) add(key string, op ebbv1.BitOp, ids []uint64) {
+	batch := b.keys[key]
+	if batch == nil || batch.op != op {
+		batch = &bitBatch{key: key, op: op}
+		b.keys[key] = batch
+		b.order = append(b.order, batch)
+	}
+	batch.ids = append(batch.ids, ids...)
+	b.ids += len(ids)
+}
+
+// sorted brings the ids of a batch into order: of those that are flipped several times stay those with an odd number.
+func (b *bitBatch) sorted() []uint64 {
+	slices.Sort(b.ids)
+	if b.op != ebbv1.BitOp_BIT_OP_FLIP {
+		return slices.Compact(b.ids)
+	}
+	out := b.ids[:0]
+	for i := 0; i < len(b.ids); {
+		end := i + 1
+		for end < len(b.ids) && b.ids[end] == b.ids[i] {
+			end++
+		}
+		if (end-i)%2 == 1 {
+			out = append(out, b.ids[i])
+		}
+		i = end
+	}
+	return out
+}
+
+// seal makes commands of what waits for a shard. The caller holds w.mu and pumps the lane.
+func (w *BitWriter) seal(l *lane, b *bitLane) {
+	left := b.ids
+	w.pen.reset(w.producer.room)
+	end := func(ids int) {
+		now := w.client.now()
+		p := &parcel{
+			shard: l.shard, lane: l, body: proto.FieldCommandBits, buf: w.pen.buf, room: w.pen.room, entries: w.pen.edits,
+			ctx: w.producer.ctx, made: now, deadline: now.Add(w.opts.Timeout), delivery: &bitNote{writer: w, epoch: w.epoch, ids: ids},
+		}
+		w.epoch.open++
+		l.mu.Lock()
+		l.waiting = append(l.waiting, p)
+		l.mu.Unlock()
+		w.pen = bitPen{scratch: w.pen.scratch}
+		w.pen.reset(w.producer.room)
+	}
+	for _, batch := range b.order {
+		for ids := batch.sorted(); len(ids) > 0; {
+			if ids = w.pen.write(batch.key, batch.op, ids); len(ids) > 0 {
+				n := min(left, w.pen.ids)
+				left -= n
+				end(n)
+			}
+		}
+	}
+	end(left) // also what came several times
+	delete(w.lanes, l)
+}
+
+// sealAll seals whatever waits, and answers the lanes to pump. The caller holds w.mu.
+func (w *BitWriter) sealAll() (lanes []*lane) {
+	for l, b := range w.lanes {
+		w.seal(l, b)
+		lanes = append(lanes, l)
+	}
+	return lanes
+}
+
+// linger sets the timer, if it is not set. The caller holds w.mu.
+func (w *BitWriter) linger() {
+	if w.opts.Linger < 0 || w.timer != nil {
+		return
+	}
+	w.timer = time.AfterFunc(w.opts.Linger, func() {
+		w.mu.Lock()
+		w.timer = nil
+		lanes := w.sealAll()
+		w.mu.Unlock()
+		w.producer.pump(lanes...)
+	})
+}
+
+// bitNote hears the fate of a command of a BitWriter.
+type bitNote struct {
+	writer *BitWriter
+	epoch  *epoch
+	ids    int
+}
+
+func (n *bitNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
+	w := n.writer
+	var failed []error
+	w.mu.Lock()
+	switch {
+	case err != nil && isUnknown(err):
+		n.epoch.note(0, int64(p.entries), 0, err)
+		failed = append(failed, err)
+	case err != nil:
+		n.epoch.note(int64(p.entries), 0, 0, err)
+		failed = append(failed, err)
+	default:
+		w.stats.Changed += int64(result.GetChanged())
+		w.client.meter.increments.Add(int64(p.entries - len(result.GetRefused())))
+		for _, r := range result.GetRefused() {
+			err := w.client.fail(attempt{op: "bits", key: p.editKey(int(r.GetIndex())), shard: p.shard, node: p.node, tries: p.tries, start: p.made}, proto.FromWire(r.GetError()))
+			n.epoch.note(0, 0, 1, err)
+			failed = append(failed, err)
+		}
+	}
+	w.buffered -= n.ids
+	if w.space != nil {
+		close(w.space)
+		w.space = nil
+	}
+	n.epoch.open--
+	n.epoch.finish()
+	w.mu.Unlock()
+	if w.opts.OnError != nil {
+		for _, err := range failed {
+			w.opts.OnError(err)
+		}
+	}
+}
+
+// editKey is the key of an edit of a command.
+func (p *parcel) editKey(index int) (key string) {
+	proto.BitEdits(p.buf[p.room:], func(e *proto.BitEditWire) bool {
+		key = string(e.Key)
+		index--
+		return index >= 0
+	})
+	return key
+}
+
+// Flush sends what is buffered and waits until all that was added before is acknowledged or given up. It returns what went wrong since the last Flush: an
+// *Undelivered, which counts edits of up to 4,096 ids, or the end of ctx.
+func (w *BitWriter) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	lanes := w.sealAll()
+	w.epoch.closed = true
+	w.epoch.finish()
+	w.epochs = append(w.epochs, w.epoch)
+	w.epoch = &epoch{done: make(chan struct{})}
+	epochs := slices.Clone(w.epochs)
+	w.mu.Unlock()
+	w.producer.pump(lanes...)
+	for _, e := range epochs {
+		select {
+		case <-e.done:
+		case <-ctx.Done():
+			return w.client.fail(attempt{op: "flush"}, context.Cause(ctx))
+		}
+	}
+	return w.verdict(epochs)
+}
+
+// verdict sums up epochs that are done, and forgets them.
+func (w *BitWriter) verdict(epochs []*epoch) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all epoch
+	for _, e := range epochs {
+		if i := slices.Index(w.epochs, e); i >= 0 {
+			w.epochs = slices.Delete(w.epochs, i, i+1)
+			all.note(e.sum.Lost, e.sum.Unknown, e.sum.Refused, e.sum.Err)
+		}
+	}
+	if all.sum.Err == nil {
+		return nil
+	}
+	return &all.sum
+}
+
+// Close flushes and ends the BitWriter. When ctx ends first, what is still buffered is given up.
+func (w *BitWriter) Close(ctx context.Context) error {
+	w.mu.Lock()
+	if w.closed {
+		w.mu.Unlock()
+		return ErrClosed
+	}
+	w.closed = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Unlock()
+	err := w.Flush(ctx)
+	if ctx.Err() != nil {
+		w.abandon(context.Cause(ctx))
+		err = w.Flush(context.WithoutCancel(ctx)) // everything is settled, it does not wait
+	} else {
+		bye, cancel := context.WithTimeout(ctx, farewellMax)
+		w.producer.retire(bye)
+		cancel()
+	}
+	w.client.discharge(w.producer)
+	return err
+}
+
+// abandon gives up all that is not acknowledged.
+func (w *BitWriter) abandon(err error) {
+	w.mu.Lock()
+	w.closed = true
+	lanes := w.sealAll()
+	w.mu.Unlock()
+	w.producer.cancel(err)
+	w.producer.pump(lanes...)
+	for i := range w.producer.lanes {
+		for _, p := range w.producer.lanes[i].recallAll() {
+			p.delivery.delivered(p, nil, w.client.recalled(p, err))
+		}
+	}
+}
+
+// Stats returns the counts so far.
+func (w *BitWriter) Stats() BitWriterStats {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	s := w.stats
+	s.Buffered = int64(w.buffered)
+	return s
+}

@@ -1,0 +1,319 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+func newBits(s *session) *cobra.Command {
+	return children(
+		&cobra.Command{
+			Use: "bits", Short: "Keys that hold exact sets of ids",
+			Long: `A key of kind bitmap is an exact set of ids from 0 to 18446744073709551615: who was there on a day, who has paid. It does not fade. Ids that lie
+close together take least: a slice of 65,536 takes 8 KiB at most, and 20 bytes when all of it is in.
+
+Intersections, unions and the like are asked for over HTTP or by the Go client: see BitmapQuestion.`,
+		},
+		s.bitsEdit("set", "Put ids in", (*client.Client).SetBits, (*client.Client).SetBitRange),
+		s.bitsEdit("clear", "Take ids out", (*client.Client).ClearBits, (*client.Client).ClearBitRange),
+		s.bitsEdit("flip", "Put ids in that are out, and take out those that are in", (*client.Client).FlipBits, (*client.Client).FlipBitRange),
+		newBitsGet(s), newBitsCount(s), newBitsIDs(s), newBitsRank(s), newBitsAt(s), newBitsEnd(s, "min", "The smallest id", 0), newBitsEnd(s, "max", "The largest id", 1),
+		newBitsLoad(s), newBitsExport(s),
+	)
+}
+
+// parseID reads an id.
+func parseID(text string) (uint64, error) {
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, usagef("id %q: it must be a whole number from 0 to 18446744073709551615", text)
+	}
+	return id, nil
+}
+
+// parseRange reads ids from one to another, as in 10..20. is says whether it is a range at all.
+func parseRange(text string) (first, last uint64, is bool, err error) {
+	from, to, is := strings.Cut(text, "..")
+	if !is {
+		return 0, 0, false, nil
+	}
+	if first, err = parseID(from); err != nil {
+		return 0, 0, true, err
+	}
+	if last, err = parseID(to); err != nil {
+		return 0, 0, true, err
+	}
+	if first > last {
+		return 0, 0, true, usagef("range %s is upside down: write it as %d..%d", text, last, first)
+	}
+	return first, last, true, nil
+}
+
+type (
+	editIDs   func(c *client.Client, ctx context.Context, ns, key string, ids ...uint64) (int, error)
+	editRange func(c *client.Client, ctx context.Context, ns, key string, first, last uint64) (int, error)
+)
+
+func (s *session) bitsEdit(verb, short string, edit editIDs, editRange editRange) *cobra.Command {
+	return &cobra.Command{
+		Use: verb + " KEY ID...", Short: short, Args: argsBetween(2, -1, "KEY ID..."),
+		Long:    short + " of a bitmap: single ids, and ranges as 10..20, up to 134,217,728 ids each. It says how many that has changed.",
+		Example: fmt.Sprintf("  ebb bits %s play/2011-11-01 17 42 1000..1999", verb),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			key, ids, ranges := args[0], []uint64(nil), [][2]uint64(nil)
+			for _, text := range args[1:] {
+				first, last, is, err := parseRange(text)
+				switch {
+				case err != nil:
+					return err
+				case is:
+					ranges = append(ranges, [2]uint64{first, last})
+					continue
+				}
+				id, err := parseID(text)
+				if err != nil {
+					return err
+				}
+				ids = append(ids, id)
+			}
+			ctx, c, done, err := s.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer done()
+			changed, err := edit(c, ctx, s.namespace, key, ids...)
+			for _, r := range ranges {
+				if err != nil {
+					break
+				}
+				var n int
+				n, err = editRange(c, ctx, s.namespace, key, r[0], r[1])
+				changed += n
+			}
+			if err != nil {
+				return err
+			}
+			switch s.output {
+			case "json":
+				return printJSON(s.term.out, map[string]int{"changed": changed})
+			case "tsv":
+				_, err = fmt.Fprintln(s.term.out, changed)
+			default:
+				_, err = fmt.Fprintf(s.term.out, "changed %d\n", changed)
+			}
+			return err
+		},
+	}
+}
+
+// bitsFlags are shared by questions about bitmaps.
+type bitsFlags struct {
+	questionFlags
+	first, last string
+}
+
+func (f *bitsFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.first, "first", "", "only ids from this `id` on")
+	cmd.Flags().StringVar(&f.last, "last", "", "only ids up to this `id`")
+	f.addReading(cmd)
+}
+
+// bitsJSON is the answer about a bitmap as JSON.
+type bitsJSON struct {
+	Namespace string       `json:"namespace"`
+	Key       string       `json:"key"`
+	Count     *uint64      `json:"count,omitempty"`
+	StdError  float64      `json:"std_error"`
+	IDs       []uint64     `json:"ids,omitempty"`
+	Contains  []bool       `json:"contains,omitempty"`
+	More      bool         `json:"more,omitempty"`
+	Next      uint64       `json:"next,omitempty"`
+	AsOfUS    int64        `json:"as_of_us"`
+	Coverage  coverageJSON `json:"coverage"`
+}
+
+// askBits asks about one bitmap, and shows what is of interest: lines for people and tsv.
+func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1.BitmapQuestion, counts bool, lines func(w *ebbv1.BitmapAnswer) []string) error {
+	q.Expr = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(key)}}
+	if f.first != "" || f.last != "" {
+		r := &ebbv1.BitRange{Last: 1<<64 - 1}
+		for _, end := range []struct {
+			text string
+			id   *uint64
+		}{{f.first, &r.First}, {f.last, &r.Last}} {
+			if end.text == "" {
+				continue
+			}
+			var err error
+			if *end.id, err = parseID(end.text); err != nil {
+				return err
+			}
+		}
+		q.Range = r
+	}
+	question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: q}}
+	return s.put(cmd, &f.questionFlags, question, func(a *ebbv1.Answer) error {
+		w := a.GetBitmap()
+		if s.output == "json" {
+			out := bitsJSON{
+				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), IDs: w.GetIds(), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
+				AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
+			}
+			if counts {
+				out.Count = new(w.GetCount())
+			}
+			return printJSON(s.term.out, out)
+		}
+		for _, line := range lines(w) {
+			fmt.Fprintln(s.term.out, line)
+		}
+		if s.output == "tsv" {
+			return nil
+		}
+		if w.GetMore() {
+			fmt.Fprintf(s.term.err, "note: there are more: --from %d goes on\n", w.GetNext())
+		}
+		_, err := fmt.Fprintf(s.term.out, "\nexact, as of %s\n%s\n", when(w.GetAsOfUs()), coverageText(a.GetCoverage()))
+		return err
+	})
+}
+
+func newBitsCount(s *session) *cobra.Command {
+	var f bitsFlags
+	cmd := &cobra.Command{
+		Use: "count KEY", Short: "How many ids there are", Args: argsBetween(1, 1, "KEY"),
+		Example: "  ebb bits count play/2011-11-01\n  ebb bits count play/2011-11-01 --first 1000 --last 1999",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Count{Count: true}}
+			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return []string{fmt.Sprint(w.GetCount())} })
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func newBitsGet(s *session) *cobra.Command {
+	var f bitsFlags
+	cmd := &cobra.Command{
+		Use: "get KEY ID...", Short: "Which ids are in", Args: argsBetween(2, -1, "KEY ID..."),
+		Example: "  ebb bits get play/2011-11-01 17 42",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list := &ebbv1.BitmapIds{}
+			for _, text := range args[1:] {
+				id, err := parseID(text)
+				if err != nil {
+					return err
+				}
+				list.Ids = append(list.Ids, id)
+			}
+			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Contains{Contains: list}}
+			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) (lines []string) {
+				for i, in := range w.GetContains() {
+					word := "out"
+					if in {
+						word = "in"
+					}
+					lines = append(lines, fmt.Sprintf("%d\t%s", list.Ids[i], word))
+				}
+				return lines
+			})
+		},
+	}
+	f.addReading(cmd)
+	return cmd
+}
+
+func newBitsIDs(s *session) *cobra.Command {
+	var f bitsFlags
+	var from string
+	var limit uint32
+	cmd := &cobra.Command{
+		Use: "ids KEY", Short: "The ids in ascending order, a page of them", Args: argsBetween(1, 1, "KEY"),
+		Long:    "Lists ids in ascending order. A page has up to 100,000; --from goes on after it. `ebb bits export` writes all.",
+		Example: "  ebb bits ids play/2011-11-01\n  ebb bits ids play/2011-11-01 --from 5000 --limit 100 -o tsv",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			page := &ebbv1.BitmapPage{Limit: limit}
+			if from != "" {
+				var err error
+				if page.From, err = parseID(from); err != nil {
+					return err
+				}
+			}
+			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ids{Ids: page}}
+			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) (lines []string) {
+				for _, id := range w.GetIds() {
+					lines = append(lines, fmt.Sprint(id))
+				}
+				return lines
+			})
+		},
+	}
+	f.add(cmd)
+	cmd.Flags().StringVar(&from, "from", "", "begin at this `id`")
+	cmd.Flags().Uint32Var(&limit, "limit", 1000, "how many ids, 1 to 100,000")
+	return cmd
+}
+
+func newBitsRank(s *session) *cobra.Command {
+	var f bitsFlags
+	cmd := &cobra.Command{
+		Use: "rank KEY ID", Short: "How many ids are below one", Args: argsBetween(2, 2, "KEY ID"),
+		Example: "  ebb bits rank play/2011-11-01 1000000",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := parseID(args[1])
+			if err != nil {
+				return err
+			}
+			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Rank{Rank: id}}
+			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return []string{fmt.Sprint(w.GetCount())} })
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func newBitsAt(s *session) *cobra.Command {
+	var f bitsFlags
+	cmd := &cobra.Command{
+		Use: "at KEY POSITION", Short: "Which id has so many below it", Args: argsBetween(2, 2, "KEY POSITION"),
+		Example: "  ebb bits at play/2011-11-01 0",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			position, err := parseID(args[1])
+			if err != nil {
+				return err
+			}
+			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Position{Position: position}}
+			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w.GetIds(), 0) })
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func newBitsEnd(s *session, name, short string, at int) *cobra.Command {
+	var f bitsFlags
+	cmd := &cobra.Command{
+		Use: name + " KEY", Short: short, Args: argsBetween(1, 1, "KEY"),
+		Example: fmt.Sprintf("  ebb bits %s play/2011-11-01", name),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ends{Ends: true}}
+			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w.GetIds(), at) })
+		},
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func idOrNone(ids []uint64, at int) []string {
+	if at >= len(ids) {
+		return []string{"none"}
+	}
+	return []string{fmt.Sprint(ids[at])}
+}

@@ -1,0 +1,393 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"context"
+	"encoding/csv"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+var (
+	bitsFormats   = []string{"auto", "ids", "csv", "roaring"}
+	exportFormats = []string{"ids", "roaring"}
+)
+
+func newBitsLoad(s *session) *cobra.Command {
+	var format, column string
+	var quiet bool
+	cmd := &cobra.Command{
+		Use: "load KEY FILE", Short: "Put all ids of a file in", Args: argsBetween(2, 2, "KEY FILE (- for standard input)"),
+		Long: `Puts the ids of FILE (- for standard input; .gz is understood) into a bitmap. The file has one id a line, a CSV column of them (--column, by the
+name in its header or by number from 1), or is a bitmap in the portable format of Roaring, of 32 or 64 bits.
+
+Ids that are in already change nothing, so a load that was interrupted is simply run again. Sorted ids are fastest.`,
+		Example: "  ebb bits load premium premium.txt\n  ebb bits load play/2011-11-01 plays.csv.gz --column user_id\n  ebb bits load premium premium.roaring --format roaring",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if column != "" {
+				format = "csv"
+			}
+			if err := oneOf("--format", format, bitsFormats); err != nil {
+				return err
+			}
+			return s.loadBits(cmd, args[0], args[1], format, column, quiet)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", "auto", "ids, csv, roaring or auto")
+	cmd.Flags().StringVar(&column, "column", "", "`column` of a CSV file that holds the ids")
+	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress bar")
+	return cmd
+}
+
+func oneOf(what, word string, words []string) error {
+	for _, w := range words {
+		if w == word {
+			return nil
+		}
+	}
+	return noneOf(what, word, words)
+}
+
+// meter counts what is read.
+type meter struct {
+	io.Reader
+	bytes int64
+}
+
+func (m *meter) Read(p []byte) (int, error) {
+	n, err := m.Reader.Read(p)
+	m.bytes += int64(n)
+	return n, err
+}
+
+func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string, quiet bool) (err error) {
+	file, err := s.open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	m := &meter{Reader: file}
+	in := bufio.NewReaderSize(m, 1<<20)
+	if head, _ := in.Peek(2); bytes.Equal(head, []byte{0x1f, 0x8b}) {
+		unzipped, err := gzip.NewReader(in)
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		in = bufio.NewReaderSize(unzipped, 1<<20)
+	}
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	w := c.BitWriter(client.BitWriterOptions{Namespace: s.namespace, MaxBatch: 64 << 10, Timeout: 2 * time.Minute})
+	l := &bitsLoader{ctx: cmd.Context(), writer: w, key: key, began: time.Now(), show: s.loadProgress(file, m, quiet)}
+	err = l.read(in, format, column)
+	if err == nil {
+		err = l.flush()
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), 2*time.Minute)
+	defer cancel()
+	if err != nil {
+		cancel() // what was read is put in or not: the load is to be run again
+	}
+	err = cmp.Or(err, w.Close(closing))
+	l.show(l.ids, l.rate(), true)
+	if err != nil {
+		return fmt.Errorf("%s: %w; run it again when that is mended: ids that are in change nothing", path, err)
+	}
+	changed := w.Stats().Changed
+	switch s.output {
+	case "json":
+		return printJSON(s.term.out, map[string]any{"ids": l.ids, "changed": changed, "ids_per_second": l.rate()})
+	case "tsv":
+		_, err = fmt.Fprintf(s.term.out, "%d\t%d\n", l.ids, changed)
+	default:
+		_, err = fmt.Fprintf(s.term.out, "read %d ids, of which %d were not in, at %.0f a second\n", l.ids, changed, l.rate())
+	}
+	return err
+}
+
+// loadProgress draws a bar on a terminal, and says nothing elsewhere.
+func (s *session) loadProgress(file io.Reader, m *meter, quiet bool) func(ids int, rate float64, done bool) {
+	if quiet || !interactive(s.term.err) {
+		return func(int, float64, bool) {}
+	}
+	size := int64(-1)
+	if f, ok := file.(*os.File); ok {
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			size = info.Size()
+		}
+	}
+	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(s.term.err), progressbar.OptionShowBytes(true),
+		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
+	return func(ids int, rate float64, done bool) {
+		bar.Describe(fmt.Sprintf("%d ids, %.0f ids/s", ids, rate))
+		_ = bar.Set64(m.bytes)
+		if done {
+			_ = bar.Finish()
+		}
+	}
+}
+
+// bitsLoader takes ids from a file to a bitmap.
+type bitsLoader struct {
+	ctx    context.Context
+	writer *client.BitWriter
+	key    string
+	began  time.Time
+	batch  []uint64
+	ids    int
+	show   func(ids int, rate float64, done bool)
+}
+
+func (l *bitsLoader) rate() float64 { return float64(l.ids) / max(time.Since(l.began).Seconds(), 1e-9) }
+
+func (l *bitsLoader) add(id uint64) error {
+	l.batch = append(l.batch, id)
+	if len(l.batch) < 16<<10 {
+		return nil
+	}
+	return l.flush()
+}
+
+func (l *bitsLoader) flush() error {
+	l.ids += len(l.batch)
+	err := l.writer.Set(l.ctx, l.key, l.batch...)
+	l.batch = l.batch[:0]
+	l.show(l.ids, l.rate(), false)
+	return err
+}
+
+func (l *bitsLoader) read(in *bufio.Reader, format, column string) error {
+	if format == "auto" {
+		format = "ids"
+		if head, _ := in.Peek(8); isRoaring(head) {
+			format = "roaring"
+		}
+	}
+	switch format {
+	case "csv":
+		return l.readCSV(in, column)
+	case "roaring":
+		return l.readRoaring(in)
+	}
+	return l.readLines(in)
+}
+
+// isRoaring recognises the beginning of a portable bitmap of 32 bits: a cookie. One of 64 bits begins with a small number, 8 bytes long.
+func isRoaring(head []byte) bool {
+	if len(head) < 8 {
+		return false
+	}
+	cookie := uint32(head[0]) | uint32(head[1])<<8
+	return cookie == 12346 && head[2] == 0 && head[3] == 0 || cookie == 12347 || head[4] == 0 && head[5] == 0 && head[6] == 0 && head[7] == 0
+}
+
+func (l *bitsLoader) readLines(in *bufio.Reader) error {
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		id, ok := digits(text)
+		if !ok {
+			return usagef("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
+		}
+		if err := l.add(id); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// digits is strconv.ParseUint without an allocation.
+func digits(text []byte) (id uint64, ok bool) {
+	if len(text) > 19 {
+		id, err := strconv.ParseUint(string(text), 10, 64)
+		return id, err == nil
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		id = 10*id + uint64(c-'0')
+	}
+	return id, len(text) > 0
+}
+
+func clipped(text string) string {
+	if len(text) > 40 {
+		return strings.ToValidUTF8(text[:40], "") + "..."
+	}
+	return text
+}
+
+func (l *bitsLoader) readCSV(in io.Reader, column string) error {
+	r := csv.NewReader(in)
+	r.FieldsPerRecord, r.ReuseRecord = -1, true
+	at := -1
+	if n, err := strconv.Atoi(column); err == nil {
+		if n < 1 {
+			return usagef("--column %d: columns are numbered from 1", n)
+		}
+		at = n - 1
+	}
+	for row := 1; ; row++ {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if row == 1 && at < 0 {
+			for i, name := range fields {
+				if strings.TrimSpace(name) == column || column == "" && len(fields) == 1 {
+					at = i
+				}
+			}
+			if at < 0 {
+				return usagef("the file has no column %q: it has %s", column, clipped(strings.Join(fields, ", ")))
+			}
+			continue
+		}
+		if at >= len(fields) {
+			return usagef("row %d has %d columns: --column %s is not there", row, len(fields), column)
+		}
+		id, ok := digits([]byte(strings.TrimSpace(fields[at])))
+		switch {
+		case !ok && row == 1:
+			continue // a header
+		case !ok:
+			return usagef("row %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row, clipped(fields[at]))
+		}
+		if err := l.add(id); err != nil {
+			return err
+		}
+	}
+}
+
+// readRoaring reads a portable bitmap of 32 bits, which has a cookie, or of 64.
+func (l *bitsLoader) readRoaring(in *bufio.Reader) error {
+	head, _ := in.Peek(4)
+	read := bitmap.ReadPortable64
+	if len(head) == 4 {
+		if cookie := uint32(head[0]) | uint32(head[1])<<8; cookie == 12347 || cookie == 12346 && head[2] == 0 && head[3] == 0 {
+			read = bitmap.ReadPortable32
+		}
+	}
+	return read(in, func(slice uint64, c bitmap.Container) error {
+		var err error
+		c.Each(0, func(low uint16) bool {
+			err = l.add(slice<<16 | uint64(low))
+			return err == nil
+		})
+		return err
+	})
+}
+
+func newBitsExport(s *session) *cobra.Command {
+	var format string
+	cmd := &cobra.Command{
+		Use: "export KEY", Short: "Write all ids to the standard output", Args: argsBetween(1, 1, "KEY"),
+		Long: `Writes all ids in ascending order: one a line, or as a bitmap in the portable format of Roaring, of 32 bits if all ids are below 2^32 and of 64 bits
+otherwise. It asks for a page of ids at a time: what is changed meanwhile may be in it or not.`,
+		Example: "  ebb bits export premium >premium.txt\n  ebb bits export premium --format roaring >premium.roaring",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := oneOf("--format", format, exportFormats); err != nil {
+				return err
+			}
+			return s.exportBits(cmd, args[0], format)
+		},
+	}
+	cmd.Flags().StringVar(&format, "format", "ids", "ids or roaring")
+	return cmd
+}
+
+func (s *session) exportBits(cmd *cobra.Command, key, format string) error {
+	if format == "roaring" && interactive(s.term.out) {
+		return usagef("--format roaring writes bytes that are not for a terminal: redirect it to a file")
+	}
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	out := bufio.NewWriterSize(s.term.out, 1<<16)
+	ids := c.Bitmap(s.namespace, client.Bits(key)).IDs(cmd.Context())
+	if format == "roaring" {
+		d := &slicesOfIDs{}
+		for id, err := range ids {
+			if err != nil {
+				return err
+			}
+			d.add(id)
+		}
+		d.settle()
+		write := bitmap.WritePortable32
+		if n := d.Len(); n > 0 && d.Slice(n-1) > 0xffff {
+			write = bitmap.WritePortable64
+		}
+		return cmp.Or(write(out, d), out.Flush())
+	}
+	var line []byte
+	for id, err := range ids {
+		if err != nil {
+			return cmp.Or(err, out.Flush())
+		}
+		line = append(strconv.AppendUint(line[:0], id, 10), '\n')
+		if _, err := out.Write(line); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+// slicesOfIDs is a bitmap made of ids that come in ascending order.
+type slicesOfIDs struct {
+	slices     []uint64
+	containers []bitmap.Container
+	slice      uint64
+	lows       []uint16
+	scratch    [bitmap.ScratchWords]uint64
+}
+
+func (d *slicesOfIDs) add(id uint64) {
+	if id>>16 != d.slice {
+		d.settle()
+		d.slice = id >> 16
+	}
+	d.lows = append(d.lows, uint16(id))
+}
+
+// settle makes a container of the present slice.
+func (d *slicesOfIDs) settle() {
+	if len(d.lows) == 0 {
+		return
+	}
+	c, _ := bitmap.Edit(d.scratch[:], bitmap.Container{}, bitmap.Set, d.lows)
+	c.Words = append([]uint64(nil), c.Words...)
+	d.slices, d.containers = append(d.slices, d.slice), append(d.containers, c)
+	d.lows = d.lows[:0]
+}
+
+// Len, Slice and Container make it a bitmap.Directory.
+func (d *slicesOfIDs) Len() int                         { return len(d.slices) }
+func (d *slicesOfIDs) Slice(i int) uint64               { return d.slices[i] }
+func (d *slicesOfIDs) Container(i int) bitmap.Container { return d.containers[i] }
