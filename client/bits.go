@@ -236,7 +236,8 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.Linger = orDefault(opts.Linger, LingerDefault)
 	opts.MaxBuffered = max(opts.MaxBatch, orDefault(opts.MaxBuffered, BitBufferedDefault))
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
-	w := &BitWriter{client: c, producer: c.newProducer(opts.Namespace, WindowDefault), opts: opts, lanes: map[*lane]*bitLane{}, epoch: &epoch{done: make(chan struct{})}}
+	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
+	w := &BitWriter{client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, epoch: &epoch{done: make(chan struct{})}}
 	if !c.enlist(w.producer, w.abandon) {
 		w.closed = true
 	}

@@ -524,3 +524,42 @@ func ExampleClient_Trend() {
 	// gophercon: 1.8 a minute, more than four times as often as usual: true, by chance: false
 	// go: 1.0 a minute, by chance: true
 }
+
+// Who played something on one of two days, and has paid?
+func ExampleClient_Bitmap() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	for key, ids := range map[string][]uint64{"play/2011-11-01": {1, 2, 3}, "play/2011-11-02": {3, 4}, "play/2011": {2, 4, 5}} {
+		if _, err := c.SetBits(ctx, "default", key, ids...); err != nil {
+			fmt.Println(err)
+		}
+	}
+	days := ebb.AnyOf(ebb.Bits("play/2011-11-01"), ebb.Bits("play/2011-11-02"))
+	both := c.Bitmap("default", ebb.AllOf(days, ebb.Bits("play/2011")))
+	n, err := both.Count(ctx)
+	fmt.Println(n.Count, err)
+	for id, err := range both.IDs(ctx) {
+		fmt.Println(id, err)
+	}
+	// Output:
+	// 2 <nil>
+	// 2 <nil>
+	// 4 <nil>
+}
+
+// A BitWriter takes ids as they come.
+func ExampleClient_BitWriter() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	w := c.BitWriter(ebb.BitWriterOptions{})
+	var err error
+	for id := range uint64(100_000) {
+		err = errors.Join(err, w.Set(ctx, "seen", id*id))
+	}
+	err = errors.Join(err, w.Close(ctx))
+	n, askErr := c.Bitmap("default", ebb.Bits("seen")).Between(0, 1_000_000).Count(ctx)
+	fmt.Println(n.Count, err, askErr)
+	// Output: 1001 <nil> <nil>
+}

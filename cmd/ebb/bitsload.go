@@ -387,7 +387,8 @@ func (d *slicesOfIDs) settle() {
 	d.lows = d.lows[:0]
 }
 
-// Len, Slice and Container make it a bitmap.Directory.
+// Len, Slice, Lows and Container make it a bitmap.Directory.
 func (d *slicesOfIDs) Len() int                         { return len(d.slices) }
 func (d *slicesOfIDs) Slice(i int) uint64               { return d.slices[i] }
+func (d *slicesOfIDs) Lows(i int) int                   { return int(d.containers[i].Count) }
 func (d *slicesOfIDs) Container(i int) bitmap.Container { return d.containers[i] }

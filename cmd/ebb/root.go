@@ -68,7 +68,7 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 	f.StringVarP(&s.output, "output", "o", "table", "`format` of the answer: table, json or tsv")
 	f.BoolVar(&s.json, "json", false, "the same as -o json")
 	root.AddCommand(
-		newServe(s), newDemo(s), newNamespace(s), newIncr(s), newPhrases(s), newFeed(s), newString(s), newImport(s), newSource(s),
+		newServe(s), newDemo(s), newNamespace(s), newIncr(s), newPhrases(s), newFeed(s), newString(s), newBits(s), newImport(s), newSource(s),
 		newGet(s), newTop(s), newDist(s), newEstimate(s), newSurprise(s), newTrend(s), newAlert(s), newOverlap(s), newGraph(s), newMatch(s), newQuery(s), newKeys(s), newDescribe(s), newDel(s), newExpire(s), newRename(s), newStatus(s), newBench(s),
 		newAccuracy(s), newVersion(s), newExitCodes(s),
 	)
