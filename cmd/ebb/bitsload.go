@@ -6,20 +6,17 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
-	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
-	"github.com/ebbdb/ebb/sketch/bitmap"
+	"github.com/ebbdb/ebb/load"
 )
 
 var (
@@ -96,7 +93,7 @@ func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string,
 	defer c.Close()
 	w := c.BitWriter(client.BitWriterOptions{Namespace: s.namespace, MaxBatch: 64 << 10, Timeout: 2 * time.Minute})
 	l := &bitsLoader{ctx: cmd.Context(), writer: w, key: key, began: time.Now(), show: s.loadProgress(file, m, quiet)}
-	err = l.read(in, format, column)
+	err = load.ReadIDs(in, format, column, l.add)
 	if err == nil {
 		err = l.flush()
 	}
@@ -173,135 +170,6 @@ func (l *bitsLoader) flush() error {
 	return err
 }
 
-func (l *bitsLoader) read(in *bufio.Reader, format, column string) error {
-	if format == "auto" {
-		format = "ids"
-		if head, _ := in.Peek(8); isRoaring(head) {
-			format = "roaring"
-		}
-	}
-	switch format {
-	case "csv":
-		return l.readCSV(in, column)
-	case "roaring":
-		return l.readRoaring(in)
-	}
-	return l.readLines(in)
-}
-
-// isRoaring recognises the beginning of a portable bitmap of 32 bits: a cookie. One of 64 bits begins with a small number, 8 bytes long.
-func isRoaring(head []byte) bool {
-	if len(head) < 8 {
-		return false
-	}
-	cookie := uint32(head[0]) | uint32(head[1])<<8
-	return cookie == 12346 && head[2] == 0 && head[3] == 0 || cookie == 12347 || head[4] == 0 && head[5] == 0 && head[6] == 0 && head[7] == 0
-}
-
-func (l *bitsLoader) readLines(in *bufio.Reader) error {
-	lines := bufio.NewScanner(in)
-	for n := 1; lines.Scan(); n++ {
-		text := bytes.TrimSpace(lines.Bytes())
-		if len(text) == 0 {
-			continue
-		}
-		id, ok := digits(text)
-		if !ok {
-			return usagef("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
-		}
-		if err := l.add(id); err != nil {
-			return err
-		}
-	}
-	return lines.Err()
-}
-
-// digits is strconv.ParseUint without an allocation.
-func digits(text []byte) (id uint64, ok bool) {
-	if len(text) > 19 {
-		id, err := strconv.ParseUint(string(text), 10, 64)
-		return id, err == nil
-	}
-	for _, c := range text {
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		id = 10*id + uint64(c-'0')
-	}
-	return id, len(text) > 0
-}
-
-func clipped(text string) string {
-	if len(text) > 40 {
-		return strings.ToValidUTF8(text[:40], "") + "..."
-	}
-	return text
-}
-
-func (l *bitsLoader) readCSV(in io.Reader, column string) error {
-	r := csv.NewReader(in)
-	r.FieldsPerRecord, r.ReuseRecord = -1, true
-	at := -1
-	if n, err := strconv.Atoi(column); err == nil {
-		if n < 1 {
-			return usagef("--column %d: columns are numbered from 1", n)
-		}
-		at = n - 1
-	}
-	for row := 1; ; row++ {
-		fields, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if row == 1 && at < 0 {
-			for i, name := range fields {
-				if strings.TrimSpace(name) == column || column == "" && len(fields) == 1 {
-					at = i
-				}
-			}
-			if at < 0 {
-				return usagef("the file has no column %q: it has %s", column, clipped(strings.Join(fields, ", ")))
-			}
-			continue
-		}
-		if at >= len(fields) {
-			return usagef("row %d has %d columns: --column %s is not there", row, len(fields), column)
-		}
-		id, ok := digits([]byte(strings.TrimSpace(fields[at])))
-		switch {
-		case !ok && row == 1:
-			continue // a header
-		case !ok:
-			return usagef("row %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row, clipped(fields[at]))
-		}
-		if err := l.add(id); err != nil {
-			return err
-		}
-	}
-}
-
-// readRoaring reads a portable bitmap of 32 bits, which has a cookie, or of 64.
-func (l *bitsLoader) readRoaring(in *bufio.Reader) error {
-	head, _ := in.Peek(4)
-	read := bitmap.ReadPortable64
-	if len(head) == 4 {
-		if cookie := uint32(head[0]) | uint32(head[1])<<8; cookie == 12347 || cookie == 12346 && head[2] == 0 && head[3] == 0 {
-			read = bitmap.ReadPortable32
-		}
-	}
-	return read(in, func(slice uint64, c bitmap.Container) error {
-		var err error
-		c.Each(0, func(low uint16) bool {
-			err = l.add(slice<<16 | uint64(low))
-			return err == nil
-		})
-		return err
-	})
-}
-
 func newBitsExport(s *session) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
@@ -332,19 +200,14 @@ func (s *session) exportBits(cmd *cobra.Command, key, format string) error {
 	out := bufio.NewWriterSize(s.term.out, 1<<16)
 	ids := c.Bitmap(s.namespace, client.Bits(key)).IDs(cmd.Context())
 	if format == "roaring" {
-		d := &slicesOfIDs{}
+		d := &load.IDs{}
 		for id, err := range ids {
 			if err != nil {
 				return err
 			}
-			d.add(id)
+			d.Add(id)
 		}
-		d.settle()
-		write := bitmap.WritePortable32
-		if n := d.Len(); n > 0 && d.Slice(n-1) > 0xffff {
-			write = bitmap.WritePortable64
-		}
-		return cmp.Or(write(out, d), out.Flush())
+		return cmp.Or(d.WriteRoaring(out), out.Flush())
 	}
 	var line []byte
 	for id, err := range ids {
@@ -358,37 +221,3 @@ func (s *session) exportBits(cmd *cobra.Command, key, format string) error {
 	}
 	return out.Flush()
 }
-
-// slicesOfIDs is a bitmap made of ids that come in ascending order.
-type slicesOfIDs struct {
-	slices     []uint64
-	containers []bitmap.Container
-	slice      uint64
-	lows       []uint16
-	scratch    [bitmap.ScratchWords]uint64
-}
-
-func (d *slicesOfIDs) add(id uint64) {
-	if id>>16 != d.slice {
-		d.settle()
-		d.slice = id >> 16
-	}
-	d.lows = append(d.lows, uint16(id))
-}
-
-// settle makes a container of the present slice.
-func (d *slicesOfIDs) settle() {
-	if len(d.lows) == 0 {
-		return
-	}
-	c, _ := bitmap.Edit(d.scratch[:], bitmap.Container{}, bitmap.Set, d.lows)
-	c.Words = append([]uint64(nil), c.Words...)
-	d.slices, d.containers = append(d.slices, d.slice), append(d.containers, c)
-	d.lows = d.lows[:0]
-}
-
-// Len, Slice, Lows and Container make it a bitmap.Directory.
-func (d *slicesOfIDs) Len() int                         { return len(d.slices) }
-func (d *slicesOfIDs) Slice(i int) uint64               { return d.slices[i] }
-func (d *slicesOfIDs) Lows(i int) int                   { return int(d.containers[i].Count) }
-func (d *slicesOfIDs) Container(i int) bitmap.Container { return d.containers[i] }

@@ -29,7 +29,7 @@ var mayImport = map[string][]string{
 	"client":          {"proto", "query"},
 	"chaos":           {"proto", "internal/kernel", "sketch", "query", "shard", "cluster", "rpc", "web", "node", "client"},
 	"ebbtest":         {"node", "client", "chaos"},
-	"load":            {"proto", "query", "client"},
+	"load":            {"proto", "query", "sketch", "client"},
 	"bench":           {"proto", "query", "client", "load", "sketch", "shard", "node"},
 	"cmd/ebb":         {"proto", "query", "node", "client", "chaos", "load", "bench", "internal/spell"},
 	"web":             {},

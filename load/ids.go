@@ -1,0 +1,189 @@
+package load
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/csv"
+	"errors"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// ReadIDs reads the ids of a file, and yields each, until yield answers an error. The format is ids (one a line), csv (the column of that name or number, from 1), roaring (its portable
+// format, of 32 or 64 bits) or auto, which tells the others apart by the first bytes. What is no id is refused with BAD_REQUEST and its line.
+func ReadIDs(in *bufio.Reader, format, column string, yield func(id uint64) error) error {
+	if format == "auto" {
+		format = "ids"
+		if head, _ := in.Peek(8); isRoaring(head) {
+			format = "roaring"
+		}
+	}
+	switch format {
+	case "csv":
+		return readIDColumn(in, column, yield)
+	case "roaring":
+		return readRoaring(in, yield)
+	}
+	return readIDLines(in, yield)
+}
+
+// isRoaring recognises the beginning of a portable bitmap of 32 bits: a cookie. One of 64 bits begins with a small number, 8 bytes long.
+func isRoaring(head []byte) bool {
+	if len(head) < 8 {
+		return false
+	}
+	cookie := uint32(head[0]) | uint32(head[1])<<8
+	return cookie == 12346 && head[2] == 0 && head[3] == 0 || cookie == 12347 || head[4] == 0 && head[5] == 0 && head[6] == 0 && head[7] == 0
+}
+
+func readIDLines(in *bufio.Reader, yield func(id uint64) error) error {
+	lines := bufio.NewScanner(in)
+	for n := 1; lines.Scan(); n++ {
+		text := bytes.TrimSpace(lines.Bytes())
+		if len(text) == 0 {
+			continue
+		}
+		id, ok := digits(text)
+		if !ok {
+			return proto.ErrBadRequest.Errorf("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
+		}
+		if err := yield(id); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}
+
+// digits is strconv.ParseUint without an allocation.
+func digits(text []byte) (id uint64, ok bool) {
+	if len(text) > 19 {
+		id, err := strconv.ParseUint(string(text), 10, 64)
+		return id, err == nil
+	}
+	for _, c := range text {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		id = 10*id + uint64(c-'0')
+	}
+	return id, len(text) > 0
+}
+
+func clipped(text string) string {
+	if len(text) > 40 {
+		return strings.ToValidUTF8(text[:40], "") + "..."
+	}
+	return text
+}
+
+func readIDColumn(in io.Reader, column string, yield func(id uint64) error) error {
+	r := csv.NewReader(in)
+	r.FieldsPerRecord, r.ReuseRecord = -1, true
+	at := -1
+	if n, err := strconv.Atoi(column); err == nil {
+		if n < 1 {
+			return proto.ErrBadRequest.Errorf("column %d: columns are numbered from 1", n)
+		}
+		at = n - 1
+	}
+	for row := 1; ; row++ {
+		fields, err := r.Read()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if row == 1 && at < 0 {
+			for i, name := range fields {
+				if strings.TrimSpace(name) == column || column == "" && len(fields) == 1 {
+					at = i
+				}
+			}
+			if at < 0 {
+				return proto.ErrBadRequest.Errorf("the file has no column %q: it has %s", column, clipped(strings.Join(fields, ", ")))
+			}
+			continue
+		}
+		if at >= len(fields) {
+			return proto.ErrBadRequest.Errorf("row %d has %d columns: column %s is not there", row, len(fields), column)
+		}
+		id, ok := digits([]byte(strings.TrimSpace(fields[at])))
+		switch {
+		case !ok && row == 1:
+			continue // a header
+		case !ok:
+			return proto.ErrBadRequest.Errorf("row %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row, clipped(fields[at]))
+		}
+		if err := yield(id); err != nil {
+			return err
+		}
+	}
+}
+
+// readRoaring reads a portable bitmap of 32 bits, which has a cookie, or of 64.
+func readRoaring(in *bufio.Reader, yield func(id uint64) error) error {
+	head, _ := in.Peek(4)
+	read := bitmap.ReadPortable64
+	if len(head) == 4 {
+		if cookie := uint32(head[0]) | uint32(head[1])<<8; cookie == 12347 || cookie == 12346 && head[2] == 0 && head[3] == 0 {
+			read = bitmap.ReadPortable32
+		}
+	}
+	return read(in, func(slice uint64, c bitmap.Container) error {
+		var err error
+		c.Each(0, func(low uint16) bool {
+			err = yield(slice<<16 | uint64(low))
+			return err == nil
+		})
+		return err
+	})
+}
+
+// IDs is a set made of ids that come in ascending order. The zero IDs is empty.
+type IDs struct {
+	slices     []uint64
+	containers []bitmap.Container
+	slice      uint64
+	lows       []uint16
+	scratch    [bitmap.ScratchWords]uint64
+}
+
+// Add puts an id in that is above all before.
+func (d *IDs) Add(id uint64) {
+	if id>>16 != d.slice {
+		d.settle()
+		d.slice = id >> 16
+	}
+	d.lows = append(d.lows, uint16(id))
+}
+
+// WriteRoaring writes the set in the portable format of Roaring: of 32 bits if all ids are below 2^32, else of 64.
+func (d *IDs) WriteRoaring(w io.Writer) error {
+	d.settle()
+	if n := len(d.slices); n > 0 && d.slices[n-1] > 0xffff {
+		return bitmap.WritePortable64(w, d)
+	}
+	return bitmap.WritePortable32(w, d)
+}
+
+// settle makes a container of the present slice.
+func (d *IDs) settle() {
+	if len(d.lows) == 0 {
+		return
+	}
+	c, _ := bitmap.Edit(d.scratch[:], bitmap.Container{}, bitmap.Set, d.lows)
+	c.Words = append([]uint64(nil), c.Words...)
+	d.slices, d.containers = append(d.slices, d.slice), append(d.containers, c)
+	d.lows = d.lows[:0]
+}
+
+// Len, Slice, Lows and Container make it a bitmap.Directory.
+func (d *IDs) Len() int                         { return len(d.slices) }
+func (d *IDs) Slice(i int) uint64               { return d.slices[i] }
+func (d *IDs) Lows(i int) int                   { return int(d.containers[i].Count) }
+func (d *IDs) Container(i int) bitmap.Container { return d.containers[i] }
