@@ -166,9 +166,9 @@ func (d *IDs) Add(id uint64) {
 func (d *IDs) WriteRoaring(w io.Writer) error {
 	d.settle()
 	if n := len(d.slices); n > 0 && d.slices[n-1] > 0xffff {
-		return bitmap.WritePortable64(w, d)
+		return bitmap.WritePortable64(w, idDirectory{d})
 	}
-	return bitmap.WritePortable32(w, d)
+	return bitmap.WritePortable32(w, idDirectory{d})
 }
 
 // settle makes a container of the present slice.
@@ -182,8 +182,10 @@ func (d *IDs) settle() {
 	d.lows = d.lows[:0]
 }
 
-// Len, Slice, Lows and Container make it a bitmap.Directory.
-func (d *IDs) Len() int                         { return len(d.slices) }
-func (d *IDs) Slice(i int) uint64               { return d.slices[i] }
-func (d *IDs) Lows(i int) int                   { return int(d.containers[i].Count) }
-func (d *IDs) Container(i int) bitmap.Container { return d.containers[i] }
+// idDirectory makes a bitmap.Directory of a set.
+type idDirectory struct{ *IDs }
+
+func (d idDirectory) Len() int                         { return len(d.slices) }
+func (d idDirectory) Slice(i int) uint64               { return d.slices[i] }
+func (d idDirectory) Lows(i int) int                   { return int(d.containers[i].Count) }
+func (d idDirectory) Container(i int) bitmap.Container { return d.containers[i] }
