@@ -25,8 +25,8 @@ type namespace struct {
 	// summary's death nearer.
 	signed bool
 
-	// began is when it began to count: the clock at its definition, or the first
-	// event after that where there was no clock yet. exposure is what it has counted since (see
+	// began is when it began to count: the clock at its definition, or where there was no clock yet the first
+	// event after that, see reachesBack. exposure is what it has counted since (see
 	// sketch.Exposure).
 	began    sketch.Tick
 	exposure sketch.Exposure
@@ -218,11 +218,23 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 	ns.eventTime = max(ns.eventTime, clock)
 }
 
-// counted notes the first event of a namespace that had no time before.
+// counted notes the first event of a namespace that had no time before, and one that is earlier.
 func (ns *namespace) counted(t sketch.Tick) {
-	if ns.began == 0 {
+	if ns.began == 0 || t < ns.began && ns.reachesBack(t) {
 		ns.began, ns.exposure.From = t, t
 	}
+}
+
+// earlyMin is how much earlier than the first event another one may always be.
+const earlyMin = sketch.Tick(60e6)
+
+// reachesBack says whether an event before the first one says when counting began. Events come out of order, so the earliest does: of a
+// stream whose beginning nobody knows it is the likeliest. But one with a wrong date would have it that hardly anything has come since, so it is
+// believed only where it makes the time that was counted no more than twice as long. A namespace that began by its definition, or has changed its
+// half-life, stays as it is.
+func (ns *namespace) reachesBack(t sketch.Tick) bool {
+	return ns.onEventTime() && ns.exposure.From == ns.began && ns.exposure.Had == 0 && ns.present().from != ns.began &&
+		t >= ns.began-max(ns.eventTime-ns.began, earlyMin)
 }
 
 // editNamespace returns a namespace for writing.
