@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"iter"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -106,4 +107,59 @@ func (c *Client) WatchQuery(ctx context.Context, text string, o WatchOptions, op
 		w.Query = text
 		return c.follow(ctx, w, "", 0, put)
 	})
+}
+
+// Bitmap is the answer to count and ids: exact, as all answers about bitmaps.
+type Bitmap struct {
+	Count uint64 // how many ids there are
+	// IDs in ascending order; there are More, from Next on.
+	IDs  []uint64
+	More bool
+	Next uint64
+	AsOf time.Time
+}
+
+// Bitmap is the answer to count and ids.
+func (r Result) Bitmap() Bitmap {
+	w := r.Answer.GetBitmap()
+	return Bitmap{Count: w.GetCount(), IDs: w.GetIds(), More: w.GetMore(), Next: w.GetNext(), AsOf: timeOf(w.GetAsOfUs())}
+}
+
+// Groups is the answer to count by.
+type Groups struct {
+	Count  uint64  // ids of the set that was counted
+	Groups []Group // the largest first
+	AsOf   time.Time
+}
+
+// Group is how many of the ids are in a bitmap, too.
+type Group struct {
+	Key   string
+	Count uint64
+}
+
+// Groups is the answer to count by.
+func (r Result) Groups() Groups {
+	w := r.Answer.GetGroups()
+	g := Groups{Count: w.GetCount(), AsOf: timeOf(w.GetAsOfUs())}
+	for _, x := range w.GetGroups() {
+		g.Groups = append(g.Groups, Group{string(x.GetKey()), x.GetCount()})
+	}
+	return g
+}
+
+// CohortRow is the ids that came for the first time in a period.
+type CohortRow struct {
+	Period string   // 2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01 or 2011-11-01T13
+	Count  uint64   // how many there are
+	Again  []uint64 // how many of them came in each later period, the next one first
+}
+
+// Cohort is the answer to cohort.
+func (r Result) Cohort() []CohortRow {
+	var rows []CohortRow
+	for _, x := range r.Answer.GetCohort().GetRows() {
+		rows = append(rows, CohortRow{x.GetPeriod(), x.GetCount(), x.GetAgain()})
+	}
+	return rows
 }

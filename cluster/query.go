@@ -82,11 +82,15 @@ func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 // run goes on errands until there is an answer.
 func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.Answer, error) {
 	for {
-		resp, err := q.coordinator.Ask(ctx, &ebbv1.AskRequest{
-			Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial(),
-		})
-		if err != nil {
-			return nil, err
+		resp := &ebbv1.AskResponse{}
+		if len(e.questions) > 0 {
+			var err error
+			resp, err = q.coordinator.Ask(ctx, &ebbv1.AskRequest{
+				Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial(),
+			})
+			if err != nil {
+				return nil, err
+			}
 		}
 		next, answer, bad := e.fold(resp.GetAnswers())
 		switch {

@@ -1,8 +1,394 @@
 package cluster
 
-import "github.com/ebbdb/ebb/proto"
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"slices"
 
-// bitmap refuses questions about bitmaps, of which shards hold none yet.
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
+)
+
+// idsDefault is how many ids are listed when nothing is said.
+const idsDefault = 100
+
+// bitmap makes an errand of a question about bitmaps.
 func (i *inquiry) bitmap() (*errand, *proto.Error) {
-	return nil, proto.ErrWrongKind.Errorf("this version stores no bitmaps, so that there are none to ask about").WithHint("what sets have in common: overlap(a, b)")
+	switch ask := i.plan.GetAsk().(type) {
+	case *ebbv1.Plan_Count:
+		return i.counts(ask.Count)
+	case *ebbv1.Plan_Ids:
+		return i.ids(ask.Ids)
+	case *ebbv1.Plan_Cohort:
+		return i.cohort(ask.Cohort)
+	}
+	return nil, proto.ErrBadRequest.Errorf("this version does not store what an expression makes").WithHint("count(...) and ids(...) answer the same expression")
+}
+
+// found is which keys patterns mean; bitmaps that are named need not be looked for.
+type found map[string][][]byte
+
+// keys are those that a term means.
+func (f found) keys(t *ebbv1.PlanTerm) [][]byte {
+	switch of := t.GetOf().(type) {
+	case *ebbv1.PlanTerm_Pattern:
+		return f[string(of.Pattern)]
+	case *ebbv1.PlanTerm_Range:
+		return query.Keys(of.Range)
+	}
+	return [][]byte{t.GetKey()}
+}
+
+// termsOf appends the terms of an expression.
+func termsOf(terms []*ebbv1.PlanTerm, e *ebbv1.PlanExpression) []*ebbv1.PlanTerm {
+	if t := e.GetTerm(); t != nil {
+		return append(terms, t)
+	}
+	for _, operand := range e.GetOperation().GetOperands() {
+		terms = termsOf(terms, operand)
+	}
+	return terms
+}
+
+// resolved finds out which keys the patterns of terms mean, if there are any, and goes on with that.
+func (i *inquiry) resolved(
+	step string, terms []*ebbv1.PlanTerm, then func(string, found, *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error),
+) (*errand, *proto.Error) {
+	a, err := i.about(terms...)
+	if err != nil {
+		return nil, err
+	}
+	if len(a.patterns) == 0 {
+		e, answer, err := then(a.namespace, nil, nil)
+		if answer != nil { // of nothing, which need not be asked for
+			e = &errand{step: step, fold: func([]*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) { return nil, answer, nil }}
+		}
+		return e, err
+	}
+	e := &errand{step: "which bitmaps match", then: step, thenMost: 1}
+	for _, pattern := range a.patterns {
+		e.questions = append(e.questions, i.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: ebbv1.Kind_KIND_BITMAP, Limit: proto.KeysListMax}))
+	}
+	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		if err := failed(answers); err != nil {
+			return nil, nil, err
+		}
+		f := found{}
+		for at, answer := range answers {
+			if n := answer.GetKeys().GetMatched(); n > proto.BitTermsMax {
+				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d bitmaps: the limit is %d", a.patterns[at], n, proto.BitTermsMax)
+			}
+			keys := [][]byte{}
+			for _, info := range answer.GetKeys().GetKeys() {
+				keys = append(keys, info.GetKey())
+			}
+			f[string(a.patterns[at])] = keys
+		}
+		return then(a.namespace, f, answers[0].GetCoverage())
+	}
+	return e, nil
+}
+
+// empty is the answer about no bitmaps at all.
+func empty(c *ebbv1.Coverage) *ebbv1.Answer {
+	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Bitmap{Bitmap: &ebbv1.BitmapAnswer{AsOfUs: c.GetAsOfMaxUs()}}}
+}
+
+func bitmapQuestion(namespace string, expr *ebbv1.BitmapExpr) *ebbv1.Question {
+	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
+		Expr: expr, Select: &ebbv1.BitmapQuestion_Count{Count: true},
+	}}}
+}
+
+// counts makes an errand of count, and of count by.
+func (i *inquiry) counts(c *ebbv1.PlanCount) (*errand, *proto.Error) {
+	if len(c.GetBy()) > 0 {
+		return i.groups(c)
+	}
+	return i.one(c.GetOf(), nil)
+}
+
+func (i *inquiry) ids(p *ebbv1.PlanIds) (*errand, *proto.Error) {
+	return i.one(p.GetOf(), &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: p.GetFrom(), Limit: cmp.Or(p.GetLimit(), idsDefault)}})
+}
+
+// one asks one question about an expression; how many ids there are if there is no selection.
+func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*errand, *proto.Error) {
+	const step = "one expression"
+	return i.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		expr, err := f.expr(of)
+		if err != nil || expr == nil {
+			return nil, empty(c), err
+		}
+		q := bitmapQuestion(namespace, expr)
+		if page != nil {
+			q.GetBitmap().Select = page
+		}
+		e, err := ask(step, q, nil)
+		return e, nil, err
+	})
+}
+
+// groups counts an expression, and what it has in common with each of some bitmaps.
+func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
+	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
+	return i.resolved("one expression with each bitmap", terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		expr, err := f.expr(c.GetOf())
+		if err != nil {
+			return nil, nil, err
+		}
+		var keys [][]byte
+		for _, t := range c.GetBy() {
+			keys = append(keys, f.keys(t)...)
+		}
+		if keys = distinct(keys); len(keys) > proto.QuestionsMax {
+			return nil, nil, proto.ErrQueryTooCostly.Errorf("%d bitmaps to count by: the limit is %d", len(keys), proto.QuestionsMax)
+		}
+		if expr == nil {
+			return nil, &ebbv1.Answer{Coverage: cover, Value: &ebbv1.Answer_Groups{Groups: &ebbv1.BitmapGroups{}}}, nil
+		}
+		questions := []*ebbv1.Question{bitmapQuestion(namespace, expr)}
+		for _, key := range keys {
+			questions = append(questions, bitmapQuestion(namespace, both(expr, keyExpr(key))))
+		}
+		return inTurns("one expression with each bitmap", questions, func(answers []*ebbv1.Answer) *ebbv1.Answer {
+			return grouped(keys, answers, int(c.GetTop()))
+		}), nil, nil
+	})
+}
+
+// grouped makes groups of counts, of which the first is of the whole.
+func grouped(keys [][]byte, answers []*ebbv1.Answer, top int) *ebbv1.Answer {
+	out := &ebbv1.BitmapGroups{Count: answers[0].GetBitmap().GetCount()}
+	for at, key := range keys {
+		out.Groups = append(out.Groups, &ebbv1.BitmapGroup{Key: key, Count: answers[at+1].GetBitmap().GetCount()})
+	}
+	slices.SortFunc(out.Groups, func(a, b *ebbv1.BitmapGroup) int {
+		return cmp.Or(cmp.Compare(b.GetCount(), a.GetCount()), bytes.Compare(a.GetKey(), b.GetKey()))
+	})
+	if top > 0 {
+		out.Groups = out.Groups[:min(top, len(out.Groups))]
+	}
+	answer := &ebbv1.Answer{Coverage: together(answers), Value: &ebbv1.Answer_Groups{Groups: out}}
+	out.AsOfUs = answer.GetCoverage().GetAsOfMaxUs()
+	return answer
+}
+
+// together is the coverage of several questions: that of the one that most shards answered, with all that failed or were stale.
+func together(answers []*ebbv1.Answer) *ebbv1.Coverage {
+	out := &ebbv1.Coverage{}
+	for _, a := range answers {
+		c := a.GetCoverage()
+		if out.AsOfMinUs == 0 || c.GetAsOfMinUs() != 0 && c.GetAsOfMinUs() < out.AsOfMinUs {
+			out.AsOfMinUs = c.GetAsOfMinUs()
+		}
+		out.AsOfMaxUs = max(out.AsOfMaxUs, c.GetAsOfMaxUs())
+		out.ShardsTotal, out.ShardsAnswered = max(out.ShardsTotal, c.GetShardsTotal()), max(out.ShardsAnswered, c.GetShardsAnswered())
+		out.ShardsFailed = append(out.ShardsFailed, c.GetShardsFailed()...)
+		out.ShardsStale = append(out.ShardsStale, c.GetShardsStale()...)
+	}
+	slices.Sort(out.ShardsFailed)
+	slices.Sort(out.ShardsStale)
+	out.ShardsFailed, out.ShardsStale = slices.Compact(out.ShardsFailed), slices.Compact(out.ShardsStale)
+	return out
+}
+
+// turnBytes is how large the questions of one turn are, about.
+const turnBytes = 1 << 20
+
+// inTurns asks questions, as many at once as a request holds, and folds all their answers.
+func inTurns(step string, questions []*ebbv1.Question, fold func([]*ebbv1.Answer) *ebbv1.Answer) *errand {
+	var answers []*ebbv1.Answer
+	var turn func(rest []*ebbv1.Question) *errand
+	turn = func(rest []*ebbv1.Question) *errand {
+		n, size := 1, 0
+		for size += pb.Size(rest[0]); n < len(rest) && n < proto.QuestionsMax && size < turnBytes; n++ {
+			size += pb.Size(rest[n])
+		}
+		return &errand{step: step, questions: rest[:n], fold: func(some []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			if err := failed(some); err != nil {
+				return nil, nil, err
+			}
+			if answers = append(answers, some...); n < len(rest) {
+				return turn(rest[n:]), nil, nil
+			}
+			return nil, fold(answers), nil
+		}}
+	}
+	return turn(questions)
+}
+
+func keyExpr(key []byte) *ebbv1.BitmapExpr {
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}}
+}
+
+func both(a, b *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{a, b}}}}
+}
+
+// union is what is in any; nil of none.
+func union(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	switch len(of) {
+	case 0:
+		return nil
+	case 1:
+		return of[0]
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: of}}}
+}
+
+// without is what is in a and in none of the others; nil of nil.
+func without(a *ebbv1.BitmapExpr, others []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	if a == nil || len(others) == 0 {
+		return a
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: &ebbv1.BitmapExprs{Of: append([]*ebbv1.BitmapExpr{a}, others...)}}}
+}
+
+func keyExprs(keys [][]byte) []*ebbv1.BitmapExpr {
+	out := make([]*ebbv1.BitmapExpr, len(keys))
+	for i, key := range keys {
+		out[i] = keyExpr(key)
+	}
+	return out
+}
+
+// expr is an expression as shards take it; nil of what is empty whatever they hold, as the bitmaps of a pattern that matches none.
+func (f found) expr(e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
+	x, err := f.formula(e)
+	if err == nil && x.not {
+		return nil, unbounded(e)
+	}
+	return x.set, err
+}
+
+// unbounded refuses what depends on what everything is.
+func unbounded(e *ebbv1.PlanExpression) *proto.Error {
+	text := query.ExpressionText(e)
+	return proto.ErrBadQuery.Errorf("%s is whatever it does not name, and that depends on what there may be", text).
+		WithHint(fmt.Sprintf("a & (%s), where a is all that there may be", text))
+}
+
+// formula is a set, or whatever is not in it. With that a complement needs no universe, as long as something in the end is left out of something.
+//
+//	~a & ~b   is  ~(a | b)       a & ~b  is  a - b
+//	~a | ~b   is  ~(a & b)       a | ~b  is  ~(b - a)       ~a ^ b  is  ~(a ^ b)
+type formula struct {
+	set *ebbv1.BitmapExpr // nil: empty
+	not bool
+}
+
+func (f found) formula(e *ebbv1.PlanExpression) (formula, *proto.Error) {
+	if t := e.GetTerm(); t != nil {
+		return formula{set: union(keyExprs(f.keys(t)))}, nil
+	}
+	o := e.GetOperation()
+	if o.GetOperator() == ebbv1.PlanOperator_PLAN_OPERATOR_AT_LEAST {
+		set, err := f.atLeast(o)
+		return formula{set: set}, err
+	}
+	of := make([]formula, len(o.GetOperands()))
+	for at, operand := range o.GetOperands() {
+		var err *proto.Error
+		if of[at], err = f.formula(operand); err != nil {
+			return formula{}, err
+		}
+	}
+	switch o.GetOperator() {
+	case ebbv1.PlanOperator_PLAN_OPERATOR_COMPLEMENT:
+		return of[0].complement(), nil
+	case ebbv1.PlanOperator_PLAN_OPERATOR_UNION:
+		return inAny(of), nil
+	case ebbv1.PlanOperator_PLAN_OPERATOR_INTERSECTION:
+		return inAll(of), nil
+	case ebbv1.PlanOperator_PLAN_OPERATOR_DIFFERENCE:
+		for at := range of[1:] {
+			of[at+1] = of[at+1].complement()
+		}
+		return inAll(of), nil
+	}
+	return inOdd(of), nil
+}
+
+func (x formula) complement() formula { return formula{x.set, !x.not} }
+
+// apart are the sets of formulas, and those that others leave out.
+func apart(of []formula) (in, out []*ebbv1.BitmapExpr) {
+	for _, x := range of {
+		if x.not {
+			out = append(out, x.set)
+		} else {
+			in = append(in, x.set)
+		}
+	}
+	return in, out
+}
+
+func inAll(of []formula) formula {
+	in, out := apart(of)
+	out = filled(out)
+	if len(in) == 0 {
+		return formula{union(out), true}
+	}
+	return formula{set: without(intersection(in), out)}
+}
+
+func inAny(of []formula) formula {
+	in, out := apart(of)
+	in = filled(in)
+	if len(out) == 0 {
+		return formula{set: union(in)}
+	}
+	return formula{without(intersection(out), in), true}
+}
+
+func inOdd(of []formula) formula {
+	var x formula
+	in, out := apart(of)
+	sets := filled(append(in, out...))
+	x.not = len(out)%2 == 1
+	if x.set = union(sets); len(sets) > 1 {
+		x.set = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: &ebbv1.BitmapExprs{Of: sets}}}
+	}
+	return x
+}
+
+// filled are the sets that are not empty.
+func filled(of []*ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
+	return slices.DeleteFunc(of, func(x *ebbv1.BitmapExpr) bool { return x == nil })
+}
+
+// intersection is what is in all of one or more.
+func intersection(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	switch {
+	case slices.Contains(of, nil):
+		return nil
+	case len(of) == 1:
+		return of[0]
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: of}}}
+}
+
+// atLeast takes ranges and patterns for all their bitmaps.
+func (f found) atLeast(o *ebbv1.PlanOperation) (*ebbv1.BitmapExpr, *proto.Error) {
+	var of []*ebbv1.BitmapExpr
+	for _, operand := range o.GetOperands() {
+		if t := operand.GetTerm(); t != nil {
+			of = append(of, keyExprs(f.keys(t))...)
+			continue
+		}
+		x, err := f.expr(operand)
+		if err != nil {
+			return nil, err
+		}
+		of = append(of, x)
+	}
+	if of = filled(of); len(of) < int(o.GetLeast()) {
+		return nil, nil
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AtLeast{AtLeast: &ebbv1.BitmapAtLeast{Times: o.GetLeast(), Of: of}}}, nil
 }

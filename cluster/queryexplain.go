@@ -15,6 +15,7 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 	out.Root = &ebbv1.ExplainedStep{Of: query.Text(i.plan)}
 	if e == nil {
 		out.Root.Step = "refused"
+		i.explainBitmaps(out.Root)
 		return out
 	}
 	out.Root.Step = e.step
@@ -33,7 +34,15 @@ func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
 	for _, step := range out.Root.GetSteps() {
 		out.Root.Keys += step.GetKeys()
 	}
+	i.explainBitmaps(out.Root)
 	return out
+}
+
+// explainBitmaps adds the expression of a question that has one.
+func (i *inquiry) explainBitmaps(root *ebbv1.ExplainedStep) {
+	if e := expressionOf(i.plan); e != nil {
+		root.Steps = append(root.Steps, i.explainExpression(e))
+	}
 }
 
 // explainQuestion says which shards a question goes to, as the coordinator would send it.
@@ -57,4 +66,59 @@ func (i *inquiry) explainQuestion(q *ebbv1.Question) *ebbv1.ExplainedStep {
 func asked(q *ebbv1.Question) string {
 	m := q.ProtoReflect()
 	return fmt.Sprintf("ask %s", m.WhichOneof(m.Descriptor().Oneofs().ByName("ask")).Name())
+}
+
+// expressionOf is the expression that a question about bitmaps is about; nil if there is none.
+func expressionOf(p *ebbv1.Plan) *ebbv1.PlanExpression {
+	switch ask := p.GetAsk().(type) {
+	case *ebbv1.Plan_Count:
+		return ask.Count.GetOf()
+	case *ebbv1.Plan_Ids:
+		return ask.Ids.GetOf()
+	case *ebbv1.Plan_Cohort:
+		return ask.Cohort.GetWithin()
+	case *ebbv1.Plan_Store:
+		return ask.Store.GetOf()
+	}
+	return nil
+}
+
+var operatorNames = map[ebbv1.PlanOperator]string{
+	ebbv1.PlanOperator_PLAN_OPERATOR_UNION: "in any", ebbv1.PlanOperator_PLAN_OPERATOR_INTERSECTION: "in all", ebbv1.PlanOperator_PLAN_OPERATOR_DIFFERENCE: "in the first and in none of the others",
+	ebbv1.PlanOperator_PLAN_OPERATOR_SYMMETRIC_DIFFERENCE: "in an odd number", ebbv1.PlanOperator_PLAN_OPERATOR_COMPLEMENT: "in everything but",
+}
+
+// explainExpression is an expression as a tree, with where its bitmaps are.
+func (i *inquiry) explainExpression(e *ebbv1.PlanExpression) *ebbv1.ExplainedStep {
+	o := e.GetOperation()
+	if o == nil {
+		return i.explainTerm(e.GetTerm())
+	}
+	step := &ebbv1.ExplainedStep{Step: operatorNames[o.GetOperator()]}
+	if o.GetOperator() == ebbv1.PlanOperator_PLAN_OPERATOR_AT_LEAST {
+		step.Step = fmt.Sprintf("in %d at least", o.GetLeast())
+	}
+	for _, operand := range o.GetOperands() {
+		step.Steps = append(step.Steps, i.explainExpression(operand))
+	}
+	return step
+}
+
+func (i *inquiry) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
+	step := &ebbv1.ExplainedStep{Step: "bitmap", Of: query.TermText(t)}
+	a, _ := i.about(t) // a single term is of one namespace
+	if len(a.patterns) > 0 {
+		step.Step = "bitmaps that match"
+		return step
+	}
+	if t.GetRange() != nil {
+		step.Step = "bitmaps of a range"
+	}
+	for _, key := range a.keys {
+		step.Shards = append(step.Shards, i.table.ShardOf(a.namespace, key))
+	}
+	slices.Sort(step.Shards)
+	step.Shards = slices.Compact(step.Shards)
+	step.Keys = uint64(len(a.keys))
+	return step
 }

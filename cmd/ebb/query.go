@@ -163,6 +163,12 @@ func (s *session) printResult(text string, a *ebbv1.Answer) error {
 		return s.printDescription(a)
 	case *ebbv1.Answer_Match:
 		return s.printMatches(a, string(plan.GetMatch().GetPhrases().GetKey()))
+	case *ebbv1.Answer_Bitmap:
+		return s.printBitmap(a, plan.GetIds() != nil)
+	case *ebbv1.Answer_Groups:
+		return s.printGroups(a)
+	case *ebbv1.Answer_Cohort:
+		return s.printCohort(a)
 	}
 	return proto.ErrNewerVersion.Errorf("an answer that this version does not know").WithHint("use the binary of the version that the nodes run")
 }

@@ -5518,6 +5518,8 @@ type Answer struct {
 	//	*Answer_Match
 	//	*Answer_Trend
 	//	*Answer_Bitmap
+	//	*Answer_Groups
+	//	*Answer_Cohort
 	Value         isAnswer_Value `protobuf_oneof:"value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -5682,6 +5684,24 @@ func (x *Answer) GetBitmap() *BitmapAnswer {
 	return nil
 }
 
+func (x *Answer) GetGroups() *BitmapGroups {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Groups); ok {
+			return x.Groups
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetCohort() *BitmapCohort {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Cohort); ok {
+			return x.Cohort
+		}
+	}
+	return nil
+}
+
 type isAnswer_Value interface {
 	isAnswer_Value()
 }
@@ -5734,6 +5754,15 @@ type Answer_Bitmap struct {
 	Bitmap *BitmapAnswer `protobuf:"bytes,14,opt,name=bitmap,proto3,oneof"`
 }
 
+type Answer_Groups struct {
+	// of the query language
+	Groups *BitmapGroups `protobuf:"bytes,30,opt,name=groups,proto3,oneof"`
+}
+
+type Answer_Cohort struct {
+	Cohort *BitmapCohort `protobuf:"bytes,31,opt,name=cohort,proto3,oneof"`
+}
+
 func (*Answer_Distribution) isAnswer_Value() {}
 
 func (*Answer_CountKeys) isAnswer_Value() {}
@@ -5758,6 +5787,243 @@ func (*Answer_Trend) isAnswer_Value() {}
 
 func (*Answer_Bitmap) isAnswer_Value() {}
 
+func (*Answer_Groups) isAnswer_Value() {}
+
+func (*Answer_Cohort) isAnswer_Value() {}
+
+// BitmapGroups is how many ids of a set are in each of some bitmaps. It is exact.
+type BitmapGroups struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of the set itself
+	Count uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	// the largest first
+	Groups        []*BitmapGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	AsOfUs        int64          `protobuf:"varint,3,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapGroups) Reset() {
+	*x = BitmapGroups{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapGroups) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapGroups) ProtoMessage() {}
+
+func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
+func (*BitmapGroups) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+}
+
+func (x *BitmapGroups) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *BitmapGroups) GetGroups() []*BitmapGroup {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *BitmapGroups) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// BitmapGroup is how many ids of a set are in a bitmap.
+type BitmapGroup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Count         uint64                 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapGroup) Reset() {
+	*x = BitmapGroup{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapGroup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapGroup) ProtoMessage() {}
+
+func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
+func (*BitmapGroup) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+}
+
+func (x *BitmapGroup) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *BitmapGroup) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+// BitmapCohort is how many ids come again in later periods. It is exact.
+type BitmapCohort struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Rows          []*BitmapCohortRow     `protobuf:"bytes,1,rep,name=rows,proto3" json:"rows,omitempty"`
+	AsOfUs        int64                  `protobuf:"varint,2,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapCohort) Reset() {
+	*x = BitmapCohort{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapCohort) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapCohort) ProtoMessage() {}
+
+func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
+func (*BitmapCohort) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+}
+
+func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
+	if x != nil {
+		return x.Rows
+	}
+	return nil
+}
+
+func (x *BitmapCohort) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
+// BitmapCohortRow is the ids that come for the first time in a period.
+type BitmapCohortRow struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01 or 2011-11-01T13
+	Period string `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"`
+	// how many there are
+	Count uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	// how many of them come in each later period, the next one first
+	Again         []uint64 `protobuf:"varint,3,rep,packed,name=again,proto3" json:"again,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapCohortRow) Reset() {
+	*x = BitmapCohortRow{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapCohortRow) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapCohortRow) ProtoMessage() {}
+
+func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
+func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+}
+
+func (x *BitmapCohortRow) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *BitmapCohortRow) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+func (x *BitmapCohortRow) GetAgain() []uint64 {
+	if x != nil {
+		return x.Again
+	}
+	return nil
+}
+
 // BitmapAnswer is what a set of ids is asked for. It is exact.
 type BitmapAnswer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -5779,7 +6045,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5791,7 +6057,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5804,7 +6070,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -5878,7 +6144,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5890,7 +6156,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5903,7 +6169,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -5968,7 +6234,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5980,7 +6246,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5993,7 +6259,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -6031,7 +6297,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6043,7 +6309,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6056,7 +6322,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -6092,7 +6358,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6104,7 +6370,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6117,7 +6383,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -6146,7 +6412,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6158,7 +6424,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6171,7 +6437,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -6212,7 +6478,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6224,7 +6490,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6237,7 +6503,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -6316,7 +6582,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6328,7 +6594,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6341,7 +6607,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -6389,7 +6655,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6401,7 +6667,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6414,7 +6680,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -6491,7 +6757,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6503,7 +6769,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6516,7 +6782,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Property) GetName() string {
@@ -6547,7 +6813,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6559,7 +6825,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6572,7 +6838,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -6618,7 +6884,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6630,7 +6896,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6643,7 +6909,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -6688,7 +6954,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6700,7 +6966,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6713,7 +6979,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -6762,7 +7028,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6774,7 +7040,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6787,7 +7053,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -6863,7 +7129,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6875,7 +7141,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6888,7 +7154,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -6930,7 +7196,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6942,7 +7208,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6955,7 +7221,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -6999,7 +7265,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7011,7 +7277,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7024,7 +7290,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -7135,7 +7401,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7147,7 +7413,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7160,7 +7426,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Change) GetBin() []byte {
@@ -7257,7 +7523,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7269,7 +7535,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7282,7 +7548,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -7399,7 +7665,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7411,7 +7677,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7424,7 +7690,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -7498,7 +7764,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7510,7 +7776,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7523,7 +7789,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -7637,7 +7903,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7649,7 +7915,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7662,7 +7928,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Membership) GetContained() bool {
@@ -7690,7 +7956,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7702,7 +7968,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7715,7 +7981,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Item) GetBin() []byte {
@@ -7749,7 +8015,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7761,7 +8027,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7774,7 +8040,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -7829,7 +8095,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7841,7 +8107,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7854,7 +8120,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -7936,7 +8202,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7948,7 +8214,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7961,7 +8227,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -8097,7 +8363,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8109,7 +8375,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8122,7 +8388,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -8169,7 +8435,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8181,7 +8447,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8194,7 +8460,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -8217,7 +8483,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8229,7 +8495,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8242,7 +8508,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -8280,7 +8546,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8292,7 +8558,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8305,7 +8571,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -8345,7 +8611,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8357,7 +8623,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8370,7 +8636,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -8397,7 +8663,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8409,7 +8675,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8422,7 +8688,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -8508,7 +8774,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8520,7 +8786,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8533,7 +8799,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -8598,7 +8864,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8610,7 +8876,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8623,7 +8889,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -8663,7 +8929,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8675,7 +8941,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8688,7 +8954,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -8742,7 +9008,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8754,7 +9020,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8767,7 +9033,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Table) GetClusterId() string {
@@ -8827,7 +9093,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8839,7 +9105,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8852,7 +9118,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 type TableResponse struct {
@@ -8866,7 +9132,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8878,7 +9144,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8891,7 +9157,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -8920,7 +9186,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8932,7 +9198,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8945,7 +9211,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -8971,7 +9237,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8983,7 +9249,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8996,7 +9262,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -9014,7 +9280,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9026,7 +9292,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9039,7 +9305,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 type ListNamespacesResponse struct {
@@ -9051,7 +9317,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9063,7 +9329,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9076,7 +9342,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -9094,7 +9360,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9106,7 +9372,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9119,7 +9385,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -9144,7 +9410,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9156,7 +9422,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9169,7 +9435,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -9264,7 +9530,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9276,7 +9542,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9289,7 +9555,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -9347,7 +9613,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9359,7 +9625,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9372,7 +9638,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -9785,7 +10051,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\v2\x0e.ebb.v1.AnswerR\x06answer\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\bR\x06raised\x12\x18\n" +
 	"\acrossed\x18\x03 \x01(\bR\acrossed\x12\x16\n" +
-	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\x8e\x05\n" +
+	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\xee\x05\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -9802,8 +10068,24 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06export\x12'\n" +
 	"\x05match\x18\f \x01(\v2\x0f.ebb.v1.MatchesH\x00R\x05match\x12%\n" +
 	"\x05trend\x18\r \x01(\v2\r.ebb.v1.TrendH\x00R\x05trend\x12.\n" +
-	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmapB\a\n" +
-	"\x05value\"\xb1\x01\n" +
+	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmap\x12.\n" +
+	"\x06groups\x18\x1e \x01(\v2\x14.ebb.v1.BitmapGroupsH\x00R\x06groups\x12.\n" +
+	"\x06cohort\x18\x1f \x01(\v2\x14.ebb.v1.BitmapCohortH\x00R\x06cohortB\a\n" +
+	"\x05value\"k\n" +
+	"\fBitmapGroups\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x04R\x05count\x12+\n" +
+	"\x06groups\x18\x02 \x03(\v2\x13.ebb.v1.BitmapGroupR\x06groups\x12\x18\n" +
+	"\bas_of_us\x18\x03 \x01(\x03R\x06asOfUs\"5\n" +
+	"\vBitmapGroup\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"U\n" +
+	"\fBitmapCohort\x12+\n" +
+	"\x04rows\x18\x01 \x03(\v2\x17.ebb.v1.BitmapCohortRowR\x04rows\x12\x18\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"U\n" +
+	"\x0fBitmapCohortRow\x12\x16\n" +
+	"\x06period\x18\x01 \x01(\tR\x06period\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x14\n" +
+	"\x05again\x18\x03 \x03(\x04R\x05again\"\xb1\x01\n" +
 	"\fBitmapAnswer\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x1b\n" +
 	"\tstd_error\x18\x02 \x01(\x01R\bstdError\x12\x10\n" +
@@ -10186,7 +10468,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 110)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 114)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -10260,53 +10542,57 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*Alert)(nil),                  // 69: ebb.v1.Alert
 	(*WatchEvent)(nil),             // 70: ebb.v1.WatchEvent
 	(*Answer)(nil),                 // 71: ebb.v1.Answer
-	(*BitmapAnswer)(nil),           // 72: ebb.v1.BitmapAnswer
-	(*Overlap)(nil),                // 73: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 74: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 75: ebb.v1.Graph
-	(*GraphNode)(nil),              // 76: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 77: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 78: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 79: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 80: ebb.v1.KeyDescription
-	(*Property)(nil),               // 81: ebb.v1.Property
-	(*KeyExport)(nil),              // 82: ebb.v1.KeyExport
-	(*Matches)(nil),                // 83: ebb.v1.Matches
-	(*Match)(nil),                  // 84: ebb.v1.Match
-	(*FeedRequest)(nil),            // 85: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 86: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 87: ebb.v1.Found
-	(*Trend)(nil),                  // 88: ebb.v1.Trend
-	(*Change)(nil),                 // 89: ebb.v1.Change
-	(*Surprise)(nil),               // 90: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 91: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 92: ebb.v1.Summary
-	(*Membership)(nil),             // 93: ebb.v1.Membership
-	(*Item)(nil),                   // 94: ebb.v1.Item
-	(*Estimate)(nil),               // 95: ebb.v1.Estimate
-	(*Coverage)(nil),               // 96: ebb.v1.Coverage
-	(*Distribution)(nil),           // 97: ebb.v1.Distribution
-	(*Bin)(nil),                    // 98: ebb.v1.Bin
-	(*KeyCount)(nil),               // 99: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 100: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 101: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 102: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 103: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 104: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 105: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 106: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 107: ebb.v1.Table
-	(*TableRequest)(nil),           // 108: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 109: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 110: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 111: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 112: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 113: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 114: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 115: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 116: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 117: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 118: ebb.v1.Error
+	(*BitmapGroups)(nil),           // 72: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),            // 73: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),           // 74: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),        // 75: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),           // 76: ebb.v1.BitmapAnswer
+	(*Overlap)(nil),                // 77: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 78: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 79: ebb.v1.Graph
+	(*GraphNode)(nil),              // 80: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 81: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 82: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 83: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 84: ebb.v1.KeyDescription
+	(*Property)(nil),               // 85: ebb.v1.Property
+	(*KeyExport)(nil),              // 86: ebb.v1.KeyExport
+	(*Matches)(nil),                // 87: ebb.v1.Matches
+	(*Match)(nil),                  // 88: ebb.v1.Match
+	(*FeedRequest)(nil),            // 89: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 90: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 91: ebb.v1.Found
+	(*Trend)(nil),                  // 92: ebb.v1.Trend
+	(*Change)(nil),                 // 93: ebb.v1.Change
+	(*Surprise)(nil),               // 94: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 95: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 96: ebb.v1.Summary
+	(*Membership)(nil),             // 97: ebb.v1.Membership
+	(*Item)(nil),                   // 98: ebb.v1.Item
+	(*Estimate)(nil),               // 99: ebb.v1.Estimate
+	(*Coverage)(nil),               // 100: ebb.v1.Coverage
+	(*Distribution)(nil),           // 101: ebb.v1.Distribution
+	(*Bin)(nil),                    // 102: ebb.v1.Bin
+	(*KeyCount)(nil),               // 103: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 104: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 105: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 106: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 107: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 108: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 109: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 110: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 111: ebb.v1.Table
+	(*TableRequest)(nil),           // 112: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 113: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 114: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 115: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 116: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 117: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 118: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 119: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 120: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 121: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 122: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -10318,7 +10604,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	10,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	13,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	118, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	122, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	13,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	15,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	13,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -10349,7 +10635,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	5,   // 37: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
 	25,  // 38: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
 	10,  // 39: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	118, // 40: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	122, // 40: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	15,  // 41: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	42,  // 42: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	41,  // 43: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
@@ -10391,79 +10677,83 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	6,   // 79: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
 	69,  // 80: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
 	71,  // 81: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	118, // 82: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	96,  // 83: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	97,  // 84: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	99,  // 85: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	92,  // 86: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	90,  // 87: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	73,  // 88: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	75,  // 89: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	79,  // 90: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	80,  // 91: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	82,  // 92: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	83,  // 93: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	88,  // 94: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	72,  // 95: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	74,  // 96: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	95,  // 97: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	95,  // 98: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	95,  // 99: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	95,  // 100: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	95,  // 101: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	76,  // 102: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	74,  // 103: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	77,  // 104: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	95,  // 105: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 106: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	95,  // 107: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	78,  // 108: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	78,  // 109: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 110: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 111: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	81,  // 112: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	84,  // 113: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	4,   // 114: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	13,  // 115: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	87,  // 116: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	15,  // 117: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	89,  // 118: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	89,  // 119: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	89,  // 120: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	89,  // 121: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	91,  // 122: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 123: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	95,  // 124: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	95,  // 125: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	95,  // 126: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	94,  // 127: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	93,  // 128: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	95,  // 129: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	98,  // 130: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 131: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 132: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	45,  // 133: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	100, // 134: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	6,   // 135: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	103, // 136: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	118, // 137: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	71,  // 138: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	105, // 139: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	104, // 140: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	106, // 141: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	8,   // 142: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	107, // 143: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	8,   // 144: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	8,   // 145: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	8,   // 146: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	104, // 147: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	115, // 148: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	116, // 149: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	150, // [150:150] is the sub-list for method output_type
-	150, // [150:150] is the sub-list for method input_type
-	150, // [150:150] is the sub-list for extension type_name
-	150, // [150:150] is the sub-list for extension extendee
-	0,   // [0:150] is the sub-list for field type_name
+	122, // 82: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	100, // 83: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	101, // 84: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	103, // 85: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	96,  // 86: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	94,  // 87: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	77,  // 88: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	79,  // 89: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	83,  // 90: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	84,  // 91: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	86,  // 92: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	87,  // 93: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	92,  // 94: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	76,  // 95: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	72,  // 96: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	74,  // 97: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	73,  // 98: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	75,  // 99: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	78,  // 100: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	99,  // 101: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	99,  // 102: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	99,  // 103: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	99,  // 104: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	99,  // 105: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	80,  // 106: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	78,  // 107: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	81,  // 108: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	99,  // 109: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 110: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	99,  // 111: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	82,  // 112: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	82,  // 113: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 114: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 115: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	85,  // 116: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	88,  // 117: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	4,   // 118: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	13,  // 119: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	91,  // 120: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	15,  // 121: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	93,  // 122: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	93,  // 123: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	93,  // 124: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	93,  // 125: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	95,  // 126: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 127: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	99,  // 128: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	99,  // 129: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	99,  // 130: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	98,  // 131: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	97,  // 132: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	99,  // 133: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	102, // 134: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 135: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 136: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	45,  // 137: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	104, // 138: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	6,   // 139: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	107, // 140: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	122, // 141: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	71,  // 142: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	109, // 143: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	108, // 144: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	110, // 145: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	8,   // 146: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	111, // 147: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	8,   // 148: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	8,   // 149: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	8,   // 150: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	108, // 151: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	119, // 152: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	120, // 153: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	154, // [154:154] is the sub-list for method output_type
+	154, // [154:154] is the sub-list for method input_type
+	154, // [154:154] is the sub-list for extension type_name
+	154, // [154:154] is the sub-list for extension extendee
+	0,   // [0:154] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -10553,8 +10843,10 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Match)(nil),
 		(*Answer_Trend)(nil),
 		(*Answer_Bitmap)(nil),
+		(*Answer_Groups)(nil),
+		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[95].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[99].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -10564,7 +10856,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   110,
+			NumMessages:   114,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

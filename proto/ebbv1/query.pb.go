@@ -2043,7 +2043,7 @@ type Explanation struct {
 	Root *ExplainedStep `protobuf:"bytes,1,opt,name=root,proto3" json:"root,omitempty"`
 	// that would be asked
 	Shards []uint32 `protobuf:"varint,2,rep,packed,name=shards,proto3" json:"shards,omitempty"`
-	// answers of shards that are waited for, at most; of a question about bitmaps containers that are read
+	// answers of shards that are waited for, at most
 	Cost uint64 `protobuf:"varint,3,opt,name=cost,proto3" json:"cost,omitempty"`
 	// above which it is refused
 	CostMax uint64 `protobuf:"varint,4,opt,name=cost_max,json=costMax,proto3" json:"cost_max,omitempty"`

@@ -1,0 +1,429 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
+)
+
+// ids is a set as an oracle has it.
+type ids map[uint64]bool
+
+// put makes bitmaps of sets.
+func (e *ensemble) put(sets map[string]ids) {
+	e.t.Helper()
+	req := &ebbv1.BitsRequest{}
+	for key, set := range sets {
+		if len(set) > 0 {
+			req.Changes = append(req.Changes, &ebbv1.BitChange{Key: []byte(key), Op: ebbv1.BitOp_BIT_OP_SET, Ids: slices.Collect(maps.Keys(set))})
+		}
+	}
+	if resp, err := e.router("ebb-0").Bits(e.t.Context(), req); err != nil || len(resp.GetRefused()) > 0 {
+		e.t.Fatalf("%v %v", resp, err)
+	}
+}
+
+// The days of a family that the tests below know, which are on one shard.
+func dayKey(day int) string { return fmt.Sprintf("play/2011-11-%02d", day) }
+
+const days = 6
+
+// scattered are sets of few ids, of many in a row, and of ids far apart.
+func scattered(rng *rand.Rand) map[string]ids {
+	sets := map[string]ids{}
+	for day := 1; day <= days; day++ {
+		set := ids{}
+		for range rng.IntN(400) {
+			set[uint64(rng.IntN(300))] = true
+		}
+		for id := range uint64(rng.IntN(3000)) {
+			set[1<<33+id] = true
+		}
+		set[1<<63+uint64(rng.IntN(3))] = true
+		sets[dayKey(day)] = set
+	}
+	return sets
+}
+
+// expression draws one, as text and as the set that it is. With no complements alone: what is left out is left out of something.
+func expression(rng *rand.Rand, sets map[string]ids, depth int) (text string, is ids) {
+	term := func() (string, ids) {
+		if rng.IntN(5) > 0 {
+			key := dayKey(1 + rng.IntN(days))
+			return key, sets[key]
+		}
+		from := 1 + rng.IntN(days)
+		to := from + rng.IntN(days-from+1)
+		is := ids{}
+		for day := from; day <= to; day++ {
+			maps.Copy(is, sets[dayKey(day)])
+		}
+		if from == 1 && to == days {
+			return "play/*", is
+		}
+		return fmt.Sprintf("%s .. 2011-11-%02d", dayKey(from), to), is
+	}
+	if depth == 0 {
+		return term()
+	}
+	n := 2 + rng.IntN(3)
+	texts, operands := make([]string, n), make([]ids, n)
+	for i := range n {
+		texts[i], operands[i] = expression(rng, sets, depth-1)
+		texts[i] = "(" + texts[i] + ")"
+	}
+	times := map[uint64]int{}
+	for _, set := range operands {
+		for id := range set {
+			times[id]++
+		}
+	}
+	is = ids{}
+	keep := func(yes func(id uint64, times int) bool) {
+		for id, n := range times {
+			if yes(id, n) {
+				is[id] = true
+			}
+		}
+	}
+	switch rng.IntN(6) {
+	case 0:
+		keep(func(uint64, int) bool { return true })
+		return strings.Join(texts, " | "), is
+	case 1:
+		keep(func(_ uint64, times int) bool { return times == n })
+		return strings.Join(texts, " & "), is
+	case 2:
+		keep(func(_ uint64, times int) bool { return times%2 == 1 })
+		return strings.Join(texts, " ^ "), is
+	case 3:
+		keep(func(id uint64, times int) bool { return times == 1 && operands[0][id] })
+		return strings.Join(texts, " - "), is
+	case 4:
+		keep(func(id uint64, times int) bool { return times == 1 && operands[0][id] })
+		return strings.Join(texts, " & ~"), is
+	}
+	least := 1 + rng.IntN(n)
+	keep(func(_ uint64, times int) bool { return times >= least })
+	// in parentheses they would be counted one by one
+	for i := range texts {
+		texts[i] = "(" + texts[i] + " | " + texts[i] + ")"
+	}
+	return fmt.Sprintf("atleast(%d, %s)", least, strings.Join(texts, ", ")), is
+}
+
+// Random expressions have the ids that a map has, whichever the number of shards.
+func TestQueryBitmapsAgainstAnOracle(t *testing.T) {
+	for _, shards := range []uint32{3, 4, 64} {
+		rng := rand.New(rand.NewPCG(4, uint64(shards)))
+		sets := scattered(rng)
+		e := newEnsemble(t, shards)
+		e.put(sets)
+		for i := range 300 {
+			text, is := expression(rng, sets, i%4)
+			got, err := e.query("count(" + text + ")")
+			if err != nil || got.GetAnswer().GetBitmap().GetCount() != uint64(len(is)) {
+				t.Fatalf("count(%s) is %v, %v: want %d", text, got.GetAnswer(), err, len(is))
+			}
+			sorted := slices.Sorted(maps.Keys(is))
+			from := uint64(rng.IntN(400))
+			at, _ := slices.BinarySearch(sorted, from)
+			want := sorted[at:min(at+7, len(sorted))]
+			got, err = e.query(fmt.Sprintf("ids(%s) from %d limit 7", text, from))
+			if err != nil || !slices.Equal(got.GetAnswer().GetBitmap().GetIds(), want) || got.GetAnswer().GetBitmap().GetMore() != (at+7 < len(sorted)) {
+				t.Fatalf("ids(%s) from %d are %v, %v: want %v", text, from, got.GetAnswer(), err, want)
+			}
+		}
+	}
+}
+
+// Complements are left out of something in the end, wherever they stand; what is in everything but something is refused.
+func TestQueryComplements(t *testing.T) {
+	e := newEnsemble(t, 4)
+	e.put(map[string]ids{dayKey(1): {1: true, 2: true, 3: true, 4: true}, dayKey(2): {1: true, 2: true}, dayKey(3): {1: true, 3: true}})
+	all := func(id uint64) (in [3]bool) { return [3]bool{true, id < 3, id%2 == 1} }
+	rng := rand.New(rand.NewPCG(9, 9))
+	var draw func(depth int) (text string, is func(id uint64) bool)
+	draw = func(depth int) (string, func(uint64) bool) {
+		if depth == 0 {
+			day := rng.IntN(3)
+			return dayKey(day + 1), func(id uint64) bool { return all(id)[day] && id < 5 && id > 0 }
+		}
+		a, inA := draw(depth - 1)
+		b, inB := draw(rng.IntN(depth))
+		switch rng.IntN(5) {
+		case 0:
+			return "~(" + a + ")", func(id uint64) bool { return !inA(id) }
+		case 1:
+			return "(" + a + ") | (" + b + ")", func(id uint64) bool { return inA(id) || inB(id) }
+		case 2:
+			return "(" + a + ") & (" + b + ")", func(id uint64) bool { return inA(id) && inB(id) }
+		case 3:
+			return "(" + a + ") - (" + b + ")", func(id uint64) bool { return inA(id) && !inB(id) }
+		}
+		return "(" + a + ") ^ (" + b + ")", func(id uint64) bool { return inA(id) != inB(id) }
+	}
+	refused := 0
+	for i := range 2000 {
+		text, is := draw(i % 5)
+		var want []uint64
+		for id := range uint64(6) {
+			if is(id) {
+				want = append(want, id)
+			}
+		}
+		got, err := e.query("ids(" + text + ")")
+		if is(0) { // which is in no bitmap
+			refused++
+			if !errors.Is(err, proto.ErrBadQuery) {
+				t.Fatalf("ids(%s): %v %v", text, got.GetAnswer(), err)
+			}
+			if got, err = e.query("ids(play/2011-11-01 & (" + text + "))"); len(want) > 0 {
+				want = slices.DeleteFunc(want, func(id uint64) bool { return id == 0 || id == 5 })
+			}
+		}
+		if err != nil || !slices.Equal(got.GetAnswer().GetBitmap().GetIds(), want) {
+			t.Fatalf("ids(%s) are %v, %v: want %v", text, got.GetAnswer(), err, want)
+		}
+	}
+	if refused < 100 {
+		t.Errorf("%d of 2,000 were refused", refused)
+	}
+}
+
+// What a range or a pattern stands for in atleast is counted one by one.
+func TestQueryAtLeastOfDays(t *testing.T) {
+	e := newEnsemble(t, 4)
+	sets := map[string]ids{}
+	for day := 1; day <= days; day++ {
+		set := ids{}
+		for id := range uint64(day) {
+			set[id] = true // id n comes on days-n days
+		}
+		sets[dayKey(day)] = set
+	}
+	e.put(sets)
+	for text, want := range map[string]uint64{
+		"count(atleast(1, play/*))":                                   6,
+		"count(atleast(4, play/*))":                                   3,
+		"count(atleast(6, play/2011-11-01 .. 2011-11-06))":            1,
+		"count(atleast(2, play/2011-11-05 .. 2011-11-06, play/2011))": 5,
+		"count(atleast(2, (play/2011-11-01 .. 2011-11-06)))":          5,
+		"count(atleast(7, play/*))":                                   0,
+		"count(atleast(1, nothing/*))":                                0,
+		"count(nothing/* | play/2011-11-01)":                          1,
+		"count(nothing/* & play/2011-11-01)":                          0,
+		"count(play/2011-11-01 - nothing/*)":                          1,
+		"count(nothing/* - play/2011-11-01)":                          0,
+		"count(nothing/* ^ play/2011-11-01)":                          1,
+		"count(nothing/*)":                                            0,
+		"count(play/2011-11-01 & ~nothing/*)":                         1,
+		"count(play/2011-11-06 & ~(play/2011-11-01 | play/2011))":     5,
+	} {
+		got, err := e.query(text)
+		if err != nil || got.GetAnswer().GetBitmap().GetCount() != want {
+			t.Errorf("%s is %v, %v: want %d", text, got.GetAnswer(), err, want)
+		}
+	}
+}
+
+// A count by others says how many ids each of them has in common with the expression, the largest first.
+func TestQueryCountBy(t *testing.T) {
+	e := newEnsemble(t, 4)
+	e.put(map[string]ids{dayKey(1): {1: true, 2: true, 3: true}, dayKey(2): {2: true, 3: true}, dayKey(3): {3: true, 9: true}, dayKey(4): {9: true}})
+	for text, want := range map[string]string{
+		"count by play/* (play/2011-11-01)":                                              "3: play/2011-11-01 3, play/2011-11-02 2, play/2011-11-03 1, play/2011-11-04 0",
+		"count by play/* (play/2011-11-01) top 2":                                        "3: play/2011-11-01 3, play/2011-11-02 2",
+		"count by play/2011-11-03 | play/2011-11-04 (play/2011-11-01 ^ play/2011-11-03)": "3: play/2011-11-03 1, play/2011-11-04 1",
+		"count by play/2011-11-02 .. 2011-11-03 (play/*)":                                "4: play/2011-11-02 2, play/2011-11-03 2",
+		"count by play/* (nothing/*)":                                                    "0: ",
+		"count by nothing/* (play/2011-11-01)":                                           "3: ",
+	} {
+		got, err := e.query(text)
+		g := got.GetAnswer().GetGroups()
+		var names []string
+		for _, group := range g.GetGroups() {
+			names = append(names, fmt.Sprintf("%s %d", group.GetKey(), group.GetCount()))
+		}
+		if is := fmt.Sprintf("%d: %s", g.GetCount(), strings.Join(names, ", ")); err != nil || is != want || got.GetAnswer().GetCoverage() == nil {
+			t.Errorf("%s is %s, %v: want %s", text, is, err, want)
+		}
+	}
+}
+
+// A cohort table says of those who come for the first time in each period how many come in each later one; as a plain recount does.
+func TestQueryCohort(t *testing.T) {
+	e := newEnsemble(t, 4)
+	rng := rand.New(rand.NewPCG(7, 7))
+	sets := map[string]ids{}
+	for day := 1; day <= 30; day++ {
+		set := ids{}
+		for range 20 {
+			set[uint64(rng.IntN(200))] = true
+		}
+		sets[dayKey(day)] = set
+	}
+	sets["play/2011"] = ids{}
+	for id := range uint64(100) {
+		sets["play/2011"][id] = true
+	}
+	e.put(sets)
+	week := func(day int) int { return (day + 6) / 7 } // 2011-11-07 was a Monday
+	for _, c := range []struct {
+		text   string
+		days   int
+		period func(day int) int
+		within ids
+		names  string
+	}{
+		{"cohort(play/2011-11-01 .. 2011-11-12)", 12, func(day int) int { return day }, nil, "2011-11-01 2011-11-02"},
+		{"cohort(play/2011-11-01 .. 2011-11-30 by week)", 30, func(day int) int { return week(day + 1) }, nil, "2011-W44 2011-W45 2011-W46 2011-W47 2011-W48"},
+		{"cohort(play/2011-11-01 .. 2011-11-30 by week, play/2011)", 30, func(day int) int { return week(day + 1) }, sets["play/2011"], "2011-W44"},
+		{"cohort(play/2011-11-01 .. 2011-11-30 by quarter)", 30, func(int) int { return 1 }, nil, "2011-Q4"},
+		{"cohort(play/2011-11-01 .. 2011-11-30 by week, nothing/*)", 30, func(day int) int { return week(day + 1) }, ids{}, "2011-W44"},
+	} {
+		periods := map[int]ids{}
+		for day := 1; day <= c.days; day++ {
+			p := c.period(day)
+			if periods[p] == nil {
+				periods[p] = ids{}
+			}
+			for id := range sets[dayKey(day)] {
+				if c.within == nil || c.within[id] {
+					periods[p][id] = true
+				}
+			}
+		}
+		order := slices.Sorted(maps.Keys(periods))
+		seen := ids{}
+		var want []string
+		for at, p := range order {
+			first := ids{}
+			for id := range periods[p] {
+				if !seen[id] {
+					first[id], seen[id] = true, true
+				}
+			}
+			line := fmt.Sprint(len(first))
+			for _, later := range order[at+1:] {
+				n := 0
+				for id := range first {
+					if periods[later][id] {
+						n++
+					}
+				}
+				line += fmt.Sprint(" ", n)
+			}
+			want = append(want, line)
+		}
+		got, err := e.query(c.text)
+		var is, names []string
+		for _, row := range got.GetAnswer().GetCohort().GetRows() {
+			line := fmt.Sprint(row.GetCount())
+			for _, n := range row.GetAgain() {
+				line += fmt.Sprint(" ", n)
+			}
+			is, names = append(is, line), append(names, row.GetPeriod())
+		}
+		if err != nil || !slices.Equal(is, want) || !strings.HasPrefix(strings.Join(names, " "), c.names) {
+			t.Errorf("%s: %v\n%s\n%s\nwant\n%s", c.text, err, names, strings.Join(is, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// Questions that do not fit one request are asked in turns.
+func TestInTurns(t *testing.T) {
+	var questions []*ebbv1.Question
+	for i := range 2*proto.QuestionsMax + 17 {
+		questions = append(questions, bitmapQuestion("default", keyExpr([]byte(strings.Repeat("k", 1+i%proto.KeyLenMax)))))
+	}
+	e := inTurns("", questions, func(answers []*ebbv1.Answer) *ebbv1.Answer {
+		return &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: &ebbv1.BitmapAnswer{Count: uint64(len(answers))}}}
+	})
+	turns, asked := 0, 0
+	for e != nil {
+		var answers []*ebbv1.Answer
+		for range e.questions {
+			if asked++; e.questions[len(answers)] != questions[asked-1] {
+				t.Fatalf("question %d is out of turn", asked)
+			}
+			answers = append(answers, &ebbv1.Answer{})
+		}
+		if n := len(e.questions); n == 0 || n > proto.QuestionsMax {
+			t.Fatalf("%d questions at once", n)
+		}
+		next, answer, err := e.fold(answers)
+		if err != nil || (next == nil) != (answer.GetBitmap().GetCount() == uint64(len(questions))) {
+			t.Fatalf("%v %v %v", next, answer, err)
+		}
+		e = next
+		turns++
+	}
+	if turns != 3 || asked != len(questions) {
+		t.Errorf("%d questions in %d turns", asked, turns)
+	}
+}
+
+func TestQueryBitmapsRefused(t *testing.T) {
+	e := stocked(t)
+	for _, c := range []struct {
+		text string
+		want *proto.Error
+		says string
+	}{
+		{"count(~play/2011)", proto.ErrBadQuery, "~play/2011 is whatever it does not name"},
+		{"count(~play/2011 & ~play/2012)", proto.ErrBadQuery, "is whatever it does not name"},
+		{"count(play/2011 | ~play/2012)", proto.ErrBadQuery, "is whatever it does not name"},
+		{"count(@a/x & @b/x)", proto.ErrBadQuery, "two namespaces"},
+		{"count(clicks/1)", proto.ErrWrongKind, "distribution"},
+		{"count(x) in nowhere", proto.ErrNamespaceNotFound, "nowhere"},
+		{"count(x* | play/2011) in nowhere", proto.ErrNamespaceNotFound, "nowhere"},
+		{"cohort(play/2011-01-01 .. 2011-12-31)", proto.ErrQueryTooCostly, "365 periods: the limit is 60"},
+		{"count by play/2011-01-01T00 .. 2011-06-30T23 (x)", proto.ErrQueryTooCostly, "4344 bitmaps to count by: the limit is 1000"},
+		{"count(" + strings.Repeat("(a | b & ", 70) + "c" + strings.Repeat(")", 70) + ")", proto.ErrBadRequest, "64 deep"},
+		{"store x = a | b", proto.ErrBadRequest, "does not store"},
+	} {
+		if _, err := e.query(c.text); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v: want %v saying %q", c.text, err, c.want, c.says)
+		}
+	}
+}
+
+// To explain an expression names its bitmaps and where they are.
+func TestQueryExplainExpression(t *testing.T) {
+	e := stocked(t)
+	resp, err := NewQueries(e.coordinator("ebb-0")).Query(t.Context(), &ebbv1.QueryRequest{Text: "count(play/2011-11-01 .. 2011-11-30 & ~staff/* - atleast(2, a, b))", Explain: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	var visit func(s *ebbv1.ExplainedStep, depth int)
+	visit = func(s *ebbv1.ExplainedStep, depth int) {
+		lines = append(lines, strings.Repeat(" ", depth)+s.GetStep()+" "+s.GetOf())
+		for _, below := range s.GetSteps() {
+			visit(below, depth+1)
+		}
+	}
+	visit(resp.GetExplanation().GetRoot().GetSteps()[2], 0)
+	want := []string{
+		"in all ", " bitmaps of a range play/2011-11-01 .. 2011-11-30", " in the first and in none of the others ", "  in everything but ", "   bitmaps that match staff/*",
+		"  in 2 at least ", "   bitmap a", "   bitmap b",
+	}
+	if !slices.Equal(lines, want) {
+		t.Errorf("%q", lines)
+	}
+	if calls := e.heard(); len(calls) > 0 {
+		t.Errorf("asked %q", calls)
+	}
+	if _, err := query.Parse(resp.GetText()); err != nil {
+		t.Error(err)
+	}
+}

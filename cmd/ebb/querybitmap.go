@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// bitmapJSON is the answer to count and ids as JSON.
+type bitmapJSON struct {
+	Namespace string       `json:"namespace"`
+	Count     uint64       `json:"count"`
+	IDs       []uint64     `json:"ids,omitempty"`
+	Next      *uint64      `json:"next,omitempty"` // there are more, from this one on
+	AsOfUS    int64        `json:"as_of_us"`
+	Coverage  coverageJSON `json:"coverage"`
+}
+
+// printBitmap prints ids, or how many there are.
+func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
+	w := a.GetBitmap()
+	if s.output == "json" {
+		out := bitmapJSON{Namespace: s.namespace, Count: w.GetCount(), IDs: w.GetIds(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		if w.GetMore() {
+			out.Next = &w.Next
+		}
+		return printJSON(s.term.out, out)
+	}
+	for _, id := range w.GetIds() {
+		fmt.Fprintln(s.term.out, id)
+	}
+	switch {
+	case !ids:
+		fmt.Fprintln(s.term.out, w.GetCount())
+	case w.GetMore():
+		fmt.Fprintf(s.term.err, "note: %d of %d ids; the next is from %d\n", len(w.GetIds()), w.GetCount(), w.GetNext())
+	}
+	return nil
+}
+
+// groupsJSON is the answer to count by as JSON.
+type groupsJSON struct {
+	Namespace string       `json:"namespace"`
+	Count     uint64       `json:"count"`
+	Groups    []groupJSON  `json:"groups"`
+	AsOfUS    int64        `json:"as_of_us"`
+	Coverage  coverageJSON `json:"coverage"`
+}
+
+type groupJSON struct {
+	Key   string `json:"key"`
+	Count uint64 `json:"count"`
+}
+
+func (s *session) printGroups(a *ebbv1.Answer) error {
+	w := a.GetGroups()
+	out := groupsJSON{Namespace: s.namespace, Count: w.GetCount(), Groups: []groupJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+	var rows [][]string
+	for _, g := range w.GetGroups() {
+		out.Groups = append(out.Groups, groupJSON{printable(g.GetKey()), g.GetCount()})
+		rows = append(rows, []string{printable(g.GetKey()), strconv.FormatUint(g.GetCount(), 10), share(g.GetCount(), w.GetCount())})
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, out)
+	}
+	if err := s.printTable("BITMAP\tCOUNT\tOF ALL", rows); err != nil || s.output == "tsv" {
+		return err
+	}
+	_, err := fmt.Fprintf(s.term.out, "\n%d in all, as of %s\n%s\n", w.GetCount(), when(w.GetAsOfUs()), coverageText(a.GetCoverage()))
+	return err
+}
+
+// share is a part of a whole; a dash of nothing.
+func share(part, whole uint64) string {
+	if whole == 0 {
+		return "-"
+	}
+	return figure(100*float64(part)/float64(whole), 3) + "%"
+}
+
+// cohortJSON is the answer to cohort as JSON.
+type cohortJSON struct {
+	Namespace string          `json:"namespace"`
+	Rows      []cohortRowJSON `json:"rows"`
+	AsOfUS    int64           `json:"as_of_us"`
+	Coverage  coverageJSON    `json:"coverage"`
+}
+
+type cohortRowJSON struct {
+	Period string   `json:"period"`
+	Count  uint64   `json:"count"`
+	Again  []uint64 `json:"again"` // in each later period, the next one first
+}
+
+// printCohort prints a table: a line for each period, of those who come for the first time, and what part of them comes again so many periods later.
+func (s *session) printCohort(a *ebbv1.Answer) error {
+	w := a.GetCohort()
+	out := cohortJSON{Namespace: s.namespace, Rows: []cohortRowJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+	header := "FIRST\tIDS"
+	var rows [][]string
+	for at, r := range w.GetRows() {
+		out.Rows = append(out.Rows, cohortRowJSON{r.GetPeriod(), r.GetCount(), append([]uint64{}, r.GetAgain()...)})
+		row := []string{r.GetPeriod(), strconv.FormatUint(r.GetCount(), 10)}
+		for _, n := range r.GetAgain() {
+			if s.output == "tsv" {
+				row = append(row, strconv.FormatUint(n, 10))
+			} else {
+				row = append(row, share(n, r.GetCount()))
+			}
+		}
+		if at > 0 {
+			header += fmt.Sprintf("\t+%d", at)
+		}
+		rows = append(rows, row)
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, out)
+	}
+	if err := s.printTable(header, rows); err != nil || s.output == "tsv" {
+		return err
+	}
+	_, err := fmt.Fprintf(s.term.out, "\nas of %s\n%s\n", when(w.GetAsOfUs()), coverageText(a.GetCoverage()))
+	return err
+}
