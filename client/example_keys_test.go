@@ -175,3 +175,39 @@ func ExampleClient_WatchQuery() {
 	}
 	// Output: US
 }
+
+// Whoever comes for the first time in a month, and how many of them come again.
+func ExampleResult_Cohort() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	for key, ids := range map[string][]uint64{"play/2011-10": {1, 2, 3, 4}, "play/2011-11": {3, 4, 5}, "play/2011-12": {4, 5}} {
+		if _, err := c.SetBits(ctx, "plain", key, ids...); err != nil {
+			log.Fatal(err)
+		}
+	}
+	r, err := c.Query(ctx, "cohort(play/2011-10 .. 2011-12)", ebb.InNamespace("plain"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, row := range r.Cohort() {
+		fmt.Println(row.Period, row.Count, row.Again)
+	}
+	r, err = c.Query(ctx, "count by play/* (play/2011-11)", ebb.InNamespace("plain"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, group := range r.Groups().Groups {
+		fmt.Println(group.Key, group.Count)
+	}
+	r, err = c.Query(ctx, "ids(play/2011-10 - play/2011-11)", ebb.InNamespace("plain"))
+	fmt.Println(r.Page().IDs, err)
+	// Output:
+	// 2011-10 4 [2 1]
+	// 2011-11 1 [1]
+	// 2011-12 0 []
+	// play/2011-11 3
+	// play/2011-10 2
+	// play/2011-12 2
+	// [1 2] <nil>
+}

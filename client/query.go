@@ -109,20 +109,16 @@ func (c *Client) WatchQuery(ctx context.Context, text string, o WatchOptions, op
 	})
 }
 
-// Bitmap is the answer to count and ids: exact, as all answers about bitmaps.
-type Bitmap struct {
-	Count uint64 // how many ids there are
-	// IDs in ascending order; there are More, from Next on.
-	IDs  []uint64
-	More bool
-	Next uint64
-	AsOf time.Time
+// Count is the answer to count. It is exact, like all answers about bitmaps.
+func (r Result) Count() BitCount {
+	w := r.Answer.GetBitmap()
+	return BitCount{Count: w.GetCount(), AsOf: timeOf(w.GetAsOfUs()), Coverage: r.Coverage}
 }
 
-// Bitmap is the answer to count and ids.
-func (r Result) Bitmap() Bitmap {
+// Page is the answer to ids.
+func (r Result) Page() BitPage {
 	w := r.Answer.GetBitmap()
-	return Bitmap{Count: w.GetCount(), IDs: w.GetIds(), More: w.GetMore(), Next: w.GetNext(), AsOf: timeOf(w.GetAsOfUs())}
+	return BitPage{IDs: w.GetIds(), More: w.GetMore(), Next: w.GetNext(), AsOf: timeOf(w.GetAsOfUs()), Coverage: r.Coverage}
 }
 
 // Groups is the answer to count by.

@@ -10,9 +10,9 @@ import (
 // bitmapJSON is the answer to count and ids as JSON.
 type bitmapJSON struct {
 	Namespace string       `json:"namespace"`
-	Count     uint64       `json:"count"`
-	IDs       []uint64     `json:"ids,omitempty"`
-	Next      *uint64      `json:"next,omitempty"` // there are more, from this one on
+	Count     *uint64      `json:"count,omitempty"` // of count
+	IDs       []uint64     `json:"ids,omitempty"`   // of ids
+	Next      *uint64      `json:"next,omitempty"`  // there are more, from this one on
 	AsOfUS    int64        `json:"as_of_us"`
 	Coverage  coverageJSON `json:"coverage"`
 }
@@ -21,7 +21,10 @@ type bitmapJSON struct {
 func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	w := a.GetBitmap()
 	if s.output == "json" {
-		out := bitmapJSON{Namespace: s.namespace, Count: w.GetCount(), IDs: w.GetIds(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		out := bitmapJSON{Namespace: s.namespace, IDs: w.GetIds(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		if !ids {
+			out.Count = &w.Count
+		}
 		if w.GetMore() {
 			out.Next = &w.Next
 		}
@@ -34,7 +37,7 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	case !ids:
 		fmt.Fprintln(s.term.out, w.GetCount())
 	case w.GetMore():
-		fmt.Fprintf(s.term.err, "note: %d of %d ids; the next is from %d\n", len(w.GetIds()), w.GetCount(), w.GetNext())
+		fmt.Fprintf(s.term.err, "note: the first %d ids; more are from %d\n", len(w.GetIds()), w.GetNext())
 	}
 	return nil
 }
