@@ -138,3 +138,56 @@ func TestBitsSayWhatTheyChanged(t *testing.T) {
 		t.Errorf("a range upside down: %v", err)
 	}
 }
+
+// An expression over bitmaps of many shards is exact like one over bitmaps of one.
+func TestBitmapsOfManyShards(t *testing.T) {
+	w := newWorld(t, 3)
+	c, ns, ctx := w.connect(), w.plain(), context.Background()
+	bits := c.BitWriter(ebb.BitWriterOptions{Namespace: ns})
+	var all []ebb.BitmapExpr
+	times := map[uint64]int{}
+	for i := range uint64(12) {
+		key := fmt.Sprint("group/", i)
+		all = append(all, ebb.Bits(key))
+		for id := range uint64(30_000) {
+			if id*id%(i+2) == 0 {
+				if err := bits.Set(ctx, key, id*id*id); err != nil {
+					t.Fatal(err)
+				}
+				times[id*id*id]++
+			}
+		}
+	}
+	if err := bits.Close(ctx); err != nil {
+		t.Fatal(err)
+	}
+	for least := 1; least <= 12; least += 5 {
+		want := []uint64{}
+		for id, n := range times {
+			if n >= least && id < 1<<44 {
+				want = append(want, id)
+			}
+		}
+		slices.Sort(want)
+		often := c.Bitmap(ns, ebb.AtLeast(least, all...)).Between(0, 1<<44-1)
+		if n, err := often.Count(ctx); err != nil || n.Count != uint64(len(want)) || n.Coverage.ShardsTotal < 2 || !n.Coverage.Complete() {
+			t.Fatalf("%d are in %d or more: %+v, %v", len(want), least, n, err)
+		}
+		got := []uint64{}
+		for id, err := range often.IDs(ctx) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			got = append(got, id)
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%d ids are in %d or more, not %d, or others", len(got), least, len(want))
+		}
+	}
+	w.node("ebb-1").kill()
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if n, err := c.Bitmap(ns, ebb.AllOf(all...), ebb.AllowPartial()).Count(short); err == nil {
+		t.Errorf("without some of the bitmaps the answer is %d", n.Count)
+	}
+}

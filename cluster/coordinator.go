@@ -72,6 +72,9 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	}
 	c.scatter(ctx, table, p)
 	answers := p.fold()
+	for _, i := range p.spread {
+		answers[i] = c.askSpread(ctx, table, p, req.GetQuestions()[i])
+	}
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil
 }

@@ -24,6 +24,7 @@ type askPlan struct {
 	parts       []askPart      // by question, then by shard
 	first       []int          // question i has parts first[i] to first[i+1]
 	refused     []*proto.Error // by question, for those that are not asked at all; nil when all are
+	spread      []int          // questions that are asked apart; see askSpread
 }
 
 // askPart is what one shard is asked of one question.
@@ -48,6 +49,10 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 		p.first = append(p.first, len(p.parts))
 		if err := checkQuestion(table, q); err != nil {
 			p.refuse(i, err)
+			continue
+		}
+		if spreads(table, q) {
+			p.spread = append(p.spread, i)
 			continue
 		}
 		p.add(table, shared(table, spelledOut(q)), &single[i])
@@ -84,10 +89,6 @@ func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
 	name := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
 	if err := checkNamespaceExists(table, name); err != nil {
 		return proto.AsError(err)
-	}
-	if keys := proto.QuestionKeys(q); q.GetBitmap() != nil && !allOn(table, name, keys, table.ShardOf(name, keys[0])) {
-		return proto.ErrBadRequest.Errorf("the bitmaps of the expression are in several shards").
-			WithHint("periods of one family (play/2011-11-01, play/2011-11-02) are in one")
 	}
 	if q.GetTrend() != nil && table.Namespace(name).GetSlowHalfLifeUs() == 0 {
 		return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
@@ -297,6 +298,9 @@ func (p *askPlan) fold() []*ebbv1.Answer {
 	for i, q := range p.req.GetQuestions() {
 		if p.refused != nil && p.refused[i] != nil {
 			answers[i] = &ebbv1.Answer{Error: p.refused[i].Wire()}
+			continue
+		}
+		if slices.Contains(p.spread, i) {
 			continue
 		}
 		parts := p.parts[p.first[i]:p.first[i+1]]

@@ -74,7 +74,7 @@ func (f *frame) askBitmap(q *ebbv1.ShardQuestion, ask *ebbv1.BitmapQuestion, at 
 		return f.unanswered(proto.AsError(err))
 	}
 	if part := ask.GetPart(); part != nil {
-		return f.answerPart(expr.appendPart(part, uint64(at)), at)
+		return f.answerPart(expr.appendPart(part, uint64(at), f.partBytes(q.Question)), at)
 	}
 	out := expr.answer(ask)
 	out.AsOfUs = int64(at)
@@ -339,11 +339,11 @@ func (c *bitmapCursor) selectID(position uint64) (id uint64, ok bool) {
 
 // partBitmap is a part of the answer to a BitmapQuestion: the ids of some slices, as in bodybitmap.go.
 //
-//	bitmap   'b'  uvarint(at) uvarint(1 + the last slice of which it says all) { slice } 0
+//	bitmap   'b'  uvarint(at) uvarint(1 + the last slice of which it says all) uvarint(bytes of all of the question at most) { slice } 0
 const partBitmap = 'b'
 
 // appendPart writes the containers of as many slices as there is room for, one at least.
-func (b *bitmapExpr) appendPart(p *ebbv1.BitmapPart, at uint64) []byte {
+func (b *bitmapExpr) appendPart(p *ebbv1.BitmapPart, at, bytes uint64) []byte {
 	var body []byte
 	next, end := p.GetFrom(), p.GetTo()
 	in := idSpan{p.GetFrom() << sliceBits, p.GetTo()<<sliceBits | (bitmap.SliceLen - 1)}
@@ -361,5 +361,6 @@ func (b *bitmapExpr) appendPart(p *ebbv1.BitmapPart, at uint64) []byte {
 	})
 	out := binary.AppendUvarint([]byte{partBitmap}, at)
 	out = binary.AppendUvarint(out, 1+end)
+	out = binary.AppendUvarint(out, bytes)
 	return append(append(out, body...), 0)
 }

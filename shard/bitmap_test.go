@@ -167,11 +167,16 @@ func sameIDs(t testing.TB, f *frame, want idSet) {
 // sameAnswers compares all that can be asked about an expression with the set that it should be.
 func sameAnswers(t testing.TB, f *frame, x *ebbv1.BitmapExpr, want idSet) {
 	t.Helper()
+	sameAnswersOf(t, func(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer { return askBits(t, f, q) }, x, want)
+}
+
+func sameAnswersOf(t testing.TB, answer func(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer, x *ebbv1.BitmapExpr, want idSet) {
+	t.Helper()
 	r := rand.New(rand.NewPCG(7, uint64(len(want))))
 	ids := want.sorted()
 	ask := func(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
 		q.Expr = x
-		return askBits(t, f, q)
+		return answer(q)
 	}
 	count := func(first, last uint64) uint64 {
 		from, _ := slices.BinarySearch(ids, first)
@@ -307,7 +312,7 @@ func (a *algebra) draw(depth int) (*ebbv1.BitmapExpr, idSet) {
 }
 
 // drawAlgebra fills bitmaps of every shape.
-func drawAlgebra(t testing.TB, seed uint64, s *State) *algebra {
+func drawAlgebra(t testing.TB, seed uint64, home func(key string) *State) *algebra {
 	t.Helper()
 	a := &algebra{r: rand.New(rand.NewPCG(seed, 2)), sets: map[string]idSet{"absent": {}}}
 	i := 0
@@ -315,6 +320,7 @@ func drawAlgebra(t testing.TB, seed uint64, s *State) *algebra {
 		for range 2 {
 			i++
 			key, set := fmt.Sprintf("k%d", i), idSet{}
+			s := home(key)
 			for range 1 << a.r.IntN(14) {
 				set[shapes[name](a.r)] = true
 			}
@@ -340,7 +346,7 @@ func TestBitmapAlgebra(t *testing.T) {
 		rounds = 40
 	}
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
-	a := drawAlgebra(t, 3, s)
+	a := drawAlgebra(t, 3, func(string) *State { return s })
 	audit(t, s)
 	for range rounds {
 		x, want := a.draw(3)
@@ -349,6 +355,85 @@ func TestBitmapAlgebra(t *testing.T) {
 		}
 		sameAnswers(t, &s.frame, x, want)
 	}
+}
+
+// The same expressions over bitmaps that are spread over four shards have the same answers, however little fits into a part.
+func TestBitmapGather(t *testing.T) {
+	rounds := 80
+	if testing.Short() {
+		rounds = 20
+	}
+	var states []*State
+	for range 4 {
+		states = append(states, definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning))
+	}
+	home := func(key []byte) uint32 { return proto.ShardOf("default", key, 4) }
+	a := drawAlgebra(t, 5, func(key string) *State { return states[home([]byte(key))-1] })
+	for round := range rounds {
+		x, want := a.draw(3)
+		if len(proto.ExprKeys(x)) == 0 {
+			continue
+		}
+		sameAnswersOf(t, func(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
+			g, refused := SpreadBitmap(q, home)
+			if refused != nil {
+				t.Fatal(refused)
+			}
+			got, err := g.Answer(func(list []BitmapFetch) (answers []*ebbv1.ShardAnswer, err error) {
+				for _, f := range list {
+					if round%2 == 0 {
+						f.Question.GetPart().Bytes = 2000
+					}
+					question := &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: f.Question}}
+					if err := proto.CheckQuestion(question); err != nil {
+						return nil, err
+					}
+					answer := states[f.Shard-1].Ask(&ebbv1.ShardQuestion{Shard: f.Shard, Question: question, Partial: true}, beginning)
+					if answer.Error != nil {
+						return nil, proto.FromWire(answer.Error)
+					}
+					answers = append(answers, answer)
+				}
+				return answers, nil
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got.GetBitmap()
+		}, x, want)
+	}
+}
+
+// FuzzBitmapPart: no part that a peer could send makes a coordinator panic, or answer with ids that are out of order.
+func FuzzBitmapPart(f *testing.F) {
+	s := definedAt(f, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+	applyOne(f, s, edits(bitsOf("k", setOp, 1, 5, 9, 1<<20, 1<<40), rangeOf("k", setOp, 1<<21, 1<<21+70_000)))
+	for id := range uint64(3000) {
+		applyOne(f, s, edits(bitsOf("k", flipOp, 1<<25+3*id)))
+	}
+	part := &ebbv1.BitmapQuestion{Expr: keyExpr("k"), Select: &ebbv1.BitmapQuestion_Part{Part: &ebbv1.BitmapPart{To: sliceMax, Bytes: 1 << 20}}}
+	question := &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: part}}
+	f.Add(s.Ask(&ebbv1.ShardQuestion{Question: question, Partial: true}, beginning).GetPart())
+	f.Add([]byte{partBitmap, 1, 1, 0, 0})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		both := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{keyExpr("a"), keyExpr("b")}}}}
+		q := &ebbv1.BitmapQuestion{Expr: both, Select: &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: 5000}}}
+		g, _ := SpreadBitmap(q, func(key []byte) uint32 { return uint32(key[0]) })
+		calls := 0
+		a, err := g.Answer(func(list []BitmapFetch) ([]*ebbv1.ShardAnswer, error) {
+			if calls++; calls > 5 {
+				return nil, proto.ErrDeadline
+			}
+			answers := make([]*ebbv1.ShardAnswer, len(list))
+			for i := range answers {
+				answers[i] = &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: raw}}
+			}
+			return answers, nil
+		})
+		if err == nil && !slices.IsSorted(a.GetBitmap().GetIds()) {
+			t.Fatalf("got %v", a.GetBitmap().GetIds())
+		}
+	})
 }
 
 // A batch of edits is applied edit by edit; a repetition under its identity says what the first one said and changes nothing.

@@ -1,0 +1,268 @@
+package shard
+
+import (
+	"cmp"
+	"sort"
+	"strconv"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// gatherBytesMax is how many bytes of bitmaps one question may bring together from several shards, and gatherTermsMax of how many parts of its expression.
+const (
+	gatherBytesMax = 512 << 20
+	gatherTermsMax = 256
+	// gatherRoundBytes is about how much all parts of one round may take: they fit one message, if one node has all of them.
+	gatherRoundBytes = 3 << 20
+)
+
+// BitmapGather is a question about an expression whose bitmaps are in several shards. What of it can be computed in one shard is a term, of which the containers are
+// fetched, some slices at a time; the rest is computed over those by who asks:
+//
+//	and(a, or(b, c), d)  with a and d in shard 1, b in 2, c in 3:    and(t0, or(t1, t2)),  t0 = and(a, d) of 1, t1 = b of 2, t2 = c of 3
+//
+// Each part is of its own moment, as are the parts of other questions.
+type BitmapGather struct {
+	ask   *ebbv1.BitmapQuestion
+	expr  *ebbv1.BitmapExpr // over keys that are numbers of terms
+	terms []*gatherTerm
+	first uint64 // slices of the question
+	last  uint64
+
+	fetch   func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)
+	fetched bool
+	err     error // the first, which ends the evaluation
+	at      sketch.Tick
+}
+
+// BitmapFetch is what to ask a shard for: a part of a term.
+type BitmapFetch struct {
+	Shard    uint32
+	Question *ebbv1.BitmapQuestion
+}
+
+// gatherTerm is a term as a cursor over the slices that have been fetched, from one up to another.
+type gatherTerm struct {
+	g        *BitmapGather
+	shard    uint32
+	expr     *ebbv1.BitmapExpr
+	loaded   bool
+	from, to uint64
+	slices   []looseSlice
+	at       int
+}
+
+// SpreadBitmap takes a question apart by the shards of its keys.
+func SpreadBitmap(q *ebbv1.BitmapQuestion, home func(key []byte) uint32) (*BitmapGather, *proto.Error) {
+	in := spanOf(q.GetRange())
+	g := &BitmapGather{ask: q, first: in.first >> sliceBits, last: in.last >> sliceBits}
+	g.expr = g.spread(q.GetExpr(), home)
+	if n := len(g.terms); n > gatherTermsMax {
+		return nil, proto.ErrBadCount.Errorf("the expression needs %d parts from different shards: the limit is %d", n, gatherTermsMax).
+			WithHint("name fewer keys; periods of one family (play/2011-11-01, play/2011-11-02) are in one shard, and one part")
+	}
+	return g, nil
+}
+
+// soleShard is the shard of all keys of an expression; 0 if it names none, and ok is false if there are several.
+func soleShard(x *ebbv1.BitmapExpr, home func(key []byte) uint32) (shard uint32, ok bool) {
+	for _, key := range proto.ExprKeys(x) {
+		switch s := home(key); {
+		case shard == 0:
+			shard = s
+		case s != shard:
+			return 0, false
+		}
+	}
+	return shard, true
+}
+
+// spread returns the expression over terms.
+func (g *BitmapGather) spread(x *ebbv1.BitmapExpr, home func(key []byte) uint32) *ebbv1.BitmapExpr {
+	if s, ok := soleShard(x, home); ok {
+		if s == 0 {
+			return x // a range
+		}
+		return g.term(s, x)
+	}
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Or:
+		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: g.spreadAll(e.Or.GetOf(), home, orOf)}}
+	case *ebbv1.BitmapExpr_And:
+		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: g.spreadAll(e.And.GetOf(), home, andOf)}}
+	case *ebbv1.BitmapExpr_Xor:
+		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: g.spreadAll(e.Xor.GetOf(), home, xorOf)}}
+	case *ebbv1.BitmapExpr_AndNot:
+		return g.spreadDifference(e.AndNot.GetOf(), home)
+	case *ebbv1.BitmapExpr_Not:
+		return g.spreadDifference([]*ebbv1.BitmapExpr{e.Not.GetUniverse(), e.Not.GetOf()}, home)
+	}
+	list := &ebbv1.BitmapAtLeast{Times: x.GetAtLeast().GetTimes()}
+	for _, sub := range x.GetAtLeast().GetOf() {
+		list.Of = append(list.Of, g.spread(sub, home))
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AtLeast{AtLeast: list}}
+}
+
+func orOf(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: of}}}
+}
+
+func andOf(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: of}}}
+}
+
+func xorOf(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: &ebbv1.BitmapExprs{Of: of}}}
+}
+
+// spreadAll makes one term of all that is in one shard.
+func (g *BitmapGather) spreadAll(of []*ebbv1.BitmapExpr, home func(key []byte) uint32, join func([]*ebbv1.BitmapExpr) *ebbv1.BitmapExpr) *ebbv1.BitmapExprs {
+	out, byShard, order := &ebbv1.BitmapExprs{}, map[uint32][]*ebbv1.BitmapExpr{}, []uint32(nil)
+	for _, x := range of {
+		s, ok := soleShard(x, home)
+		if !ok || s == 0 {
+			out.Of = append(out.Of, g.spread(x, home))
+			continue
+		}
+		if byShard[s] == nil {
+			order = append(order, s)
+		}
+		byShard[s] = append(byShard[s], x)
+	}
+	for _, s := range order {
+		out.Of = append(out.Of, g.term(s, join(byShard[s])))
+	}
+	return out
+}
+
+// spreadDifference takes away what is in the shard of the first there.
+func (g *BitmapGather) spreadDifference(of []*ebbv1.BitmapExpr, home func(key []byte) uint32) *ebbv1.BitmapExpr {
+	first, rest := of[:1:1], []*ebbv1.BitmapExpr(nil)
+	s, sole := soleShard(of[0], home)
+	for _, x := range of[1:] {
+		if other, ok := soleShard(x, home); sole && ok && (other == s || other == 0) {
+			first = append(first, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	minuend := first[0]
+	if len(first) > 1 {
+		minuend = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: &ebbv1.BitmapExprs{Of: first}}}
+	}
+	head := g.spread(minuend, home)
+	list := g.spreadAll(rest, home, orOf)
+	list.Of = append([]*ebbv1.BitmapExpr{head}, list.Of...)
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: list}}
+}
+
+func (g *BitmapGather) term(shard uint32, x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	g.terms = append(g.terms, &gatherTerm{g: g, shard: shard, expr: x})
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(strconv.Itoa(len(g.terms) - 1))}}
+}
+
+// Answer evaluates the question. fetch asks the shards, all at once, and answers in the order asked; it is called until all slices that matter are there.
+func (g *BitmapGather) Answer(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)) (*ebbv1.Answer, error) {
+	g.fetch = fetch
+	expr, err := compileBitmap(g.expr, func(name []byte) (bitmap.Cursor, error) {
+		i, err := strconv.Atoi(string(name))
+		if err != nil {
+			return nil, err
+		}
+		return g.terms[i], nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	out := expr.answer(g.ask)
+	if g.err != nil {
+		return nil, g.err
+	}
+	out.AsOfUs = int64(g.at)
+	return &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: out}}, nil
+}
+
+// Seek implements bitmap.Cursor. After an error nothing is found any more.
+func (t *gatherTerm) Seek(slice uint64) (at uint64, ok bool) {
+	slice = max(slice, t.g.first)
+	for slice <= t.g.last {
+		if !t.loaded || slice < t.from || slice > t.to {
+			if t.g.load(t, slice); t.g.err != nil {
+				return 0, false
+			}
+		}
+		t.at = sort.Search(len(t.slices), func(i int) bool { return t.slices[i].slice >= slice })
+		if t.at < len(t.slices) {
+			return t.slices[t.at].slice, true
+		}
+		slice = t.to + 1
+	}
+	return 0, false
+}
+
+// Container implements bitmap.Cursor.
+func (t *gatherTerm) Container() bitmap.Container { return t.slices[t.at].Container }
+
+// load fetches a term from a slice on, and with it those that will need the same next.
+func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
+	var terms []*gatherTerm
+	var list []BitmapFetch
+	room := gatherRoundBytes / len(g.terms)
+	for _, t := range g.terms {
+		if t != wanted && t.loaded && (t.to >= slice || slice < t.from) {
+			continue
+		}
+		part := &ebbv1.BitmapPart{From: slice, To: g.last, Bytes: uint32(min(room, proto.BitPartBytesMax))}
+		terms = append(terms, t)
+		list = append(list, BitmapFetch{t.shard, &ebbv1.BitmapQuestion{Expr: t.expr, Select: &ebbv1.BitmapQuestion_Part{Part: part}}})
+	}
+	answers, err := g.fetch(list)
+	if err != nil {
+		g.err = err
+		return
+	}
+	size := uint64(0)
+	for i, t := range terms {
+		bytes, ok := t.take(slice, answers[i])
+		if !ok {
+			g.err = errPart(i)
+			return
+		}
+		size += bytes
+	}
+	if !g.fetched && size > gatherBytesMax {
+		g.err = proto.ErrResponseTooLarge.Errorf("the question brings together up to %d MiB of bitmaps from several shards: the limit is %d", size>>20, gatherBytesMax>>20).
+			WithHint("ask for a range of ids at a time, or name keys of one family (play/2011-11-01, play/2011-11-02), which are in one shard")
+	}
+	g.fetched = true
+}
+
+// take reads a part that begins with a slice, and says about how many bytes there are from there on.
+func (t *gatherTerm) take(from uint64, a *ebbv1.ShardAnswer) (bytes uint64, ok bool) {
+	r := reader{rest: a.GetPart()}
+	kind, at, end := r.byte(), sketch.Tick(r.uvarint()), r.uvarint()
+	bytes = r.uvarint()
+	if r.bad || kind != partBitmap || at < 0 || at > clockMax || end <= from || end > t.g.last+1 {
+		return 0, false
+	}
+	t.g.at = max(t.g.at, at)
+	t.loaded, t.from, t.to, t.slices, t.at = true, from, end-1, t.slices[:0], 0
+	d := bitmapDecoder{slice: from}
+	for {
+		l, rest, err := d.next(r.rest)
+		if err != nil || l.Count > 0 && l.slice >= end {
+			return 0, false
+		}
+		if r.rest = rest; l.Count == 0 {
+			return bytes, len(rest) == 0
+		}
+		t.slices = append(t.slices, l)
+	}
+}
+
+// partBytes is about how many bytes of containers there are for a part at most.
+func (f *frame) partBytes(q *ebbv1.Question) uint64 { return 8 * uint64(cmp.Or(f.bitmapCost(q), 1)) }
