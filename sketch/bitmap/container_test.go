@@ -125,3 +125,29 @@ func TestValidate(t *testing.T) {
 		}
 	}
 }
+
+// TestNames: forms and operations are told by words.
+func TestNames(t *testing.T) {
+	for got, want := range map[string]string{
+		Form(0).String(): "absent", Array.String(): "array", Dense.String(): "dense", Run.String(): "run",
+		Op(0).String(): "unknown", Set.String(): "set", Clear.String(): "clear", Flip.String(): "flip",
+		AtLeast.String(): "at-least", Logic(99).String(): "operation 99",
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+// TestRangeContainer: a range is the container that it is when it comes about by edits.
+func TestRangeContainer(t *testing.T) {
+	for _, c := range [][2]uint16{{0, 0}, {9, 11}, {9, 12}, {65535, 65535}, {65532, 65535}, {0, 65535}} {
+		var o oracle
+		o.editRange(Set, c[0], c[1])
+		var room [1]uint64
+		got, want := RangeContainer(room[:], c[0], c[1]), o.container()
+		if got.Form != want.Form || got.Count != want.Count || !slices.Equal(got.Words, want.Words) {
+			t.Errorf("%d to %d: %+v, want %+v", c[0], c[1], got, want)
+		}
+	}
+}

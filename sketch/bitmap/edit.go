@@ -204,9 +204,7 @@ func Unite(block *kernel.Block, c Container) {
 			block[low>>6] |= 1 << (low & 63)
 		}
 	case Dense:
-		for i, w := range c.block() {
-			block[i] |= w
-		}
+		kernel.Or(block, []*kernel.Block{c.block()})
 	case Run:
 		for i := range c.runs() {
 			first, last := runAt(c.Words, i)

@@ -12,7 +12,7 @@ func TestEdit(t *testing.T) {
 	eachShape(t, func(t *testing.T, o *oracle, c Container, r *rand.Rand) {
 		dst, other := make([]uint64, ScratchWords), make([]uint64, ScratchWords)
 		place := own(c, 8)
-		for step := range 200 {
+		for step := range rounds(200) {
 			op := Set + Op(r.IntN(3))
 			n := []int{1, 1, 1, 2, 5, 30, 300, 3000}[r.IntN(8)]
 			lows := sample(r, n)
@@ -23,10 +23,18 @@ func TestEdit(t *testing.T) {
 			}
 			if r.IntN(3) == 0 && c.Count > 0 { // an edge of a run, and what is beside it
 				edge, _ := c.Select(r.IntN(int(c.Count)))
-				for o[edge] && edge < SliceLen-1 {
-					edge++
+				if r.IntN(2) == 0 {
+					for o[edge] && edge < SliceLen-1 {
+						edge++
+					}
+					edge -= uint16(r.IntN(2))
+				} else {
+					for o[edge] && edge > 0 {
+						edge--
+					}
+					edge += uint16(r.IntN(2))
 				}
-				op, lows = Set+Op(r.IntN(3)), []uint16{edge - uint16(r.IntN(2))}
+				op, lows = Set+Op(r.IntN(3)), []uint16{edge}
 			}
 			before := own(c, 0)
 			out, changed := Edit(poison(dst), c, op, lows)
@@ -50,12 +58,39 @@ func TestEdit(t *testing.T) {
 	})
 }
 
+// TestEditsOfFewRuns: single edits that make, join, split and end runs of a container that has few of them.
+func TestEditsOfFewRuns(t *testing.T) {
+	r := rand.New(rand.NewPCG(14, 0))
+	var o oracle
+	o.editRange(Set, 10, 60)
+	c := own(o.container(), 3)
+	dst := make([]uint64, ScratchWords)
+	for step := range 20_000 {
+		lows := []uint16{uint16(r.IntN(70))}
+		op := Set
+		switch in := o[lows[0]]; {
+		case in && int(c.Count) > 56, in && r.IntN(6) == 0:
+			op = Clear
+		case r.IntN(9) == 0:
+			op = Flip
+		}
+		want := o.edit(op, lows...)
+		c = editPlaced(t, dst, c, want, func(c *Container) (int, bool) { return EditInPlace(dst, c, op, lows) })
+		if step%16 == 0 {
+			o.check(t, c)
+		}
+		if err := Validate(c); err != nil {
+			t.Fatalf("step %d: %s %d: %v", step, op, lows[0], err)
+		}
+	}
+}
+
 // TestEditRange is TestEdit for ranges.
 func TestEditRange(t *testing.T) {
 	eachShape(t, func(t *testing.T, o *oracle, c Container, r *rand.Rand) {
 		dst, other := make([]uint64, ScratchWords), make([]uint64, ScratchWords)
 		place := own(c, 8)
-		for step := range 100 {
+		for step := range rounds(100) {
 			op := Set + Op(r.IntN(3))
 			lo := uint16(r.Uint32())
 			hi := lo + uint16(r.Uint32N(1<<r.IntN(17)))

@@ -139,12 +139,23 @@ func eachShape(t *testing.T, test func(t *testing.T, o *oracle, c Container, r *
 	}
 }
 
-// sample is n lows, sorted and different, near each other or anywhere.
+// rounds is how often a random test goes round: a quarter as often in a short run.
+func rounds(n int) int {
+	if testing.Short() {
+		return n / 4
+	}
+	return n
+}
+
+// sample is n lows, sorted and different: in a row, near each other or anywhere.
 func sample(r *rand.Rand, n int) []uint16 {
 	seen := map[uint16]bool{}
 	base, spread := r.Uint32(), uint32(SliceLen)
-	if r.IntN(2) == 0 {
+	switch r.IntN(3) {
+	case 0:
 		spread = uint32(2 * n)
+	case 1:
+		base, spread = r.Uint32N(SliceLen-uint32(n)+1), uint32(n)
 	}
 	var out []uint16
 	for len(out) < n {

@@ -177,7 +177,7 @@ func TestPrograms(t *testing.T) {
 	us, uos := universes()
 	r := rand.New(rand.NewPCG(5, 0))
 	var s Scratch
-	for range 500 {
+	for range rounds(500) {
 		n := 1 + r.IntN(6)
 		in := Inputs{Leaves: make([]Container, n)}
 		leaves := make([]*oracle, n)
@@ -217,6 +217,63 @@ func TestFlatPrograms(t *testing.T) {
 			e := Expr{Op: op, Args: leafs(len(stocked)), T: at}
 			checkProgram(t, e, &s, Inputs{Leaves: stocked, Universe: us[2]}, oracles, uos[2], r)
 		}
+	}
+}
+
+// TestPartsThatAreLeaves: a part of an expression may come to one of its leaves, an array or runs, or to nothing or all lows.
+func TestPartsThatAreLeaves(t *testing.T) {
+	const empty, few, array, half, full, run = 0, 3, 4, 8, 10, 12
+	stocked, oracles := stock()
+	us, uos := universes()
+	r := rand.New(rand.NewPCG(15, 0))
+	var s Scratch
+	list := func(op Logic, args ...Expr) Expr { return Expr{Op: op, Args: args} }
+	l := func(i int) Expr { return Expr{Leaf: i} }
+	for _, part := range []int{empty, few, array, half, full, run} {
+		is := list(Or, l(empty), l(part))
+		is2 := list(Or, l(part), l(empty))
+		for _, other := range []int{few, half, run, full} {
+			for _, e := range []Expr{
+				list(And, l(other), is), list(And, is, l(other)), list(And, is, is2, l(other)), list(And, is, list(Xor, l(other), l(7))), list(And, list(Xor, l(other), l(7)), is),
+				list(AndNot, l(other), is), list(AndNot, is, l(other)), list(AndNot, l(other), is, list(Xor, l(few), l(7))),
+				list(AndNot, list(Xor, l(7), l(other)), list(And, is, l(8))),
+				list(Or, is, list(And, l(other), l(9))), list(Or, list(Xor, l(other), l(9)), list(And, is, l(6)), l(7)),
+				list(Xor, is, is2), list(Xor, is, list(Or, l(other), l(7))), list(Xor, list(Or, l(other), l(empty)), is),
+				{Op: AtLeast, T: 2, Args: []Expr{is, is2, l(other)}}, {Op: AtLeast, T: 3, Args: []Expr{is, list(AndNot, l(7), is2), l(full), l(other)}},
+				list(And, l(few), list(AndNot, is, l(other))), list(And, l(few), Expr{Op: AtLeast, T: 2, Args: []Expr{is, list(Xor, l(7), l(8)), l(other)}}),
+				list(Not, is), list(And, list(Not, is), list(Not, l(other))),
+			} {
+				checkProgram(t, e, &s, Inputs{Leaves: stocked, Universe: us[2]}, oracles, uos[2], r)
+			}
+		}
+	}
+}
+
+// TestUnionsThatFill: a union that has all lows before its end is all lows, and so is what is united with it.
+func TestUnionsThatFill(t *testing.T) {
+	stocked, oracles := stock()
+	r := rand.New(rand.NewPCG(16, 0))
+	var rest oracle
+	for low, in := range oracles[8] {
+		rest[low] = !in
+	}
+	in := Inputs{Leaves: []Container{stocked[8], rest.container(), stocked[7], stocked[6], stocked[14], stocked[3]}}
+	leaves := []*oracle{oracles[8], &rest, oracles[7], oracles[6], oracles[14], oracles[3]}
+	or := Expr{Op: Or, Args: leafs(5)}
+	odd := Expr{Op: Xor, Args: []Expr{{Leaf: 2}, {Leaf: 3}}}
+	var s Scratch
+	for _, e := range []Expr{
+		or,
+		{Op: Or, Args: leafs(6)},
+		{Op: Or, Args: []Expr{odd, {Leaf: 0}, {Leaf: 1}, {Leaf: 4}, {Leaf: 3}}},
+		{Op: Or, Args: []Expr{odd, {Op: AtLeast, T: 1, Args: []Expr{{Leaf: 2}, {Op: AndNot, Args: []Expr{or, odd}}}}}},
+		{Op: And, Args: []Expr{or, odd}},
+		{Op: And, Args: []Expr{odd, or}},
+		{Op: AndNot, Args: []Expr{odd, {Op: And, Args: []Expr{or, or}}}},
+		{Op: Xor, Args: []Expr{or, odd}},
+		{Op: AtLeast, T: 2, Args: []Expr{or, odd, {Leaf: 5}}},
+	} {
+		checkProgram(t, e, &s, in, leaves, new(oracle), r)
 	}
 }
 

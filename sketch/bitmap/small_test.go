@@ -74,7 +74,7 @@ func TestSmall(t *testing.T) {
 			o := ids{}
 			var s, place Small
 			dst := make([]uint64, SmallWords)
-			for step := range 600 {
+			for step := range rounds(600) {
 				op := Set + Op(r.IntN(3))
 				batch := drawIDs(r, w.draw, []int{1, 1, 2, 40, 200}[r.IntN(5)])
 				if all := o.sorted(); r.IntN(3) == 0 && len(all) > 0 {

@@ -127,8 +127,8 @@ func (s *Scratch) unite(v, w value) value {
 		v, w = w, v
 	}
 	block := s.own(v)
-	if d := w.dense(); d != nil {
-		kernel.Or(block, []*kernel.Block{d})
+	if w.block != nil {
+		kernel.Or(block, []*kernel.Block{w.block})
 	} else {
 		Unite(block, w.Container)
 	}

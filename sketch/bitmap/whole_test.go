@@ -55,7 +55,7 @@ func drawWhole(r *rand.Rand, most int) ids {
 // TestWhole: what is asked of a whole bitmap is answered as its sorted ids say.
 func TestWhole(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 0))
-	for range 40 {
+	for range rounds(40) {
 		o := drawWhole(r, 12)
 		all := o.sorted()
 		b := Bitmap{o.shelve()}
@@ -107,7 +107,7 @@ func TestWhole(t *testing.T) {
 func TestWalk(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 0))
 	var s Scratch
-	for range 80 {
+	for range rounds(80) {
 		n := 1 + r.IntN(5)
 		oracles, cursors := make([]ids, n), make([]Cursor, n)
 		universe := ids{}
