@@ -85,6 +85,48 @@ func TestEditsOfFewRuns(t *testing.T) {
 	}
 }
 
+// TestEditsAtTheEdgeOfForms: of containers with as many runs as runs may be, give or take a few, each single edit leaves the form that the content must have.
+func TestEditsAtTheEdgeOfForms(t *testing.T) {
+	dst := make([]uint64, ScratchWords)
+	for _, c := range []struct{ limit, step, length int }{
+		{RunMax, 62, 40},  // dense, for there are too many runs
+		{1000, 63, 4},     // dense, for they are too short
+		{300, 200, 4},     // an array
+		{ArrayMax, 30, 1}, // from an array to dense
+	} {
+		for n := c.limit - 2; n <= c.limit+2; n++ {
+			var o oracle
+			stripes(&o, n, c.step, c.length)
+			o.edit(Set, SliceLen-2)
+			start := o.container()
+			for _, low := range []int{0, 1, c.length - 1, c.length, c.step - 1, c.step, c.step + 1, c.step + c.length, SliceLen - 1, SliceLen - 2, SliceLen - 3} {
+				for _, more := range []int{0, 1, 3, 5} {
+					lows := []uint16{uint16(low)}
+					for i := range more {
+						lows = append(lows, uint16(low+(i+1)*2*c.step))
+					}
+					slices.Sort(lows)
+					lows = slices.Compact(lows)
+					after := o
+					want := after.edit(Flip, lows...)
+					out, _ := Edit(dst, start, Flip, lows)
+					after.check(t, out)
+					after.check(t, editPlaced(t, dst, own(start, 16), want, func(c *Container) (int, bool) { return EditInPlace(dst, c, Flip, lows) }))
+				}
+			}
+			for gap := c.length; gap < c.step && c.step < 100; gap += 7 { // up to all of a gap, so that two runs become one
+				var lows []uint16
+				for low := c.length; low < c.length+gap && low < c.step; low++ {
+					lows = append(lows, uint16(low))
+				}
+				after := o
+				want := after.edit(Set, lows...)
+				after.check(t, editPlaced(t, dst, own(start, 16), want, func(c *Container) (int, bool) { return EditInPlace(dst, c, Set, lows) }))
+			}
+		}
+	}
+}
+
 // TestEditRange is TestEdit for ranges.
 func TestEditRange(t *testing.T) {
 	eachShape(t, func(t *testing.T, o *oracle, c Container, r *rand.Rand) {

@@ -241,6 +241,7 @@ func TestPartsThatAreLeaves(t *testing.T) {
 				list(Xor, is, is2), list(Xor, is, list(Or, l(other), l(7))), list(Xor, list(Or, l(other), l(empty)), is),
 				{Op: AtLeast, T: 2, Args: []Expr{is, is2, l(other)}}, {Op: AtLeast, T: 3, Args: []Expr{is, list(AndNot, l(7), is2), l(full), l(other)}},
 				list(And, l(few), list(AndNot, is, l(other))), list(And, l(few), Expr{Op: AtLeast, T: 2, Args: []Expr{is, list(Xor, l(7), l(8)), l(other)}}),
+				list(AndNot, list(And, l(8), l(other), l(14)), l(7), is), list(AndNot, l(other), l(6), l(7), l(14), is),
 				list(Not, is), list(And, list(Not, is), list(Not, l(other))),
 			} {
 				checkProgram(t, e, &s, Inputs{Leaves: stocked, Universe: us[2]}, oracles, uos[2], r)
