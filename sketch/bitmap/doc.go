@@ -14,5 +14,8 @@
 // Costs: a look at a dense container is one word, at the others a binary search. A low set or cleared in place moves at most 4 KiB in an array or run container, and one word in a dense one;
 // whether the form must change is told by its neighbours, in nearly all cases. Rank and Select count words or runs up to where they look.
 //
+// A Small is a whole bitmap of few ids in one block; Bitmap asks a directory of containers about the whole. A Program is an expression over bitmaps, evaluated on one slice after the other: to count it makes no
+// container, and touches no leaf more than once. A Walker finds the slices in which it may have lows. ReadPortable32 and 64 read what roaring bitmaps write, WritePortable32 and 64 what they read.
+//
 // Nothing here keeps words that it was given, and nothing allocates unless it says so.
 package bitmap
