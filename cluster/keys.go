@@ -306,9 +306,8 @@ func (m *move) remove(ctx context.Context, shard uint32, key []byte, checksum ui
 func (m *move) takeBack(ctx context.Context, checksum *uint64) {
 	switch {
 	case checksum == nil:
-	case m.over.GetFound():
-		_ = m.put(ctx, &ebbv1.PutKey{Key: m.to, What: &ebbv1.PutKey_Image{Image: m.over.GetImage()}, Replace: checksum})
-	default:
+	case m.over.GetFound() && m.put(ctx, &ebbv1.PutKey{Key: m.to, What: &ebbv1.PutKey_Image{Image: m.over.GetImage()}, Replace: checksum}) == nil:
+	default: // nothing was there, or it has faded meanwhile
 		_, _ = m.remove(ctx, m.target, m.to, *checksum, m.step())
 	}
 }

@@ -372,3 +372,28 @@ func TestRenameThatStopsHalfway(t *testing.T) {
 		}
 	})
 }
+
+// What a rename went over may fade before the rename gives up: then there is nothing to put back, and the copy goes all the same.
+func TestRenameTakesItsCopyBackWhenTheOldTargetHasFaded(t *testing.T) {
+	e := newEnsemble(t, 3)
+	from, to := e.keyOn(1, 0), e.keyOn(2, 0)
+	e.write(from, "x")
+	for range 5 {
+		e.write(to, "old")
+	}
+	if _, err := e.keys("ebb-0").Expire(t.Context(), &ebbv1.ExpireRequest{Keys: [][]byte{to}, TtlUs: 4_000_000}); err != nil {
+		t.Fatal(err)
+	}
+	written := 1
+	keys := e.led(func(req *ebbv1.ApplyRequest) {
+		if req.Commands[0].GetShard() == 2 {
+			written++
+			e.stamp += 1_000_000
+			e.write(from, "x")
+		}
+	})
+	_, err := keys.Rename(t.Context(), &ebbv1.RenameRequest{Key: from, To: to, Overwrite: true})
+	if !errors.Is(err, proto.ErrKeyBusy) || e.z(to) != 0 || e.z(from) == 0 {
+		t.Errorf("%v after %d writes: %g under the new name, %g under the old", err, written, e.z(to), e.z(from))
+	}
+}

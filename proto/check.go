@@ -759,8 +759,8 @@ func ErrAlarmed() *Error {
 func checkAlert(a *ebbv1.Alert) *Error {
 	p, distance := a.GetPValue(), a.GetJensenShannonBits()
 	switch {
-	case !(p >= 0 && p <= 1):
-		return ErrBadRequest.Errorf("alert at p-value %g: it must be from 0 to 1", p)
+	case !(p >= 0 && p < 1):
+		return ErrBadRequest.Errorf("alert at p-value %g: it must be from 0 to below 1, which everything passes", p)
 	case !(distance >= 0 && distance <= 1):
 		return ErrBadRequest.Errorf("alert at a distance of %g bits: it must be from 0 to 1", distance)
 	case p == 0 && distance == 0:
@@ -769,10 +769,10 @@ func checkAlert(a *ebbv1.Alert) *Error {
 		return ErrBadRequest.Errorf("alert cleared at p-value %g, and raised at any: give it a p-value to be raised at, too", a.GetClearPValue())
 	case a.ClearJensenShannonBits != nil && distance == 0:
 		return ErrBadRequest.Errorf("alert cleared at a distance of %g bits, and raised at any: give it a distance to be raised at, too", a.GetClearJensenShannonBits())
-	case a.ClearPValue != nil && !(a.GetClearPValue() >= p && a.GetClearPValue() <= 1):
-		return ErrBadRequest.Errorf("alert cleared at p-value %g: it must be from %g, where it is raised, to 1", a.GetClearPValue(), p)
-	case a.ClearJensenShannonBits != nil && !(a.GetClearJensenShannonBits() >= 0 && a.GetClearJensenShannonBits() <= distance):
-		return ErrBadRequest.Errorf("alert cleared at a distance of %g bits: it must be from 0 to %g, where it is raised", a.GetClearJensenShannonBits(), distance)
+	case a.ClearPValue != nil && !(a.GetClearPValue() >= p && a.GetClearPValue() < 1):
+		return ErrBadRequest.Errorf("alert cleared at p-value %g: it must be from %g, where it is raised, to below 1, or nothing ever clears it", a.GetClearPValue(), p)
+	case a.ClearJensenShannonBits != nil && !(a.GetClearJensenShannonBits() > 0 && a.GetClearJensenShannonBits() <= distance):
+		return ErrBadRequest.Errorf("alert cleared at a distance of %g bits: it must be above 0, or nothing ever clears it, and at most %g, where it is raised", a.GetClearJensenShannonBits(), distance)
 	}
 	return nil
 }

@@ -70,7 +70,8 @@ func (t threshold) passed(s *ebbv1.Surprise) bool {
 	return s.GetFound() && (t.p == 0 || s.GetPValue() <= t.p) && (t.distance == 0 || s.GetJensenShannonBits() >= t.distance)
 }
 
-// Where nothing else is said, an alert is cleared at ten times the p-value or at four fifths of the distance that raise it.
+// Where nothing else is said, an alert is cleared at ten times the p-value, or halfway between it and 1, or at four fifths of the distance that
+// raise it: what does not differ at all clears every alert.
 const (
 	clearP        = 10
 	clearDistance = 0.8
@@ -78,7 +79,10 @@ const (
 
 func newAlert(a *ebbv1.Alert) *alert {
 	c := &alert{raised: a.GetRaised(), at: threshold{a.GetPValue(), a.GetJensenShannonBits()}}
-	c.off = threshold{min(1, clearP*c.at.p), clearDistance * c.at.distance}
+	c.off = threshold{min(clearP*c.at.p, (1+c.at.p)/2), clearDistance * c.at.distance}
+	if c.at.p == 0 {
+		c.off.p = 0
+	}
 	if a.ClearPValue != nil {
 		c.off.p = a.GetClearPValue()
 	}

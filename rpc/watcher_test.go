@@ -108,6 +108,9 @@ func TestWatcherAlerts(t *testing.T) {
 		{"chance alone", &ebbv1.Alert{PValue: 0.05}, []step{
 			{drift(0.04, 0), true, true, true}, {drift(0.49, 0), false, true, false}, {drift(0.51, 0), true, false, true},
 		}},
+		{"what does not differ clears any", &ebbv1.Alert{PValue: 0.3}, []step{
+			{drift(0.3, 0.1), true, true, true}, {drift(0.6, 0), false, true, false}, {drift(1, 0), true, false, true},
+		}},
 		{"distance alone, cleared where it says", &ebbv1.Alert{JensenShannonBits: 0.5, ClearJensenShannonBits: new(0.1)}, []step{
 			{drift(1, 0.6), true, true, true}, {drift(1, 0.2), false, true, false}, {drift(1, 0.05), true, false, true}, {drift(1, 0.4), false, false, false},
 		}},

@@ -60,7 +60,7 @@ func (s *State) expireAt(ns *namespace, key uint32, at, clock sketch.Tick) {
 		return
 	}
 	s.visits(&sum).remove(key)
-	sum.due, sum.onEvent = clock, ns.onEventTime()
+	sum.due, sum.onEvent = min(sum.due, clock), ns.onEventTime() // it may be overdue, under settings that it was not touched since
 	s.put(key, &sum)
 	s.visits(&sum).set(key)
 }

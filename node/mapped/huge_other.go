@@ -2,4 +2,4 @@
 
 package mapped
 
-func inHugePages([]byte, int) {}
+func inHugePages(_, _ []byte, _ int) {}

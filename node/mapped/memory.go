@@ -199,10 +199,10 @@ func (s *mappings) chunk(huge bool) []byte {
 	if !huge {
 		return s.mapped(chunkBytes)
 	}
-	b := s.mapped(chunkBytes + hugePage) // of which the part between two boundaries is used
+	all := s.mapped(chunkBytes + hugePage) // of which the part between two boundaries is used
 	s.count(-hugePage)
-	b = aligned(b, hugePage)[:chunkBytes:chunkBytes]
-	inHugePages(b, hugePage)
+	b := aligned(all, hugePage)[:chunkBytes:chunkBytes]
+	inHugePages(all, b, hugePage)
 	return b
 }
 
