@@ -31,8 +31,8 @@ func (op Op) String() string {
 // ScratchWords is how many words an edit wants as scratch: a block, and behind it room for what is written in another form.
 const ScratchWords = DenseWords + DenseWords/2
 
-// Edit answers c after an edit, and how many lows it changed. The lows are sorted and each is there once. The words of out lie in dst, of ScratchWords words, or are those of c when nothing changed;
-// those of c are not written to, and may not lie in dst.
+// Edit answers c after an edit, and how many lows it changed. The lows are sorted and each is there once. The words of out lie in dst, of ScratchWords words, or are those of c
+// when nothing changed; those of c are not written to, and may not lie in dst.
 func Edit(dst []uint64, c Container, op Op, lows []uint16) (out Container, changed int) {
 	switch {
 	case len(lows) == 0 || c.Count == 0 && op == Clear || c.Full() && op == Set:
@@ -85,9 +85,9 @@ func (c Container) rangeChanges(op Op, lo, hi uint16) int {
 	return all
 }
 
-// EditInPlace edits c in its own words, which the caller must be free to write to, up to their capacity. Where it cannot, because c becomes longer than that, takes another form or less than half
-// of the capacity, the result lies in dst and moved is true: the caller finds a place for c.Words, copies them, and may use the place of the old ones, whose content is lost. Words that are
-// no longer needed are 0 afterwards. When the last low goes, c is the zero Container.
+// EditInPlace edits c in its own words, which the caller must be free to write to, up to their capacity. Where it cannot, because c becomes longer than that, takes another form
+// or less than half of the capacity, the result lies in dst and moved is true: the caller finds a place for c.Words, copies them, and may use the place of the old ones, whose
+// content is lost. Words that are no longer needed are 0 afterwards. When the last low goes, c is the zero Container.
 func EditInPlace(dst []uint64, c *Container, op Op, lows []uint16) (changed int, moved bool) {
 	switch {
 	case len(lows) == 0:
@@ -161,8 +161,8 @@ type difference struct {
 	unknown     bool // runs were not looked at
 }
 
-// settleDense gives a dense container that had this many lows the form that it must have, as reform does. A container that was rightly dense had more than runLimit runs, so an edit that does not join many
-// leaves it so, and nothing is counted.
+// settleDense gives a dense container that had this many lows the form that it must have, as reform does. A container that was rightly dense had more than runLimit runs, so an
+// edit that does not join many leaves it so, and nothing is counted.
 func (c *Container) settleDense(dst []uint64, was int, more difference) (moved bool) {
 	n := int(c.Count)
 	if n > ArrayMax && !more.unknown && runLimit(was)+1+more.runs > runLimit(n) {
@@ -601,7 +601,8 @@ func (c *Container) addToRuns(i int, low uint16, n, r int) (ok, did bool) {
 
 func pair(first, last uint16) uint64 { return uint64(last)<<16 | uint64(first) }
 
-// putLane puts v at position i of a row of numbers of width bits that are packed into words from the lowest bits on, and moves those behind it; the last of the row, which must be 0, falls out.
+// putLane puts v at position i of a row of numbers of width bits that are packed into words from the lowest bits on, and moves those behind it; the last of the row, which must
+// be 0, falls out.
 func putLane(words []uint64, i int, width uint, v uint64) {
 	at, shift := place(i, width)
 	for j := len(words) - 1; j > at; j-- {

@@ -174,7 +174,11 @@ func FuzzEdit(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 9, 1})
 	f.Add([]byte{0, 1, 0, 255, 1, 1, 1, 9, 20, 1, 2, 1, 0, 255, 2})
 	f.Add([]byte{3, 0, 0, 255, 255, 4, 100, 0, 10, 10, 0, 0, 1, 255, 3, 1, 0, 1, 255, 3})
-	f.Add([]byte{0, 0, 0, 255, 9, 0, 9, 9, 255, 9, 0, 18, 9, 255, 9, 0, 27, 9, 255, 9, 0, 36, 9, 255, 9, 0, 45, 9, 255, 9, 0, 54, 9, 255, 9, 0, 63, 9, 255, 9, 0, 72, 9, 255, 9, 1, 72, 9, 255, 9})
+	var tenths []byte // an array that becomes dense
+	for i := range byte(9) {
+		tenths = append(tenths, 0, 9*i, 9, 255, 9)
+	}
+	f.Add(append(tenths, 1, 72, 9, 255, 9))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var o oracle
 		var c, place Container

@@ -14,7 +14,8 @@ type Scratch struct {
 	result [DenseWords / 2]uint64
 }
 
-// Inputs are what a program is evaluated on: a slice's containers of its bitmaps, absent ones being zero Containers, and the universe in this slice, which only Not and Universe ask for.
+// Inputs are what a program is evaluated on: a slice's containers of its bitmaps, absent ones being zero Containers, and the universe in this slice, which only Not and Universe
+// ask for.
 type Inputs struct {
 	Leaves   []Container
 	Universe Container
@@ -144,7 +145,8 @@ func (e *evaluation) count(at int) int {
 	return c
 }
 
-// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that, so many are left over, in last, if there is something else to unite them with.
+// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that, so many are left over, in last, if there is something
+// else to unite them with.
 func (e *evaluation) or(n *node, left int) (v value, last *kernel.Block) {
 	s, from := e.s, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()
@@ -202,7 +204,8 @@ func (e *evaluation) or(n *node, left int) (v value, last *kernel.Block) {
 // probeMax is up to how many lows an array is looked up in an expression, low by low, in place of evaluating that: they touch fewer lines of memory than a container has.
 const probeMax = 32
 
-// and intersects the arguments of a node and takes out those that it takes out, but for the last of either kind. When there is an array among them, only its lows are looked up in the others.
+// and intersects the arguments of a node and takes out those that it takes out, but for the last of either kind. When there is an array among them, only its lows are looked up
+// in the others.
 func (e *evaluation) and(n *node) (v, last value, out bool) {
 	least := fullValue().Container
 	for _, arg := range n.args {
@@ -263,7 +266,8 @@ func (e *evaluation) restrictByInner(w *restriction, args []int, out bool) {
 	}
 }
 
-// restriction is an intersection that always owes its last step, so that it may be counted and not written. Before that, it may owe several of one kind by blocks, to be taken together.
+// restriction is an intersection that always owes its last step, so that it may be counted and not written. Before that, it may owe several of one kind by blocks, to be taken
+// together.
 type restriction struct {
 	s       *Scratch
 	v, last value

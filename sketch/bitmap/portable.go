@@ -150,8 +150,9 @@ func appendPortable(b []byte, c Container) []byte {
 	return b
 }
 
-// ReadPortable32 reads a bitmap that is written in the portable format of roaring bitmaps, and yields its containers in order; their words stay until yield returns. It reads no byte beyond the bitmap, keeps half a
-// MiB at most, and ends at the first error of yield. Bytes that are no such bitmap are refused with ErrCorrupt and the offset, but what came before them has been yielded. Reads are short, so r should have a buffer.
+// ReadPortable32 reads a bitmap that is written in the portable format of roaring bitmaps, and yields its containers in order; their words stay until yield returns. It reads no
+// byte beyond the bitmap, keeps half a MiB at most, and ends at the first error of yield. Bytes that are no such bitmap are refused with ErrCorrupt and the offset, but what came
+// before them has been yielded. Reads are short, so r should have a buffer.
 func ReadPortable32(r io.Reader, yield func(slice uint64, c Container) error) error {
 	p := portableReader{r: r, yield: yield}
 	return p.bucket(0)

@@ -16,8 +16,8 @@ type Expr struct {
 // Logic is what an expression does with its arguments.
 type Logic uint8
 
-// The operations. Not is what is in the universe and not in its argument; AndNot what is in the first argument and in no other; AtLeast what is in T arguments or more, one that is there twice counting twice;
-// Xor what is in an odd number of them.
+// The operations. Not is what is in the universe and not in its argument; AndNot what is in the first argument and in no other; AtLeast what is in T arguments or more, one that
+// is there twice counting twice; Xor what is in an odd number of them.
 const (
 	Leaf Logic = iota
 	Universe

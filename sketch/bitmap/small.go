@@ -6,11 +6,12 @@ import (
 	"math/bits"
 )
 
-// Small is a view of a whole bitmap of few ids, in one block: the ids in order, two to a word from the lowest bits on when all are below 2^32, else one to a word; what is left of the last word is 0.
-// So an id below 2^32 takes 4 bytes and a bitmap half a word at most beside. The zero Small is an empty bitmap. A look is a binary search, an edit moves 8 KiB at most.
+// Small is a view of a whole bitmap of few ids, in one block: the ids in order, two to a word from the lowest bits on when all are below 2^32, else one to a word; what is left
+// of the last word is 0. So an id below 2^32 takes 4 bytes and a bitmap half a word at most beside. The zero Small is an empty bitmap. A look is a binary search, an edit moves 8
+// KiB at most.
 //
-// A bitmap leaves Small for containers when Leaves says so. It may come back when it has SmallAgain ids or fewer (FromContainers): by then most containers hold one or two, so which of the two it is depends on the
-// edits and not on the content alone, but on nothing else.
+// A bitmap leaves Small for containers when Leaves says so. It may come back when it has SmallAgain ids or fewer (FromContainers): by then most containers hold one or two, so
+// which of the two it is depends on the edits and not on the content alone, but on nothing else.
 type Small struct {
 	Wide  bool   // one id to a word: the last one is 2^32 or above
 	Count uint32 // ids
@@ -117,8 +118,8 @@ func (s Small) Slices() int {
 	return n
 }
 
-// Leaves says whether a bitmap that had this many ids before the last edit should be kept as containers from now on: because it fills SmallWords, or because it has twice as many ids as when it was
-// last looked at (64, 128, 256, ...) and more than 12 in a slice on average.
+// Leaves says whether a bitmap that had this many ids before the last edit should be kept as containers from now on: because it fills SmallWords, or because it has twice as many
+// ids as when it was last looked at (64, 128, 256, ...) and more than 12 in a slice on average.
 func (s Small) Leaves(was uint32) bool {
 	if len(s.Words) >= SmallWords {
 		return true
@@ -180,8 +181,8 @@ func ValidateSmall(s Small) error {
 	return nil
 }
 
-// EditSmall answers s after an edit, and how many ids it changed. The ids are sorted and each is there once. The words of out lie in dst, of SmallWords words, or are those of s when nothing changed. When
-// the result does not go into SmallWords, ok is false: the bitmap must become containers first.
+// EditSmall answers s after an edit, and how many ids it changed. The ids are sorted and each is there once. The words of out lie in dst, of SmallWords words, or are those of s
+// when nothing changed. When the result does not go into SmallWords, ok is false: the bitmap must become containers first.
 func EditSmall(dst []uint64, s Small, op Op, ids []uint64) (out Small, changed int, ok bool) {
 	if len(ids) == 0 || s.Count == 0 && op == Clear {
 		return s, 0, true
@@ -255,8 +256,8 @@ func (w *idWriter) add(id uint64) {
 	}
 }
 
-// EditSmallInPlace edits s in its own words, which the caller must be free to write to, up to their capacity. Where it cannot, because s becomes longer than that, less than half of it, or needs ids of another width,
-// the result lies in dst, of SmallWords words, and moved is true. ok is that of EditSmall: if it is false, s is as it was.
+// EditSmallInPlace edits s in its own words, which the caller must be free to write to, up to their capacity. Where it cannot, because s becomes longer than that, less than half
+// of it, or needs ids of another width, the result lies in dst, of SmallWords words, and moved is true. ok is that of EditSmall: if it is false, s is as it was.
 func EditSmallInPlace(dst []uint64, s *Small, op Op, ids []uint64) (changed int, moved, ok bool) {
 	if len(ids) == 1 && s.Count > 0 && s.editOne(op, ids[0], &changed) {
 		return changed, false, true
@@ -313,7 +314,8 @@ func (s *Small) editOne(op Op, id uint64, changed *int) bool {
 	return true
 }
 
-// FromContainers is the bitmap of the containers that next yields with their slices, in order, until ok is false; words in dst, of SmallWords words. ok is false when they do not go in.
+// FromContainers is the bitmap of the containers that next yields with their slices, in order, until ok is false; words in dst, of SmallWords words. ok is false when they do not
+// go in.
 func FromContainers(dst []uint64, next func() (slice uint64, c Container, ok bool)) (s Small, ok bool) {
 	n, last := 0, uint64(0)
 	for {

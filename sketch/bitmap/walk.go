@@ -129,8 +129,8 @@ func (w *Walker) rewind(slice uint64) {
 	}
 }
 
-// Seek goes to the first slice from this one on in which the program may have lows, and answers what to evaluate it on, until the next Seek. ok is false if there is none. A slice that an intersection has in some of its
-// arguments only is passed over by their cursors alone. It may go back, which costs a look at each bitmap.
+// Seek goes to the first slice from this one on in which the program may have lows, and answers what to evaluate it on, until the next Seek. ok is false if there is none. A
+// slice that an intersection has in some of its arguments only is passed over by their cursors alone. It may go back, which costs a look at each bitmap.
 func (w *Walker) Seek(slice uint64) (at uint64, in Inputs, ok bool) {
 	if slice < w.from {
 		w.rewind(slice)
