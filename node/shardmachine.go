@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -86,7 +87,22 @@ func (m *shardMachine) answer(q *ebbv1.ShardQuestion, at sketch.Tick, count *rea
 	count.views.Add(1)
 	view := m.freeze()
 	defer view.Release()
+	if pieces := view.Pieces(q, runtime.GOMAXPROCS(0)); pieces != nil {
+		return atOnce(view, pieces, at)
+	}
 	return view.Ask(q, at)
+}
+
+// atOnce answers the pieces of a question on as many cores.
+func atOnce(view *shard.View, pieces []*ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	answers := make([]*ebbv1.ShardAnswer, len(pieces))
+	var asked sync.WaitGroup
+	for i, piece := range pieces[1:] {
+		asked.Go(func() { answers[i+1] = view.Ask(piece, at) })
+	}
+	answers[0] = view.Ask(pieces[0], at)
+	asked.Wait()
+	return shard.JoinPieces(answers)
 }
 
 // ask answers a question that is cheap; nil if it is not.

@@ -404,6 +404,51 @@ func TestBitmapGather(t *testing.T) {
 	}
 }
 
+// A count that takes long is the sum of its pieces, however many, also within a range.
+func TestBitmapPieces(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+	for i, key := range []string{"a", "b"} {
+		for slice := range uint64(1500) {
+			first := slice<<16 + uint64(i+1)*slice
+			applyOne(t, s, edits(rangeOf(key, setOp, first, first+30_000), rangeOf(key, flipOp, first+100, first+20_000)))
+		}
+		ids := make([]uint64, 0, 1<<16)
+		for slice := range uint64(1500) {
+			ids = ids[:0]
+			for low := uint64(0); low < 1<<16; low += 3 {
+				ids = append(ids, slice<<16|low)
+			}
+			applyOne(t, s, edits(bitsOf(key, flipOp, ids...)))
+		}
+	}
+	x := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{keyExpr("a"), keyExpr("b"), {Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: 1 << 20, Last: 1 << 26}}}}}}}
+	for _, in := range []*ebbv1.BitRange{nil, {First: 3 << 20, Last: 70<<20 + 12345}, {First: 1 << 50, Last: 1 << 51}} {
+		q := &ebbv1.BitmapQuestion{Expr: x, Range: in, Select: &ebbv1.BitmapQuestion_Count{Count: true}}
+		question := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: q}}}
+		want := askBits(t, &s.frame, q).Count
+		for n := 2; n < 8; n += 5 {
+			pieces := s.Pieces(question, n)
+			if len(pieces) < 2 || len(pieces) > n {
+				if in.GetFirst() == 1<<50 && len(pieces) == 1 {
+					continue // beyond the last id: nothing to cut
+				}
+				t.Fatalf("%d pieces of %v for %d", len(pieces), in, n)
+			}
+			var answers []*ebbv1.ShardAnswer
+			for _, piece := range pieces {
+				answers = append(answers, s.Ask(piece, beginning))
+			}
+			if got := JoinPieces(answers).GetAnswer().GetBitmap().GetCount(); got != want {
+				t.Fatalf("%d pieces of %v count %d, and all of it %d", len(pieces), in, got, want)
+			}
+		}
+	}
+	few := &ebbv1.BitmapQuestion{Expr: x, Select: &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{}}}
+	if pieces := s.Pieces(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: few}}}, 4); pieces != nil {
+		t.Fatalf("a page is not cut, but in %d", len(pieces))
+	}
+}
+
 // FuzzBitmapPart: no part that a peer could send makes a coordinator panic, or answer with ids that are out of order.
 func FuzzBitmapPart(f *testing.F) {
 	s := definedAt(f, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)

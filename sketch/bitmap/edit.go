@@ -114,7 +114,7 @@ func EditInPlace(dst []uint64, c *Container, op Op, lows []uint16) (changed int,
 }
 
 // fewLows is up to how many lows are edited one by one in arrays and run containers.
-const fewLows = 4
+const fewLows = 24
 
 // replace edits by Edit and writes the result over the old words when it has a good place there.
 func (c *Container) replace(dst []uint64, op Op, lows []uint16) (changed int, moved bool) {

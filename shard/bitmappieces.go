@@ -1,0 +1,82 @@
+package shard
+
+import (
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// pieceCost is how many words a piece of a question reads at least: 2 MiB, some tenths of a millisecond.
+const pieceCost = 1 << 18
+
+// Pieces cuts a question about bitmaps that takes long into up to n, each about a range of ids, to be answered at the same time; JoinPieces makes one answer of theirs. Of what cannot be cut
+// it answers nil.
+func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
+	ask := q.GetQuestion().GetBitmap()
+	if _, counts := ask.GetSelect().(*ebbv1.BitmapQuestion_Count); !counts {
+		return nil
+	}
+	n = min(n, f.bitmapCost(q.GetQuestion())/pieceCost)
+	if n < 2 {
+		return nil
+	}
+	in := spanOf(ask.GetRange())
+	var pieces []*ebbv1.ShardQuestion
+	for _, cut := range f.cuts(q.GetQuestion(), n) {
+		if first := cut << sliceBits; first > in.first && first <= in.last {
+			pieces = append(pieces, piece(q, in.first, first-1))
+			in.first = first
+		}
+	}
+	return append(pieces, piece(q, in.first, in.last))
+}
+
+// cuts are n-1 slices that divide the largest bitmap of an expression evenly.
+func (f *frame) cuts(q *ebbv1.Question, n int) (slices []uint64) {
+	ns := f.lookup([]byte(q.GetNamespace()))
+	var largest bitmapHead
+	for _, name := range proto.ExprKeys(q.GetBitmap().GetExpr()) {
+		if key, ok := f.findKey(ns, name); ok {
+			if r := f.summaries.records.at(key); r.form() == recordBitmap && r.bitmap().leaves > largest.leaves {
+				largest = r.bitmap()
+			}
+		}
+	}
+	if largest.leaves == 0 {
+		return nil
+	}
+	b, all := &f.summaries.bins, 0
+	for leaf := range int(largest.leaves) {
+		all += entryAt(b.at(largest.root), leaf).count()
+	}
+	seen := 0
+	for leaf := range int(largest.leaves) {
+		r := entryAt(b.at(largest.root), leaf)
+		for at := (len(slices) + 1) * all / n; len(slices) < n-1 && at < seen+r.count(); at = (len(slices) + 1) * all / n {
+			slices = append(slices, entryAt(b.at(r.ref()), at-seen).slice())
+		}
+		seen += r.count()
+	}
+	return slices
+}
+
+func piece(q *ebbv1.ShardQuestion, first, last uint64) *ebbv1.ShardQuestion {
+	out := pb.CloneOf(q)
+	out.GetQuestion().GetBitmap().Range = &ebbv1.BitRange{First: first, Last: last}
+	return out
+}
+
+// JoinPieces adds up the answers to the pieces of a question.
+func JoinPieces(answers []*ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
+	sum := uint64(0)
+	for _, a := range answers {
+		if a.GetError() != nil {
+			return a
+		}
+		sum += a.GetAnswer().GetBitmap().GetCount()
+	}
+	joined := answers[0]
+	joined.GetAnswer().GetBitmap().Count = sum
+	return joined
+}
