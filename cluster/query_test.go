@@ -38,6 +38,9 @@ func stocked(t *testing.T) *ensemble {
 	for day := range 30 {
 		add(fmt.Sprintf("daily/2011-11-%02d", day+1), ebbv1.Kind_KIND_DISTRIBUTION, "all")
 	}
+	add(`a*b\c`, ebbv1.Kind_KIND_DISTRIBUTION, "x")
+	add(`axb\c`, ebbv1.Kind_KIND_DISTRIBUTION, "x")
+	add(`a*bc`, ebbv1.Kind_KIND_DISTRIBUTION, "x")
 	add("searches", ebbv1.Kind_KIND_TOPK, "go", "go", "rust")
 	add("seen", ebbv1.Kind_KIND_BLOOM, "ann")
 	add("phrases", ebbv1.Kind_KIND_PHRASES, "new york")

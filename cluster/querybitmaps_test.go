@@ -17,6 +17,14 @@ import (
 // ids is a set as an oracle has it.
 type ids map[uint64]bool
 
+// short is how many times something is tried: a fifth with -short.
+func short(n int) int {
+	if testing.Short() {
+		return n / 5
+	}
+	return n
+}
+
 // put makes bitmaps of sets.
 func (e *ensemble) put(sets map[string]ids) {
 	e.t.Helper()
@@ -127,7 +135,7 @@ func TestQueryBitmapsAgainstAnOracle(t *testing.T) {
 		sets := scattered(rng)
 		e := newEnsemble(t, shards)
 		e.put(sets)
-		for i := range 300 {
+		for i := range short(300) {
 			text, is := expression(rng, sets, i%4)
 			got, err := e.query("count(" + text + ")")
 			if err != nil || got.GetAnswer().GetBitmap().GetCount() != uint64(len(is)) {
@@ -172,7 +180,7 @@ func TestQueryComplements(t *testing.T) {
 		return "(" + a + ") ^ (" + b + ")", func(id uint64) bool { return inA(id) != inB(id) }
 	}
 	refused := 0
-	for i := range 2000 {
+	for i := range short(2000) {
 		text, is := draw(i % 5)
 		var want []uint64
 		for id := range uint64(6) {
@@ -194,8 +202,8 @@ func TestQueryComplements(t *testing.T) {
 			t.Fatalf("ids(%s) are %v, %v: want %v", text, got.GetAnswer(), err, want)
 		}
 	}
-	if refused < 100 {
-		t.Errorf("%d of 2,000 were refused", refused)
+	if refused < 20 {
+		t.Errorf("%d were refused", refused)
 	}
 }
 

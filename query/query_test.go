@@ -302,3 +302,20 @@ func ExampleParse() {
 	// count(play/2011-11-01 .. 2011-11-30 - staff) <nil>
 	// column 1: unknown function cuont
 }
+
+func BenchmarkParse(b *testing.B) {
+	for name, text := range map[string]string{
+		"top":         "top 10 clicks/country",
+		"count":       "count((play/2011-11-01 .. play/2011-11-30) & premium/2011-11)",
+		"10,000terms": "count(" + strings.Repeat("play/2011-11-01 | ", TermsMax-1) + "x)",
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := Parse(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
