@@ -153,6 +153,64 @@ func TestQueryBitmapsAgainstAnOracle(t *testing.T) {
 	}
 }
 
+// Bitmaps of several shards answer as those of one do.
+func TestQueryBitmapsOfSeveralShards(t *testing.T) {
+	rng := rand.New(rand.NewPCG(21, 22))
+	e := newEnsemble(t, 7)
+	sets := map[string]ids{}
+	for i := range 8 {
+		set := ids{}
+		for range 300 {
+			set[uint64(rng.IntN(500)+rng.IntN(3)<<17)] = true
+		}
+		sets[fmt.Sprintf("family%d/2011-11-01", i)] = set
+	}
+	e.put(sets)
+	var draw func(depth int) (string, func(uint64) bool)
+	draw = func(depth int) (string, func(uint64) bool) {
+		if depth == 0 {
+			key := fmt.Sprintf("family%d/2011-11-01", rng.IntN(8))
+			return key, func(id uint64) bool { return sets[key][id] }
+		}
+		a, inA := draw(depth - 1)
+		b, inB := draw(rng.IntN(depth))
+		switch rng.IntN(5) {
+		case 0:
+			return "(" + a + " | " + b + ")", func(id uint64) bool { return inA(id) || inB(id) }
+		case 1:
+			return "(" + a + " & " + b + ")", func(id uint64) bool { return inA(id) && inB(id) }
+		case 2:
+			return "(" + a + " - " + b + ")", func(id uint64) bool { return inA(id) && !inB(id) }
+		case 3:
+			return "atleast(2, " + a + ", " + b + ")", func(id uint64) bool { return inA(id) && inB(id) }
+		}
+		return "(" + a + " ^ " + b + ")", func(id uint64) bool { return inA(id) != inB(id) }
+	}
+	all := ids{}
+	for _, set := range sets {
+		maps.Copy(all, set)
+	}
+	for i := range short(200) {
+		text, is := draw(i % 4)
+		want := uint64(0)
+		for id := range all {
+			if is(id) {
+				want++
+			}
+		}
+		got, err := e.query("count(" + text + ")")
+		if err != nil || got.GetAnswer().GetBitmap().GetCount() != want {
+			t.Fatalf("count(%s) is %v, %v: want %d", text, got.GetAnswer(), err, want)
+		}
+	}
+	resp, err := NewQueries(e.coordinator("ebb-0")).Query(t.Context(), &ebbv1.QueryRequest{Text: "count(family1/2011-11-01 & family2/2011-11-01)", Explain: true})
+	homes := []uint32{e.table.ShardOf("default", []byte("family1/2011-11-01")), e.table.ShardOf("default", []byte("family2/2011-11-01"))}
+	slices.Sort(homes)
+	if x := resp.GetExplanation(); err != nil || !slices.Equal(x.GetShards(), slices.Compact(homes)) || x.GetRefusal() != nil {
+		t.Errorf("%v %v", resp, err)
+	}
+}
+
 // Complements are left out of something in the end, wherever they stand; what is in everything but something is refused.
 func TestQueryComplements(t *testing.T) {
 	e := newEnsemble(t, 4)

@@ -3,6 +3,7 @@ package cluster
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -54,6 +55,10 @@ func (i *inquiry) explainQuestion(q *ebbv1.Question) *ebbv1.ExplainedStep {
 	}
 	for _, part := range p.parts {
 		step.Shards = append(step.Shards, part.question.GetShard())
+	}
+	if len(p.spread) > 0 {
+		step.Step = "gather from several shards what each can compute of a " + strings.TrimPrefix(step.Step, "ask ")
+		step.Shards = i.homes(q.GetNamespace(), proto.QuestionKeys(q))
 	}
 	step.Keys = uint64(len(proto.QuestionKeys(q)))
 	if proto.Everywhere(q) {
@@ -114,11 +119,16 @@ func (i *inquiry) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	if t.GetRange() != nil {
 		step.Step = "bitmaps of a range"
 	}
-	for _, key := range a.keys {
-		step.Shards = append(step.Shards, i.table.ShardOf(a.namespace, key))
-	}
-	slices.Sort(step.Shards)
-	step.Shards = slices.Compact(step.Shards)
+	step.Shards = i.homes(a.namespace, a.keys)
 	step.Keys = uint64(len(a.keys))
 	return step
+}
+
+// homes are the shards of keys, in order.
+func (i *inquiry) homes(namespace string, keys [][]byte) (shards []uint32) {
+	for _, key := range keys {
+		shards = append(shards, i.table.ShardOf(namespace, key))
+	}
+	slices.Sort(shards)
+	return slices.Compact(shards)
 }
