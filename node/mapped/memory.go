@@ -13,7 +13,7 @@ const (
 	chunkBytes = 4 << 20
 	// hugeFrom is from how many mapped bytes on chunks lie in huge pages. With pages of 4 KiB, each look at one key among millions also
 	// waits for the tables that say where its page is; a small memory would only grow by the rest of its chunk.
-	hugeFrom = 64 << 20
+	hugeFrom = 32 << 20
 	hugePage = 2 << 20
 	// warmLeast is how many free pages are kept as they are for those who ask next, at the least; else it is one in warmShare of
 	// those mapped. Beside a snapshot each page that is written takes another and gives one back.
