@@ -48,6 +48,7 @@ them and stops them. The figures are of this machine, clients included.`,
 			return benchWrite(cmd.Context(), s, bf)
 		}},
 		read,
+		newBenchBitmaps(s, &bf),
 		newBenchBurst(s, &bf),
 		newBenchMemory(s, &bf),
 	)

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/bench"
+)
+
+// bitmapIDsMax is what redis-server can hold in one string.
+const bitmapIDsMax = 1 << 32
+
+func newBenchBitmaps(s *session, bf *benchFlags) *cobra.Command {
+	var b bench.Bitmaps
+	cmd := &cobra.Command{
+		Use: "bitmaps", Short: "How many of many users were there within 1, 7 and 30 days, beside roaring bitmaps and Redis", Args: noArgs,
+		Long: `Loads a bitmap of all users for each of 30 days into states of shards in this process, without log and
+network, and counts who was there within 1, 7 and 30 days, with the caches full of other things; beside roaring/v2,
+redis-server (BITOP OR and BITCOUNT) and how fast the machine reads memory.`,
+		Example: `  ebb bench bitmaps
+  ebb bench bitmaps --ids 10000000 --rival=false --json`,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, flag := range []string{"nodes", "profile", "dir", "duration"} {
+				if cmd.Flags().Changed(flag) {
+					return usagef("--%s: this benchmark starts no nodes, and ends when it has asked", flag)
+				}
+			}
+			switch {
+			case b.IDs < 1 || b.IDs > bitmapIDsMax:
+				return usagef("--ids %d: it is from 1 to %d", b.IDs, int64(bitmapIDsMax))
+			case b.Rounds < 1:
+				return usagef("--rounds %d: it is 1 or more", b.Rounds)
+			}
+			b.Roaring = bf.rival
+			b.Say = func(what string) { say(s, "%s ...", what) }
+			return benchBitmaps(cmd.Context(), s, b)
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&b.IDs, "ids", 128_000_000, "how many users there are")
+	f.IntVar(&b.Rounds, "rounds", 9, "how often each question is asked; the median is told")
+	return cmd
+}
+
+func benchBitmaps(ctx context.Context, s *session, b bench.Bitmaps) (err error) {
+	if _, missing := exec.LookPath("redis-server"); b.Roaring && missing == nil {
+		if b.Redis, err = os.MkdirTemp("", "ebb-bench-redis-"); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, os.RemoveAll(b.Redis)) }()
+	}
+	var results []bench.BitmapsResult
+	for _, b.Shape = range bench.BitmapShapes {
+		r, err := b.Run(ctx)
+		if err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{"users": b.IDs, "shapes": results})
+	}
+	w := s.term.out
+	for _, r := range results {
+		fmt.Fprintf(w, "%d users, %s a day: %d ids in %.0f MB, loaded at %.1f million ids/s on %d cores\n",
+			b.IDs, r.Shape, r.IDs, float64(r.Mapped)/1e6, r.LoadPerSecond/1e6, r.LoadCores)
+		for _, d := range r.Windows {
+			fmt.Fprintf(w, "  %2d days %11d users   ebb %9v (least %v)", d.Days, d.Count, round(d.Took), round(d.Least))
+			if d.Roaring > 0 {
+				fmt.Fprintf(w, "   roaring %9v", round(d.Roaring))
+			}
+			if d.Redis > 0 {
+				fmt.Fprintf(w, "   redis %9v", round(d.Redis))
+			}
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "  memory is read at %.1f GB/s\n", r.Bandwidth/1e9)
+	}
+	return nil
+}
