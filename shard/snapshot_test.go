@@ -52,6 +52,12 @@ func furnished(t testing.TB) *State {
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: now, Hi: 1, Lo: uint64(i)}}
 		apply(c)
 	}
+	apply(edits(bitsOf("bits/small", setOp, 3, 5, 1<<40), rangeOf("bits/runs", setOp, 100, 1<<18)))
+	ids := []uint64{1<<16 + 1, 1<<16 + 5, 1<<16 + 6, 1<<16 + 9, 1 << 30}
+	for id := range uint64(100) {
+		ids = append(ids, 2*id) // too many of one slice for a bitmap that is small
+	}
+	apply(edits(bitsOf("bits/large", setOp, ids...)))
 	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 		c := dated(increments("of/"+proto.KindName(kind), "us", "fr"))
 		for _, in := range c.GetIncrements().Increments {

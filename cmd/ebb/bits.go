@@ -19,7 +19,7 @@ func newBits(s *session) *cobra.Command {
 			Long: `A key of kind bitmap is an exact set of ids from 0 to 18446744073709551615: who was there on a day, who has paid. It does not fade. Ids that lie
 close together take least: a slice of 65,536 takes 8 KiB at most, and 20 bytes when all of it is in.
 
-Intersections, unions and the like are asked for over HTTP or by the Go client: see BitmapQuestion.`,
+Intersections, unions and the like are asked for in the query language: ebb query 'count(play/2011-11-01 & premium)'.`,
 		},
 		s.bitsEdit("set", "Put ids in", (*client.Client).SetBits, (*client.Client).SetBitRange),
 		s.bitsEdit("clear", "Take ids out", (*client.Client).ClearBits, (*client.Client).ClearBitRange),
