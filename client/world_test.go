@@ -148,8 +148,9 @@ func (w *world) start(name string, listener net.Listener) {
 	coordinator := cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: name, Table: table, Leaders: n.leaders, Local: local, Peers: w, Now: w.now,
 	})
+	door := cluster.NewKeys(router, coordinator)
 	n.server = rpc.NewGRPC(rpc.Services{
-		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator), Queries: cluster.NewQueries(coordinator),
+		Router: router, Coordinator: coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: local, Cluster: n, Node: name, Version: "test",
 	}, grpc.ChainUnaryInterceptor(n.gate))
 	go func() { _ = n.server.Serve(n.listener) }() // ends with Stop, in close

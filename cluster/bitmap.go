@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 
 	"github.com/ebbdb/ebb/proto"
@@ -9,53 +8,106 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// spreads says whether the bitmaps of a question are in several shards, so that no shard can answer it.
+// spreads says whether the bitmaps of a question are in several shards, or are not known yet, so that no shard can answer it.
 func spreads(table *Table, q *ebbv1.Question) bool {
-	if q.GetBitmap() == nil {
+	if len(proto.BitmapExprs(q)) == 0 {
 		return false
 	}
-	keys, namespace := proto.QuestionKeys(q), cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
-	return !allOn(table, namespace, keys[1:], table.ShardOf(namespace, keys[0]))
+	q = spelledOut(q)
+	keys, namespace := proto.QuestionKeys(q), q.GetNamespace()
+	return len(keys) == 0 || len(proto.QuestionPatterns(q)) > 0 || !allOn(table, namespace, keys[1:], table.ShardOf(namespace, keys[0]))
 }
 
-// askSpread answers a question about bitmaps of several shards: it fetches what each can compute, some slices at a time.
+// spreadAsk is a question about bitmaps of several shards: what each can compute is fetched, some slices at a time.
 // Without one of them there is no answer, also where partial answers are allowed: the others would say something else.
+type spreadAsk struct {
+	c         *Coordinator
+	ctx       context.Context
+	table     *Table
+	plan      *askPlan
+	namespace string
+	coverage  *ebbv1.Coverage
+	covered   map[uint32]bool
+}
+
+func (c *Coordinator) spreadAsk(ctx context.Context, table *Table, p *askPlan, namespace string) *spreadAsk {
+	return &spreadAsk{c: c, ctx: ctx, table: table, plan: p, namespace: namespace, coverage: &ebbv1.Coverage{}, covered: map[uint32]bool{}}
+}
+
 func (c *Coordinator) askSpread(ctx context.Context, table *Table, p *askPlan, q *ebbv1.Question) *ebbv1.Answer {
 	q = spelledOut(q)
-	g, refused := shard.SpreadBitmap(q.GetBitmap(), func(key []byte) uint32 { return table.ShardOf(q.GetNamespace(), key) })
-	if refused != nil {
-		return &ebbv1.Answer{Error: refused.Wire()}
-	}
-	coverage, covered := &ebbv1.Coverage{}, map[uint32]bool{}
-	answer, err := g.Answer(func(list []shard.BitmapFetch) ([]*ebbv1.ShardAnswer, error) {
-		round := &askPlan{req: p.req, consistency: p.consistency}
-		for _, f := range list {
-			question := &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_Bitmap{Bitmap: f.Question}}
-			round.parts = append(round.parts, askPart{question: &ebbv1.ShardQuestion{Shard: f.Shard, Question: question, Partial: true}})
-		}
-		c.scatter(ctx, table, round)
-		for i := range round.parts {
-			if part := &round.parts[i]; !covered[part.question.Shard] {
-				covered[part.question.Shard] = true
-				cover(coverage, part)
-			}
-		}
-		if e := verdict(round.parts); e != nil {
-			return nil, proto.FromWire(e)
-		}
-		answers := make([]*ebbv1.ShardAnswer, len(round.parts))
-		for i, part := range round.parts {
-			if part.answer.GetError() != nil || part.answer.GetValue() == nil {
-				missing := &ebbv1.Coverage{ShardsTotal: uint32(len(covered)), ShardsFailed: []uint32{part.question.Shard}}
-				return nil, proto.FromWire(incomplete(round.parts, missing)).WithHint("try again: without one of the bitmaps the others say something else")
-			}
-			answers[i] = part.answer
-		}
-		return answers, nil
-	})
+	s := c.spreadAsk(ctx, table, p, q.GetNamespace())
+	answer, err := s.answer(q)
 	if err != nil {
-		return &ebbv1.Answer{Error: proto.AsError(err).Wire(), Coverage: coverage}
+		answer = &ebbv1.Answer{Error: proto.AsError(err).Wire()}
 	}
-	answer.Coverage = coverage
+	answer.Coverage = s.coverage
 	return answer
+}
+
+func (s *spreadAsk) answer(q *ebbv1.Question) (*ebbv1.Answer, error) {
+	if groups := q.GetBitmapGroups(); groups != nil {
+		return s.groups(groups)
+	}
+	g, refused := shard.SpreadBitmaps(q, s.home)
+	if refused != nil {
+		return nil, refused
+	}
+	return g.Answer(s.fetch)
+}
+
+func (s *spreadAsk) home(key []byte) uint32 { return s.table.ShardOf(s.namespace, key) }
+
+// fetch asks for parts of expressions.
+func (s *spreadAsk) fetch(list []shard.BitmapFetch) ([]*ebbv1.ShardAnswer, error) {
+	questions := make([]*ebbv1.ShardQuestion, len(list))
+	for i, f := range list {
+		question := &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: f.Question}}
+		questions[i] = &ebbv1.ShardQuestion{Shard: f.Shard, Question: question, Partial: true}
+	}
+	return s.ask(questions)
+}
+
+// ask asks shards, all at once, and needs an answer of each.
+func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer, error) {
+	round := &askPlan{req: s.plan.req, consistency: s.plan.consistency}
+	for _, q := range questions {
+		round.parts = append(round.parts, askPart{question: q})
+	}
+	s.c.scatter(s.ctx, s.table, round)
+	for i := range round.parts {
+		if part := &round.parts[i]; !s.covered[part.question.Shard] {
+			s.covered[part.question.Shard] = true
+			cover(s.coverage, part)
+		}
+	}
+	if e := verdict(round.parts); e != nil {
+		return nil, proto.FromWire(e)
+	}
+	answers := make([]*ebbv1.ShardAnswer, len(round.parts))
+	for i, part := range round.parts {
+		if part.answer.GetError() != nil || part.answer.GetValue() == nil {
+			missing := &ebbv1.Coverage{ShardsTotal: uint32(len(s.covered)), ShardsFailed: []uint32{part.question.Shard}}
+			return nil, proto.FromWire(incomplete(round.parts, missing)).WithHint("try again: without one of the bitmaps the others say something else")
+		}
+		answers[i] = part.answer
+	}
+	return answers, nil
+}
+
+// whole is all ids of an expression over several shards, as one that holds them itself. They have to go into so many bytes.
+func (s *spreadAsk) whole(x *ebbv1.BitmapExpr, room int) (*ebbv1.BitmapExpr, error) {
+	g, refused := shard.SpreadBitmaps(bitmapQuestion(s.namespace, x), s.home)
+	if refused != nil {
+		return nil, refused
+	}
+	c, _, _, more, err := g.Containers(s.fetch, 0, room)
+	if err != nil {
+		return nil, err
+	}
+	if more || len(c.GetContainers()) > room {
+		return nil, proto.ErrQueryTooCostly.Errorf("the result takes more than %d KiB: that is the limit of what goes from one shard to another", room>>10).
+			WithHint("keep what it is made of, and what it becomes, in one family: periods of play/ are in one shard, where there is no such limit")
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Containers{Containers: c}}, nil
 }

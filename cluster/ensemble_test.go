@@ -48,13 +48,15 @@ type mood struct {
 
 const year2026 = 1_767_225_600_000_000
 
-func newEnsemble(t testing.TB, shards uint32) *ensemble {
+func newEnsemble(t testing.TB, shards uint32) *ensemble { return newEnsembleOf(t, 3, shards) }
+
+func newEnsembleOf(t testing.TB, nodes int, shards uint32) *ensemble {
 	e := &ensemble{
 		t: t, leaders: NewLeaders(shards), stamp: year2026,
 		states: make(map[uint32]*shard.State), leads: make(map[uint32]string), mood: make(map[string]mood),
 	}
 	c := NewControl()
-	c.Apply(1, encode(t, initCommand("cluster-a", mustTable(t, nodeNames(3), shards, 0))))
+	c.Apply(1, encode(t, initCommand("cluster-a", mustTable(t, nodeNames(nodes), shards, 0))))
 	e.table = c.Table()
 	define, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: e.table.Namespace("")}})
 	if err != nil {
@@ -144,6 +146,9 @@ func (r replica) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Sh
 		if mood.stale && req.Consistency == ebbv1.Consistency_CONSISTENCY_BOUNDED {
 			resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Error: proto.ErrTooStale.Wire()})
 			continue
+		}
+		if err := proto.CheckShardQuestion(q); err != nil {
+			r.e.t.Errorf("a question that a peer refuses: %v", err)
 		}
 		answer := r.e.states[q.Shard].Ask(q, sketch.Tick(req.NowUs))
 		answer.Stale = mood.stale

@@ -431,7 +431,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 		bound += len(s.GetText())
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
-			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) + pb.Size(a.GetTrend()) +
+			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) + pb.Size(a.GetTrend()) + pb.Size(a.GetGroups()) + pb.Size(a.GetCohort()) +
 			10*len(a.GetBitmap().GetIds()) + len(a.GetBitmap().GetContains()) + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
 	}
 	if bound <= proto.MessageBytesMax {

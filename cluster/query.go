@@ -15,10 +15,11 @@ import (
 // Queries answers questions in the query language: it makes questions to shards of them, and an answer of what these say.
 type Queries struct {
 	coordinator *Coordinator
+	keys        *Keys
 }
 
-// NewQueries returns a Queries that asks through c.
-func NewQueries(c *Coordinator) *Queries { return &Queries{coordinator: c} }
+// NewQueries returns a Queries that asks and writes through k.
+func NewQueries(k *Keys) *Queries { return &Queries{coordinator: k.coordinator, keys: k} }
 
 // Query answers, or says what it would do. Nothing is asked before the whole of it is known to be right and within its limits.
 func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
@@ -82,6 +83,9 @@ func Understood(req *ebbv1.QueryRequest) (*ebbv1.Plan, error) {
 // run goes on errands until there is an answer.
 func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.Answer, error) {
 	for {
+		if e.store != nil {
+			return q.store(ctx, e.store)
+		}
 		resp := &ebbv1.AskResponse{}
 		if len(e.questions) > 0 {
 			var err error
@@ -107,8 +111,9 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 type errand struct {
 	step      string // what is done with the answers, in a few words
 	questions []*ebbv1.Question
-	then      string // what may have to be asked when they are answered
-	thenMost  int    // how many questions that may be
+	store     *ebbv1.StoreBitmapRequest // instead of questions
+	then      string                    // what may have to be asked when they are answered
+	thenMost  int                       // how many questions that may be
 	fold      func([]*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error)
 }
 

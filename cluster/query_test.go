@@ -18,7 +18,7 @@ import (
 
 func (e *ensemble) query(text string) (*ebbv1.QueryResponse, error) {
 	e.t.Helper()
-	return NewQueries(e.coordinator("ebb-0")).Query(e.t.Context(), &ebbv1.QueryRequest{Text: text})
+	return NewQueries(e.keys("ebb-0")).Query(e.t.Context(), &ebbv1.QueryRequest{Text: text})
 }
 
 // stocked is an ensemble with keys of several kinds on all its shards.
@@ -218,7 +218,7 @@ func TestQueryRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	q := NewQueries(e.coordinator("ebb-0"))
+	q := NewQueries(e.keys("ebb-0"))
 	for _, req := range []*ebbv1.QueryRequest{{}, {Text: "keys", Plan: plan}, {Plan: &ebbv1.Plan{}}, {Text: "keys", Namespace: "no/name"}} {
 		if _, err := q.Query(t.Context(), req); err == nil {
 			t.Errorf("%v is answered", req)
@@ -232,7 +232,7 @@ func TestQueryRefused(t *testing.T) {
 // To explain asks nothing, and names the shards that would be asked.
 func TestQueryExplain(t *testing.T) {
 	e := stocked(t)
-	q := NewQueries(e.coordinator("ebb-0"))
+	q := NewQueries(e.keys("ebb-0"))
 	home := func(key string) uint32 { return e.table.ShardOf("default", []byte(key)) }
 	all := []uint32{1, 2, 3, 4, 5, 6, 7}
 	for _, c := range []struct {

@@ -1,12 +1,9 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"slices"
-
-	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -26,7 +23,7 @@ func (i *inquiry) bitmap() (*errand, *proto.Error) {
 	case *ebbv1.Plan_Cohort:
 		return i.cohort(ask.Cohort)
 	}
-	return nil, proto.ErrBadRequest.Errorf("this version does not store what an expression makes").WithHint("count(...) and ids(...) answer the same expression")
+	return i.store(i.plan.GetStore())
 }
 
 // found is which keys patterns mean; bitmaps that are named need not be looked for.
@@ -136,7 +133,8 @@ func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) 
 // groups counts an expression, and what it has in common with each of some bitmaps.
 func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
-	return i.resolved("one expression with each bitmap", terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+	const step = "one expression with each bitmap"
+	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
 		expr, err := f.expr(c.GetOf())
 		if err != nil {
 			return nil, nil, err
@@ -145,89 +143,33 @@ func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 		for _, t := range c.GetBy() {
 			keys = append(keys, f.keys(t)...)
 		}
-		if keys = distinct(keys); len(keys) > proto.QuestionsMax {
-			return nil, nil, proto.ErrQueryTooCostly.Errorf("%d bitmaps to count by: the limit is %d", len(keys), proto.QuestionsMax)
+		keys = distinct(keys)
+		if err := proto.CheckGroups(uint64(len(keys))); err != nil {
+			return nil, nil, err
 		}
 		if expr == nil {
-			return nil, &ebbv1.Answer{Coverage: cover, Value: &ebbv1.Answer_Groups{Groups: &ebbv1.BitmapGroups{}}}, nil
+			return nil, groupless(0, cover), nil
 		}
-		questions := []*ebbv1.Question{bitmapQuestion(namespace, expr)}
-		for _, key := range keys {
-			questions = append(questions, bitmapQuestion(namespace, both(expr, keyExpr(key))))
+		if len(keys) == 0 {
+			e, err := askAnd(step, bitmapQuestion(namespace, expr), nil, func(a *ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+				return nil, groupless(a.GetBitmap().GetCount(), a.GetCoverage()), nil
+			})
+			return e, nil, err
 		}
-		return inTurns("one expression with each bitmap", questions, func(answers []*ebbv1.Answer) *ebbv1.Answer {
-			return grouped(keys, answers, int(c.GetTop()))
-		}), nil, nil
+		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapGroups{
+			BitmapGroups: &ebbv1.BitmapGroupsQuestion{Expr: expr, Keys: keys, Top: c.GetTop()},
+		}}, nil)
+		return e, nil, err
 	})
 }
 
-// grouped makes groups of counts, of which the first is of the whole.
-func grouped(keys [][]byte, answers []*ebbv1.Answer, top int) *ebbv1.Answer {
-	out := &ebbv1.BitmapGroups{Count: answers[0].GetBitmap().GetCount()}
-	for at, key := range keys {
-		out.Groups = append(out.Groups, &ebbv1.BitmapGroup{Key: key, Count: answers[at+1].GetBitmap().GetCount()})
-	}
-	slices.SortFunc(out.Groups, func(a, b *ebbv1.BitmapGroup) int {
-		return cmp.Or(cmp.Compare(b.GetCount(), a.GetCount()), bytes.Compare(a.GetKey(), b.GetKey()))
-	})
-	if top > 0 {
-		out.Groups = out.Groups[:min(top, len(out.Groups))]
-	}
-	answer := &ebbv1.Answer{Coverage: together(answers), Value: &ebbv1.Answer_Groups{Groups: out}}
-	out.AsOfUs = answer.GetCoverage().GetAsOfMaxUs()
-	return answer
-}
-
-// together is the coverage of several questions: that of the one that most shards answered, with all that failed or were stale.
-func together(answers []*ebbv1.Answer) *ebbv1.Coverage {
-	out := &ebbv1.Coverage{}
-	for _, a := range answers {
-		c := a.GetCoverage()
-		if out.AsOfMinUs == 0 || c.GetAsOfMinUs() != 0 && c.GetAsOfMinUs() < out.AsOfMinUs {
-			out.AsOfMinUs = c.GetAsOfMinUs()
-		}
-		out.AsOfMaxUs = max(out.AsOfMaxUs, c.GetAsOfMaxUs())
-		out.ShardsTotal, out.ShardsAnswered = max(out.ShardsTotal, c.GetShardsTotal()), max(out.ShardsAnswered, c.GetShardsAnswered())
-		out.ShardsFailed = append(out.ShardsFailed, c.GetShardsFailed()...)
-		out.ShardsStale = append(out.ShardsStale, c.GetShardsStale()...)
-	}
-	slices.Sort(out.ShardsFailed)
-	slices.Sort(out.ShardsStale)
-	out.ShardsFailed, out.ShardsStale = slices.Compact(out.ShardsFailed), slices.Compact(out.ShardsStale)
-	return out
-}
-
-// turnBytes is how large the questions of one turn are, about.
-const turnBytes = 1 << 20
-
-// inTurns asks questions, as many at once as a request holds, and folds all their answers.
-func inTurns(step string, questions []*ebbv1.Question, fold func([]*ebbv1.Answer) *ebbv1.Answer) *errand {
-	var answers []*ebbv1.Answer
-	var turn func(rest []*ebbv1.Question) *errand
-	turn = func(rest []*ebbv1.Question) *errand {
-		n, size := 1, 0
-		for size += pb.Size(rest[0]); n < len(rest) && n < proto.QuestionsMax && size < turnBytes; n++ {
-			size += pb.Size(rest[n])
-		}
-		return &errand{step: step, questions: rest[:n], fold: func(some []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
-			if err := failed(some); err != nil {
-				return nil, nil, err
-			}
-			if answers = append(answers, some...); n < len(rest) {
-				return turn(rest[n:]), nil, nil
-			}
-			return nil, fold(answers), nil
-		}}
-	}
-	return turn(questions)
+// groupless counts a set by no bitmap at all.
+func groupless(count uint64, c *ebbv1.Coverage) *ebbv1.Answer {
+	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Groups{Groups: &ebbv1.BitmapGroups{Count: count, AsOfUs: c.GetAsOfMaxUs()}}}
 }
 
 func keyExpr(key []byte) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}}
-}
-
-func both(a, b *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
-	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{a, b}}}}
 }
 
 // union is what is in any; nil of none.

@@ -6,9 +6,6 @@ import (
 	"github.com/ebbdb/ebb/query"
 )
 
-// cohortRowsMax is how many rows a cohort table has. It is made of half the square of that in counts.
-const cohortRowsMax = 60
-
 // row is one period of a cohort, and the bitmaps that it is made of.
 type row struct {
 	period query.Period
@@ -33,58 +30,38 @@ func rowsOf(c *ebbv1.PlanCohort) []row {
 	return rows
 }
 
-// cohort makes a table of counts: of what is in a period and in none before, and of what that has in common with each later one.
-//
-//	first(i) = p(i) - p(0) - ... - p(i-1)      again(i, j) = first(i) & p(j)
+// cohort asks for a table of those who are in a period and in none before, and how many of them are in each later one. Periods of one family are in one shard, which makes it.
 func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 	const step = "each period with each later one"
 	rows := rowsOf(c)
-	if len(rows) > cohortRowsMax {
-		return nil, proto.ErrQueryTooCostly.Errorf("a cohort of %d periods: the limit is %d", len(rows), cohortRowsMax).WithHint("take longer ones, with by week, month, quarter or year")
+	if len(rows) > proto.BitCohortMax {
+		return nil, proto.ErrQueryTooCostly.Errorf("a cohort of %d periods: the limit is %d", len(rows), proto.BitCohortMax).WithHint("take longer ones, with by week, month, quarter or year")
 	}
 	terms := append([]*ebbv1.PlanTerm{c.GetOf()}, termsOf(nil, c.GetWithin())...)
-	e, err := i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		within := func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr { return x }
+	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		table := &ebbv1.BitmapCohortQuestion{}
+		for _, r := range rows {
+			table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: r.period.String(), Expr: union(keyExprs(r.keys))})
+		}
 		if c.GetWithin() != nil {
-			w, err := f.expr(c.GetWithin())
-			if err != nil {
+			var err *proto.Error
+			if table.Within, err = f.expr(c.GetWithin()); err != nil {
 				return nil, nil, err
 			}
-			if w == nil {
-				return nil, cohortOf(rows, nil, cover), nil
+			if table.Within == nil {
+				return nil, nobody(rows, cover), nil
 			}
-			within = func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr { return both(w, x) }
 		}
-		var questions []*ebbv1.Question
-		var before []*ebbv1.BitmapExpr
-		for at, r := range rows {
-			first := within(without(union(keyExprs(r.keys)), before))
-			questions = append(questions, bitmapQuestion(namespace, first))
-			for _, later := range rows[at+1:] {
-				questions = append(questions, bitmapQuestion(namespace, both(first, union(keyExprs(later.keys)))))
-			}
-			before = append(before, keyExprs(r.keys)...)
-		}
-		return inTurns(step, questions, func(answers []*ebbv1.Answer) *ebbv1.Answer { return cohortOf(rows, answers, together(answers)) }), nil, nil
+		e, err := ask(step, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}, nil)
+		return e, nil, err
 	})
-	return e, err
 }
 
-// cohortOf makes a table of counts in the order in which they were asked for; of none, one of zeros.
-func cohortOf(rows []row, answers []*ebbv1.Answer, c *ebbv1.Coverage) *ebbv1.Answer {
+// nobody is a table of zeros.
+func nobody(rows []row, c *ebbv1.Coverage) *ebbv1.Answer {
 	out := &ebbv1.BitmapCohort{AsOfUs: c.GetAsOfMaxUs()}
-	next := func() (count uint64) {
-		if len(answers) > 0 {
-			count, answers = answers[0].GetBitmap().GetCount(), answers[1:]
-		}
-		return count
-	}
 	for at, r := range rows {
-		line := &ebbv1.BitmapCohortRow{Period: r.period.String(), Count: next()}
-		for range rows[at+1:] {
-			line.Again = append(line.Again, next())
-		}
-		out.Rows = append(out.Rows, line)
+		out.Rows = append(out.Rows, &ebbv1.BitmapCohortRow{Period: r.period.String(), Again: make([]uint64, len(rows)-1-at)})
 	}
 	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Cohort{Cohort: out}}
 }

@@ -219,8 +219,9 @@ func (n *Node) serve() {
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
 		Now: n.cfg.Clock.Now,
 	})
+	door := cluster.NewKeys(router, coordinator)
 	services := rpc.Services{
-		Router: router, Coordinator: coordinator, Keys: cluster.NewKeys(router, coordinator), Queries: cluster.NewQueries(coordinator),
+		Router: router, Coordinator: coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: n.backend, Cluster: clusterView{n},
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
 		Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,

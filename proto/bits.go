@@ -40,6 +40,7 @@ const (
 // Field numbers of ebbv1.BitEdits, BitEdit and BitRange. A test holds them to the descriptors.
 const (
 	FieldCommandBits   = 16
+	FieldCommandStore  = 17
 	FieldBitEditsEdits = 1
 	FieldBitEditKey    = 1
 	FieldBitEditOp     = 2
@@ -299,8 +300,8 @@ func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
 	if len(ExprKeys(q.GetExpr())) == 0 {
 		return ErrBadRequest.Errorf("the expression is made of ranges only: it names a bitmap at least")
 	}
-	if r := q.GetRange(); r != nil && r.GetFirst() > r.GetLast() {
-		return checkRange(r.GetFirst(), r.GetLast(), 0)
+	if err := checkIDRange(q.GetRange()); err != nil {
+		return err
 	}
 	switch s := q.GetSelect().(type) {
 	case *ebbv1.BitmapQuestion_Ids:
@@ -326,9 +327,12 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 		return ErrBadRequest.Errorf("the expression is more than %d deep", BitDepthMax)
 	}
 	switch e := x.GetExpr().(type) {
-	case *ebbv1.BitmapExpr_Key, *ebbv1.BitmapExpr_Range:
+	case *ebbv1.BitmapExpr_Key, *ebbv1.BitmapExpr_Range, *ebbv1.BitmapExpr_Containers:
 		if *terms++; *terms > BitTermsMax {
 			return ErrBadCount.Errorf("the expression has more than %d terms", BitTermsMax)
+		}
+		if x.GetContainers() != nil {
+			return nil // they are checked when they are read
 		}
 		if r := x.GetRange(); r != nil {
 			return checkRange(r.GetFirst(), r.GetLast(), BitTermRangeMax)
@@ -372,8 +376,8 @@ func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	return nil
 }
 
-// ExprKeys appends the keys that an expression names, each once, in the order in which they come.
-func ExprKeys(x *ebbv1.BitmapExpr) [][]byte {
+// ExprKeys are the keys that expressions name, each once, in the order in which they come.
+func ExprKeys(exprs ...*ebbv1.BitmapExpr) [][]byte {
 	var keys [][]byte
 	seen := map[string]bool{}
 	var visit func(x *ebbv1.BitmapExpr)
@@ -386,6 +390,8 @@ func ExprKeys(x *ebbv1.BitmapExpr) [][]byte {
 			visit(term)
 		}
 	}
-	visit(x)
+	for _, x := range exprs {
+		visit(x)
+	}
 	return keys
 }

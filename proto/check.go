@@ -257,6 +257,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkKeysCommand(int(num), v)
 	case FieldCommandBits:
 		return checkBitEdits(v)
+	case FieldCommandStore:
+		return checkStoreCommand(v)
 	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
 	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
 	default:
@@ -472,6 +474,10 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkTrendQuestion(ask.Trend)
 	case *ebbv1.Question_Bitmap:
 		return checkBitmapQuestion(ask.Bitmap)
+	case *ebbv1.Question_BitmapGroups:
+		return checkBitmapGroupsQuestion(ask.BitmapGroups)
+	case *ebbv1.Question_BitmapCohort:
+		return checkBitmapCohortQuestion(ask.BitmapCohort)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -480,7 +486,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.
@@ -504,8 +510,10 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return [][]byte{ask.Export.GetKey()}
 	case *ebbv1.Question_Match:
 		return [][]byte{ask.Match.GetKey()}
-	case *ebbv1.Question_Bitmap:
-		return ExprKeys(ask.Bitmap.GetExpr())
+	case *ebbv1.Question_BitmapGroups:
+		return append(ExprKeys(BitmapExprs(q)...), ask.BitmapGroups.GetKeys()...)
+	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapCohort:
+		return ExprKeys(BitmapExprs(q)...)
 	}
 	return nil
 }

@@ -67,6 +67,8 @@ func QuestionPatterns(q *ebbv1.Question) [][]byte {
 		return slices.Concat(ask.Surprise.GetPatterns(), ask.Surprise.GetAgainstPatterns())
 	case *ebbv1.Question_Graph:
 		return ask.Graph.GetPatterns()
+	case *ebbv1.Question_BitmapGroups:
+		return ask.BitmapGroups.GetPatterns()
 	}
 	return nil
 }

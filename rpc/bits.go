@@ -17,6 +17,13 @@ func (s *ebbServer) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.Bi
 	return s.Router.Bits(ctx, req)
 }
 
+func (s *ebbServer) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
+	if err := proto.CheckStoreBitmap(req); err != nil {
+		return nil, err
+	}
+	return s.Keys.StoreBitmap(ctx, req)
+}
+
 var bitsParams = append([]param{
 	{name: "first", kind: "integer", summary: "only ids from this one on"},
 	{name: "last", kind: "integer", summary: "only ids up to this one"},

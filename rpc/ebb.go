@@ -164,8 +164,8 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
 		bound += len(q.GetMatch().GetText())
-		if b := q.GetBitmap(); b != nil {
-			bound += protobuf.Size(b)
+		if len(proto.BitmapExprs(q)) > 0 {
+			bound += protobuf.Size(q)
 		}
 		bins := len(d.GetBins().GetBins()) + len(q.GetSummary().GetBins()) + len(q.GetSurprise().GetBins()) + len(q.GetTrend().GetBins())
 		bound += questionBytesMax + len(proto.QuestionKeys(q))*(proto.KeyLenMax+3) + bins*(proto.BinLenMax+3) + 8*len(q.GetSummary().GetQuantiles()) +
@@ -203,7 +203,7 @@ func checkAskResponse(resp *ebbv1.AskResponse) error {
 	for _, a := range resp.GetAnswers() {
 		d := a.GetDistribution()
 		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+128) + len(a.GetExport().GetImage()) +
-			10*len(a.GetBitmap().GetIds())
+			10*len(a.GetBitmap().GetIds()) + protobuf.Size(a.GetGroups()) + protobuf.Size(a.GetCohort())
 	}
 	if bound <= proto.MessageBytesMax {
 		return nil

@@ -149,6 +149,10 @@ func (f *fake) Expire(_ context.Context, req *ebbv1.ExpireRequest) (*ebbv1.Expir
 	return &ebbv1.ExpireResponse{Changed: uint64(len(req.GetKeys()))}, nil
 }
 
+func (f *fake) StoreBitmap(context.Context, *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
+	return &ebbv1.StoreBitmapResponse{Count: 1}, nil
+}
+
 func (f *fake) Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error) {
 	return &ebbv1.RenameResponse{BytesMoved: 1}, nil
 }

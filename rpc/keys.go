@@ -15,6 +15,7 @@ type Keys interface {
 	Delete(context.Context, *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error)
 	Expire(context.Context, *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error)
 	Rename(context.Context, *ebbv1.RenameRequest) (*ebbv1.RenameResponse, error)
+	StoreBitmap(context.Context, *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error)
 }
 
 func (s *ebbServer) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.DeleteResponse, error) {

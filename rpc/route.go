@@ -185,6 +185,12 @@ var routes = []*route{
 		serve: serveBitmap,
 	},
 	{
+		method: http.MethodPost, pattern: "/v1/store", id: "storeBitmap",
+		summary: "Make a bitmap of an expression over others.",
+		body:    &ebbv1.StoreBitmapRequest{}, answer: &ebbv1.StoreBitmapResponse{},
+		serve: rpc((*ebbServer).StoreBitmap),
+	},
+	{
 		method: http.MethodPost, pattern: "/v1/delete", id: "delete",
 		summary: "Forget keys.",
 		body:    &ebbv1.DeleteRequest{}, answer: &ebbv1.DeleteResponse{},

@@ -63,7 +63,7 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		return f.describeCost(q.Question)
 	case *ebbv1.Question_Match:
 		return bodyCost + matchCost*len(q.Question.GetMatch().GetText())
-	case *ebbv1.Question_Bitmap:
+	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
 		return f.bitmapCost(q.Question)
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
@@ -115,8 +115,8 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askMatch(q, ask.Match, at)
 	case *ebbv1.Question_Trend:
 		return f.askTrend(q, ask.Trend, at)
-	case *ebbv1.Question_Bitmap:
-		return f.askBitmap(q, ask.Bitmap, at)
+	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
+		return f.askBitmap(q, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}

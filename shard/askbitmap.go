@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"slices"
 
+	pb "google.golang.org/protobuf/proto"
+
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
@@ -20,7 +22,7 @@ func (f *frame) bitmapCost(q *ebbv1.Question) int {
 	if ns == nil {
 		return 1
 	}
-	cost, slices := 0, int64(1)<<(64-sliceBits-1)
+	slices := int64(1) << (64 - sliceBits - 1)
 	switch s := ask.GetSelect().(type) {
 	case *ebbv1.BitmapQuestion_Contains:
 		slices = int64(len(s.Contains.GetIds()))
@@ -31,57 +33,115 @@ func (f *frame) bitmapCost(q *ebbv1.Question) int {
 	case *ebbv1.BitmapQuestion_Part:
 		slices = int64(min(s.Part.GetTo()-s.Part.GetFrom(), uint64(slices)-1)) + 1
 	}
-	if r := ask.GetRange(); r != nil {
+	if r := proto.BitmapRange(q); r != nil {
 		slices = min(slices, int64(r.GetLast()>>sliceBits-r.GetFirst()>>sliceBits)+1)
 	}
-	for _, name := range proto.ExprKeys(ask.GetExpr()) {
-		cost += bodyCost
-		key, ok := f.findKey(ns, name)
-		if !ok {
-			continue
-		}
-		if r := f.summaries.records.at(key); r.form() == recordBitmap {
-			h := r.bitmap()
-			most := int64(h.leaves) * leafSlices
-			if h.isSmall() {
-				most = int64(h.ids)
-			}
-			n := min(slices, most)
-			cost += int(h.leaves) + int(min(8*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n))
-		}
+	cost, most := 0, int64(0)
+	for _, name := range proto.QuestionKeys(q) {
+		words, n := f.readCost(ns, name, slices)
+		cost, most = cost+words, max(most, n)
 	}
-	return cost
+	return cost + cohortCost(q.GetBitmapCohort(), most)
+}
+
+// readCost is about how many words it takes to read so many slices of a key at most, and how many there are.
+func (f *frame) readCost(ns *namespace, name []byte, slices int64) (words int, n int64) {
+	key, ok := f.findKey(ns, name)
+	if !ok {
+		return bodyCost, 0
+	}
+	r := f.summaries.records.at(key)
+	if r.form() != recordBitmap {
+		return bodyCost, 0
+	}
+	h := r.bitmap()
+	most := int64(h.leaves) * leafSlices
+	if h.isSmall() {
+		most = int64(h.ids)
+	}
+	n = min(slices, most)
+	return bodyCost + int(h.leaves) + int(min(8*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n)), n
 }
 
 // soleKey is the key of an expression that is nothing else; nil otherwise.
 func soleKey(x *ebbv1.BitmapExpr) []byte { return x.GetKey() }
 
-func (f *frame) askBitmap(q *ebbv1.ShardQuestion, ask *ebbv1.BitmapQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+// askBitmap answers a question about bitmaps: one of an expression, groups or a table.
+func (f *frame) askBitmap(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, 0, at)
 	if cost := f.bitmapCost(q.Question); cost > bitmapCostMax {
 		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads up to %d MiB of bitmaps in shard %d: the limit is %d", cost>>17, f.id, bitmapCostMax>>17).
 			WithHint("ask for a range of ids at a time, or name fewer keys"))
 	}
-	expr, err := compileBitmap(ask.GetExpr(), func(name []byte) (bitmap.Cursor, error) {
+	named := f.bitmapsOf(ns, at)
+	if part := q.Question.GetBitmap().GetPart(); part != nil {
+		expr, err := compileBitmap(q.Question.GetBitmap().GetExpr(), named)
+		if err != nil {
+			return f.unanswered(proto.AsError(err))
+		}
+		return f.answerPart(expr.appendPart(part, uint64(at), f.partBytes(q.Question)), at)
+	}
+	answer, err := evaluateBitmaps(q.Question, named)
+	if err != nil {
+		return f.unanswered(proto.AsError(err))
+	}
+	evaluatedAt(answer, at)
+	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: answer}, AsOfUs: int64(at)}
+}
+
+// evaluateBitmaps answers whatever is asked about bitmaps, but for parts.
+func evaluateBitmaps(q *ebbv1.Question, named bitmapNamer) (*ebbv1.Answer, error) {
+	switch ask := q.GetAsk().(type) {
+	case *ebbv1.Question_BitmapGroups:
+		out, err := countGroups(ask.BitmapGroups, named)
+		if err != nil {
+			return nil, err
+		}
+		if n := pb.Size(out); n > answerBytesMax {
+			return nil, proto.ErrResponseTooLarge.Errorf("%d counts: they do not fit an answer", len(out.Groups)).WithHint("ask for the top n")
+		}
+		return &ebbv1.Answer{Value: &ebbv1.Answer_Groups{Groups: out}}, nil
+	case *ebbv1.Question_BitmapCohort:
+		out, err := countCohort(ask.BitmapCohort, named)
+		if err != nil {
+			return nil, err
+		}
+		return &ebbv1.Answer{Value: &ebbv1.Answer_Cohort{Cohort: out}}, nil
+	}
+	ask := q.GetBitmap()
+	expr, err := compileBitmap(ask.GetExpr(), named)
+	if err != nil {
+		return nil, err
+	}
+	out := expr.answer(ask)
+	if n := 10 * len(out.Ids); n > answerBytesMax {
+		return nil, proto.ErrResponseTooLarge.Errorf("%d ids: they do not fit an answer", len(out.Ids)).WithHint("ask for fewer at a time")
+	}
+	return &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: out}}, nil
+}
+
+// evaluatedAt says in an answer about bitmaps of which time it is.
+func evaluatedAt(a *ebbv1.Answer, at sketch.Tick) {
+	switch v := a.GetValue().(type) {
+	case *ebbv1.Answer_Bitmap:
+		v.Bitmap.AsOfUs = int64(at)
+	case *ebbv1.Answer_Groups:
+		v.Groups.AsOfUs = int64(at)
+	case *ebbv1.Answer_Cohort:
+		v.Cohort.AsOfUs = int64(at)
+	}
+}
+
+// bitmapsOf finds bitmaps of a namespace as they are at a time.
+func (f *frame) bitmapsOf(ns *namespace, at sketch.Tick) bitmapNamer {
+	return func(name []byte) (bitmap.Cursor, error) {
 		c, err := f.bitmapOf(ns, name, at)
 		if err != nil {
 			return nil, err
 		}
 		return c, nil
-	})
-	if err != nil {
-		return f.unanswered(proto.AsError(err))
 	}
-	if part := ask.GetPart(); part != nil {
-		return f.answerPart(expr.appendPart(part, uint64(at), f.partBytes(q.Question)), at)
-	}
-	out := expr.answer(ask)
-	out.AsOfUs = int64(at)
-	if n := 10 * len(out.Ids); n > answerBytesMax {
-		return f.unanswered(proto.ErrResponseTooLarge.Errorf("%d ids: they do not fit an answer", len(out.Ids)).WithHint("ask for fewer at a time"))
-	}
-	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: out}}}, AsOfUs: int64(at)}
 }
 
 // bitmapOf is the bitmap of a key: an empty one if the key is not there.

@@ -375,7 +375,7 @@ func TestBitmapGather(t *testing.T) {
 			continue
 		}
 		sameAnswersOf(t, func(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
-			g, refused := SpreadBitmap(q, home)
+			g, refused := SpreadBitmaps(&ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: q}}, home)
 			if refused != nil {
 				t.Fatal(refused)
 			}
@@ -463,7 +463,7 @@ func FuzzBitmapPart(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		both := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{keyExpr("a"), keyExpr("b")}}}}
 		q := &ebbv1.BitmapQuestion{Expr: both, Select: &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: 5000}}}
-		g, _ := SpreadBitmap(q, func(key []byte) uint32 { return uint32(key[0]) })
+		g, _ := SpreadBitmaps(&ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: q}}, func(key []byte) uint32 { return uint32(key[0]) })
 		calls := 0
 		a, err := g.Answer(func(list []BitmapFetch) ([]*ebbv1.ShardAnswer, error) {
 			if calls++; calls > 5 {

@@ -6,6 +6,9 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
+// bitmapNamer finds the bitmap of a key.
+type bitmapNamer func(key []byte) (bitmap.Cursor, error)
+
 // bitmapExpr is an expression to be evaluated slice by slice.
 type bitmapExpr struct {
 	root    bitmap.Expr
@@ -17,7 +20,7 @@ type bitmapExpr struct {
 }
 
 // compileBitmap makes an expression ready. named finds the bitmap of a key; one that is named twice is one term.
-func compileBitmap(x *ebbv1.BitmapExpr, named func(key []byte) (bitmap.Cursor, error)) (*bitmapExpr, error) {
+func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNamer) (*bitmapExpr, error) {
 	b := &bitmapExpr{}
 	known := map[string]int{}
 	var build func(x *ebbv1.BitmapExpr) (bitmap.Expr, error)
@@ -53,6 +56,12 @@ func compileBitmap(x *ebbv1.BitmapExpr, named func(key []byte) (bitmap.Cursor, e
 			return add(t), nil
 		case *ebbv1.BitmapExpr_Range:
 			return add(bitmap.NewRangeCursor(e.Range.GetFirst(), e.Range.GetLast())), nil
+		case *ebbv1.BitmapExpr_Containers:
+			d, err := decodeContainers(e.Containers)
+			if err != nil {
+				return bitmap.Expr{}, err
+			}
+			return add(bitmap.NewDirectoryCursor(d)), nil
 		case *ebbv1.BitmapExpr_Or:
 			return list(bitmap.Or, e.Or.GetOf())
 		case *ebbv1.BitmapExpr_And:

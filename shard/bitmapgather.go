@@ -5,6 +5,8 @@ import (
 	"sort"
 	"strconv"
 
+	pb "google.golang.org/protobuf/proto"
+
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
@@ -26,8 +28,7 @@ const (
 //
 // Each part is of its own moment, as are the parts of other questions.
 type BitmapGather struct {
-	ask   *ebbv1.BitmapQuestion
-	expr  *ebbv1.BitmapExpr // over keys that are numbers of terms
+	ask   *ebbv1.Question // whose expressions are over keys that are numbers of terms
 	terms []*gatherTerm
 	first uint64 // slices of the question
 	last  uint64
@@ -55,11 +56,23 @@ type gatherTerm struct {
 	at       int
 }
 
-// SpreadBitmap takes a question apart by the shards of its keys.
-func SpreadBitmap(q *ebbv1.BitmapQuestion, home func(key []byte) uint32) (*BitmapGather, *proto.Error) {
-	in := spanOf(q.GetRange())
-	g := &BitmapGather{ask: q, first: in.first >> sliceBits, last: in.last >> sliceBits}
-	g.expr = g.spread(q.GetExpr(), home)
+// SpreadBitmaps takes a question apart by the shards of its keys. Of groups it takes the set apart, and not what that is counted by.
+func SpreadBitmaps(q *ebbv1.Question, home func(key []byte) uint32) (*BitmapGather, *proto.Error) {
+	in := spanOf(proto.BitmapRange(q))
+	g := &BitmapGather{first: in.first >> sliceBits, last: in.last >> sliceBits, ask: pb.CloneOf(q)}
+	switch ask := g.ask.GetAsk().(type) {
+	case *ebbv1.Question_Bitmap:
+		ask.Bitmap.Expr = g.spread(ask.Bitmap.GetExpr(), home)
+	case *ebbv1.Question_BitmapGroups:
+		ask.BitmapGroups.Expr = g.spread(ask.BitmapGroups.GetExpr(), home)
+	case *ebbv1.Question_BitmapCohort:
+		for _, p := range ask.BitmapCohort.GetPeriods() {
+			p.Expr = g.spread(p.GetExpr(), home)
+		}
+		if ask.BitmapCohort.GetWithin() != nil {
+			ask.BitmapCohort.Within = g.spread(ask.BitmapCohort.GetWithin(), home)
+		}
+	}
 	if n := len(g.terms); n > gatherTermsMax {
 		return nil, proto.ErrBadCount.Errorf("the expression needs %d parts from different shards: the limit is %d", n, gatherTermsMax).
 			WithHint("name fewer keys; periods of one family (play/2011-11-01, play/2011-11-02) are in one shard, and one part")
@@ -168,23 +181,50 @@ func (g *BitmapGather) term(shard uint32, x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr
 // Answer evaluates the question. fetch asks the shards, all at once, and answers in the order asked; it is called until all slices that matter are there.
 func (g *BitmapGather) Answer(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)) (*ebbv1.Answer, error) {
 	g.fetch = fetch
-	expr, err := compileBitmap(g.expr, func(name []byte) (bitmap.Cursor, error) {
-		i, err := strconv.Atoi(string(name))
-		if err != nil {
-			return nil, err
-		}
-		return g.terms[i], nil
-	})
+	a, err := evaluateBitmaps(g.ask, g.named)
+	if err = cmp.Or(g.err, err); err != nil {
+		return nil, err
+	}
+	evaluatedAt(a, g.at)
+	return a, nil
+}
+
+// named finds a term.
+func (g *BitmapGather) named(name []byte) (bitmap.Cursor, error) {
+	i, err := strconv.Atoi(string(name))
 	if err != nil {
 		return nil, err
 	}
-	out := expr.answer(g.ask)
-	if g.err != nil {
-		return nil, g.err
-	}
-	out.AsOfUs = int64(g.at)
-	return &ebbv1.Answer{Value: &ebbv1.Answer_Bitmap{Bitmap: out}}, nil
+	return g.terms[i], nil
 }
+
+// Containers evaluates the one expression of the question from a slice on, as far as containers have room in so many bytes, and says up to which slice that is and how many
+// ids there are in it. next is the slice to go on from; more is false at the end.
+func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error), from uint64, room int) (c *ebbv1.BitmapContainers, ids, next uint64, more bool, err error) {
+	g.fetch = fetch
+	from = max(from, g.first)
+	expr, err := ranged(proto.BitmapExprs(g.ask)[0], proto.BitmapRange(g.ask), g.named)
+	if err != nil {
+		return nil, 0, 0, false, err
+	}
+	r := reader{rest: expr.appendPart(&ebbv1.BitmapPart{From: from, To: g.last, Bytes: uint32(room)}, 0, 0)}
+	if g.err != nil {
+		return nil, 0, 0, false, g.err
+	}
+	r.byte()
+	r.uvarint()
+	next = r.uvarint()
+	r.uvarint()
+	c = &ebbv1.BitmapContainers{From: from, Containers: r.rest}
+	list, err := decodeContainers(c)
+	for _, l := range list {
+		ids += uint64(l.Count)
+	}
+	return c, ids, next, next <= g.last, err
+}
+
+// AsOf is the latest time of which something was fetched.
+func (g *BitmapGather) AsOf() int64 { return int64(g.at) }
 
 // Seek implements bitmap.Cursor. After an error nothing is found any more.
 func (t *gatherTerm) Seek(slice uint64) (at uint64, ok bool) {

@@ -44,8 +44,8 @@ func TestFieldNumbers(t *testing.T) {
 			t.Errorf("%s is field %d, the reader takes %d", c.name, got, c.want)
 		}
 	}
-	if n := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields().Len(); n != proto.FieldCommandBits {
-		t.Errorf("Command has %d fields, the switch knows %d", n, proto.FieldCommandBits)
+	if n := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields().Len(); n != proto.FieldCommandStore {
+		t.Errorf("Command has %d fields, the switch knows %d", n, proto.FieldCommandStore)
 	}
 }
 
@@ -60,7 +60,7 @@ func TestMalformedCommands(t *testing.T) {
 		"no body":             {0x0a, 1, 'n'},
 		"cut":                 good[:len(good)-1],
 		"cut increment":       {0x2a, 4, 0x0a, 2, 0x0a, 9},
-		"unknown body":        {0x8a, 1, 0},
+		"unknown body":        {0xa2, 1, 0},
 		"cut edit":            {0x82, 1, 4, 0x0a, 2, 0x0a, 9},
 		"unknown field":       {0xfa, 0x01, 0},
 		"two bodies":          append([]byte{0x62, 0}, good...),

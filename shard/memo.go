@@ -19,13 +19,13 @@ import (
 // A refusal's words are not kept: they are made again from the increment that
 // the repetition carries.
 type memo struct {
-	applied uint32 // of edits of bitmaps: how many ids they changed; recall counts how many were applied
+	applied uint32 // of edits of bitmaps: how many ids they changed, and of one that was stored how many it has; recall counts how many were applied
 	more    string // "" if there is no more to say
 }
 
 func memoOf(c *command, r *ebbv1.CommandResult) memo {
 	m := memo{applied: uint32(r.Applied)}
-	if c.kind == proto.FieldCommandBits {
+	if c.kind == proto.FieldCommandBits || c.kind == proto.FieldCommandStore {
 		m.applied = uint32(r.Changed)
 	}
 	if r.Error == nil && len(r.Refused) == 0 && r.Session == 0 && r.Epoch == 0 && r.LastOffset == 0 {
@@ -69,6 +69,9 @@ func appendRefusals(b []byte, refused []*ebbv1.Refusal) []byte {
 func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
 	if c.kind == proto.FieldCommandBits {
 		return f.recallBits(m, c)
+	}
+	if c.kind == proto.FieldCommandStore {
+		return f.recallStored(m)
 	}
 	r := &ebbv1.CommandResult{Applied: uint64(m.applied)}
 	if m.more == "" {

@@ -228,6 +228,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.keysCommand(c)
 	case proto.FieldCommandBits:
 		return s.bits(c, nil)
+	case proto.FieldCommandStore:
+		return s.storeBitmap(c)
 	}
 	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
 }

@@ -1869,6 +1869,123 @@ func (x *BitRange) GetLast() uint64 {
 	return 0
 }
 
+// StoreBitmapRequest makes a bitmap of an expression, over the bitmap that the key held. It is done as a whole or not at all.
+type StoreBitmapRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// "default" when empty
+	Namespace string `protobuf:"bytes,1,opt,name=namespace,proto3" json:"namespace,omitempty"`
+	Key       []byte `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
+	// evaluated once, with every write acknowledged before
+	Expr *BitmapExpr `protobuf:"bytes,3,opt,name=expr,proto3" json:"expr,omitempty"`
+	// when set, sending the request again changes nothing
+	IdempotencyKey *IdempotencyKey `protobuf:"bytes,4,opt,name=idempotency_key,json=idempotencyKey,proto3" json:"idempotency_key,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *StoreBitmapRequest) Reset() {
+	*x = StoreBitmapRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreBitmapRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreBitmapRequest) ProtoMessage() {}
+
+func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreBitmapRequest.ProtoReflect.Descriptor instead.
+func (*StoreBitmapRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *StoreBitmapRequest) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
+}
+
+func (x *StoreBitmapRequest) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreBitmapRequest) GetExpr() *BitmapExpr {
+	if x != nil {
+		return x.Expr
+	}
+	return nil
+}
+
+func (x *StoreBitmapRequest) GetIdempotencyKey() *IdempotencyKey {
+	if x != nil {
+		return x.IdempotencyKey
+	}
+	return nil
+}
+
+type StoreBitmapResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// how many ids the key holds now; of none, it is gone
+	Count         uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreBitmapResponse) Reset() {
+	*x = StoreBitmapResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreBitmapResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreBitmapResponse) ProtoMessage() {}
+
+func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreBitmapResponse.ProtoReflect.Descriptor instead.
+func (*StoreBitmapResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *StoreBitmapResponse) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 type BitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// how many ids each change has put in or out, in the order of the changes
@@ -1881,7 +1998,7 @@ type BitsResponse struct {
 
 func (x *BitsResponse) Reset() {
 	*x = BitsResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1893,7 +2010,7 @@ func (x *BitsResponse) String() string {
 func (*BitsResponse) ProtoMessage() {}
 
 func (x *BitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1906,7 +2023,7 @@ func (x *BitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
 func (*BitsResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BitsResponse) GetChanged() []uint64 {
@@ -1947,6 +2064,7 @@ type Command struct {
 	//	*Command_Put
 	//	*Command_Expire
 	//	*Command_Bits
+	//	*Command_StoreBitmap
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1954,7 +2072,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1966,7 +2084,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1979,7 +2097,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Command) GetNamespace() string {
@@ -2138,6 +2256,15 @@ func (x *Command) GetBits() *BitEdits {
 	return nil
 }
 
+func (x *Command) GetStoreBitmap() *StoreBitmap {
+	if x != nil {
+		if x, ok := x.Body.(*Command_StoreBitmap); ok {
+			return x.StoreBitmap
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2212,6 +2339,10 @@ type Command_Bits struct {
 	Bits *BitEdits `protobuf:"bytes,16,opt,name=bits,proto3,oneof"`
 }
 
+type Command_StoreBitmap struct {
+	StoreBitmap *StoreBitmap `protobuf:"bytes,17,opt,name=store_bitmap,json=storeBitmap,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2236,6 +2367,62 @@ func (*Command_Expire) isCommand_Body() {}
 
 func (*Command_Bits) isCommand_Body() {}
 
+func (*Command_StoreBitmap) isCommand_Body() {}
+
+// StoreBitmap makes a key hold a set of ids, in place of the bitmap that it held. The result says how many there are, as changed; of none, the key is gone.
+type StoreBitmap struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// of keys of the same shard
+	Expr          *BitmapExpr `protobuf:"bytes,2,opt,name=expr,proto3" json:"expr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreBitmap) Reset() {
+	*x = StoreBitmap{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreBitmap) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreBitmap) ProtoMessage() {}
+
+func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
+func (*StoreBitmap) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *StoreBitmap) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *StoreBitmap) GetExpr() *BitmapExpr {
+	if x != nil {
+		return x.Expr
+	}
+	return nil
+}
+
 // BitEdits changes bitmaps, one after the other.
 type BitEdits struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2246,7 +2433,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2258,7 +2445,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2271,7 +2458,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -2298,7 +2485,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2497,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2510,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -2373,7 +2560,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2385,7 +2572,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2398,7 +2585,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -2434,7 +2621,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2446,7 +2633,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2459,7 +2646,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -2542,7 +2729,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2554,7 +2741,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2567,7 +2754,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -2629,7 +2816,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2641,7 +2828,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2654,7 +2841,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -2673,7 +2860,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2685,7 +2872,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2698,7 +2885,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -2711,7 +2898,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2723,7 +2910,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2736,7 +2923,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -2758,7 +2945,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2770,7 +2957,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2783,7 +2970,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *OpenSource) GetName() string {
@@ -2810,7 +2997,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +3009,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +3022,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *DropSource) GetName() string {
@@ -2855,7 +3042,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2867,7 +3054,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2880,7 +3067,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -2899,7 +3086,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2911,7 +3098,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2924,7 +3111,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -2939,7 +3126,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2951,7 +3138,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2964,7 +3151,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -3003,7 +3190,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3015,7 +3202,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3028,7 +3215,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -3099,7 +3286,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3111,7 +3298,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3124,7 +3311,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -3152,7 +3339,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3164,7 +3351,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3177,7 +3364,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -3204,7 +3391,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +3403,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +3416,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -3257,6 +3444,8 @@ type Question struct {
 	//	*Question_Match
 	//	*Question_Trend
 	//	*Question_Bitmap
+	//	*Question_BitmapGroups
+	//	*Question_BitmapCohort
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3264,7 +3453,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3276,7 +3465,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3289,7 +3478,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Question) GetNamespace() string {
@@ -3414,6 +3603,24 @@ func (x *Question) GetBitmap() *BitmapQuestion {
 	return nil
 }
 
+func (x *Question) GetBitmapGroups() *BitmapGroupsQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_BitmapGroups); ok {
+			return x.BitmapGroups
+		}
+	}
+	return nil
+}
+
+func (x *Question) GetBitmapCohort() *BitmapCohortQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_BitmapCohort); ok {
+			return x.BitmapCohort
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -3466,6 +3673,14 @@ type Question_Bitmap struct {
 	Bitmap *BitmapQuestion `protobuf:"bytes,13,opt,name=bitmap,proto3,oneof"`
 }
 
+type Question_BitmapGroups struct {
+	BitmapGroups *BitmapGroupsQuestion `protobuf:"bytes,15,opt,name=bitmap_groups,json=bitmapGroups,proto3,oneof"`
+}
+
+type Question_BitmapCohort struct {
+	BitmapCohort *BitmapCohortQuestion `protobuf:"bytes,16,opt,name=bitmap_cohort,json=bitmapCohort,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -3490,6 +3705,10 @@ func (*Question_Trend) isQuestion_Ask() {}
 
 func (*Question_Bitmap) isQuestion_Ask() {}
 
+func (*Question_BitmapGroups) isQuestion_Ask() {}
+
+func (*Question_BitmapCohort) isQuestion_Ask() {}
+
 // BitmapExpr is a set of ids, made of bitmaps. A key that is not there is an empty one.
 type BitmapExpr struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3503,6 +3722,7 @@ type BitmapExpr struct {
 	//	*BitmapExpr_Xor
 	//	*BitmapExpr_Not
 	//	*BitmapExpr_AtLeast
+	//	*BitmapExpr_Containers
 	Expr          isBitmapExpr_Expr `protobuf_oneof:"expr"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3510,7 +3730,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3522,7 +3742,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3535,7 +3755,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -3617,6 +3837,15 @@ func (x *BitmapExpr) GetAtLeast() *BitmapAtLeast {
 	return nil
 }
 
+func (x *BitmapExpr) GetContainers() *BitmapContainers {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Containers); ok {
+			return x.Containers
+		}
+	}
+	return nil
+}
+
 type isBitmapExpr_Expr interface {
 	isBitmapExpr_Expr()
 }
@@ -3661,6 +3890,11 @@ type BitmapExpr_AtLeast struct {
 	AtLeast *BitmapAtLeast `protobuf:"bytes,8,opt,name=at_least,json=atLeast,proto3,oneof"`
 }
 
+type BitmapExpr_Containers struct {
+	// between nodes: the ids themselves
+	Containers *BitmapContainers `protobuf:"bytes,9,opt,name=containers,proto3,oneof"`
+}
+
 func (*BitmapExpr_Key) isBitmapExpr_Expr() {}
 
 func (*BitmapExpr_Range) isBitmapExpr_Expr() {}
@@ -3677,6 +3911,63 @@ func (*BitmapExpr_Not) isBitmapExpr_Expr() {}
 
 func (*BitmapExpr_AtLeast) isBitmapExpr_Expr() {}
 
+func (*BitmapExpr_Containers) isBitmapExpr_Expr() {}
+
+// BitmapContainers is the ids of some slices, as a part of an answer to a BitmapQuestion has them.
+type BitmapContainers struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the slice from which the first is counted
+	From uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
+	// containers, ended by a 0
+	Containers    []byte `protobuf:"bytes,2,opt,name=containers,proto3" json:"containers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapContainers) Reset() {
+	*x = BitmapContainers{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapContainers) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapContainers) ProtoMessage() {}
+
+func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
+func (*BitmapContainers) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *BitmapContainers) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+func (x *BitmapContainers) GetContainers() []byte {
+	if x != nil {
+		return x.Containers
+	}
+	return nil
+}
+
 type BitmapExprs struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// one at least
@@ -3687,7 +3978,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3699,7 +3990,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3712,7 +4003,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -3732,7 +4023,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3744,7 +4035,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3757,7 +4048,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -3785,7 +4076,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3797,7 +4088,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3810,7 +4101,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -3849,7 +4140,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3861,7 +4152,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3874,7 +4165,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -4026,7 +4317,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4038,7 +4329,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4051,7 +4342,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -4078,7 +4369,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4381,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4394,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -4128,7 +4419,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4140,7 +4431,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4153,7 +4444,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -4177,6 +4468,215 @@ func (x *BitmapPart) GetBytes() uint32 {
 	return 0
 }
 
+// BitmapGroupsQuestion asks how many ids of a set are in each of some bitmaps.
+type BitmapGroupsQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the set
+	Expr *BitmapExpr `protobuf:"bytes,1,opt,name=expr,proto3" json:"expr,omitempty"`
+	// bitmaps, up to 10,000 with those of the patterns
+	Keys [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	// bitmaps whose keys match; see KeysQuestion
+	Patterns [][]byte `protobuf:"bytes,3,rep,name=patterns,proto3" json:"patterns,omitempty"`
+	// only the largest, by name among equals; all when 0
+	Top uint32 `protobuf:"varint,4,opt,name=top,proto3" json:"top,omitempty"`
+	// only ids in this range
+	Range         *BitRange `protobuf:"bytes,5,opt,name=range,proto3" json:"range,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapGroupsQuestion) Reset() {
+	*x = BitmapGroupsQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapGroupsQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapGroupsQuestion) ProtoMessage() {}
+
+func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
+func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
+	if x != nil {
+		return x.Expr
+	}
+	return nil
+}
+
+func (x *BitmapGroupsQuestion) GetKeys() [][]byte {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *BitmapGroupsQuestion) GetPatterns() [][]byte {
+	if x != nil {
+		return x.Patterns
+	}
+	return nil
+}
+
+func (x *BitmapGroupsQuestion) GetTop() uint32 {
+	if x != nil {
+		return x.Top
+	}
+	return 0
+}
+
+func (x *BitmapGroupsQuestion) GetRange() *BitRange {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+// BitmapCohortQuestion asks for a table: the ids of each period, and how many of them come again in each later one.
+type BitmapCohortQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// one after the other, 1 to 400
+	Periods []*BitmapCohortPeriod `protobuf:"bytes,1,rep,name=periods,proto3" json:"periods,omitempty"`
+	// only these ids; all when not given
+	Within *BitmapExpr `protobuf:"bytes,2,opt,name=within,proto3" json:"within,omitempty"`
+	// a row is all ids of its period, and not only those that were in none before
+	Everyone bool `protobuf:"varint,3,opt,name=everyone,proto3" json:"everyone,omitempty"`
+	// only ids in this range
+	Range         *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapCohortQuestion) Reset() {
+	*x = BitmapCohortQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapCohortQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapCohortQuestion) ProtoMessage() {}
+
+func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
+func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
+	if x != nil {
+		return x.Periods
+	}
+	return nil
+}
+
+func (x *BitmapCohortQuestion) GetWithin() *BitmapExpr {
+	if x != nil {
+		return x.Within
+	}
+	return nil
+}
+
+func (x *BitmapCohortQuestion) GetEveryone() bool {
+	if x != nil {
+		return x.Everyone
+	}
+	return false
+}
+
+func (x *BitmapCohortQuestion) GetRange() *BitRange {
+	if x != nil {
+		return x.Range
+	}
+	return nil
+}
+
+// BitmapCohortPeriod is a period with the ids that came in it.
+type BitmapCohortPeriod struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// what it is called: play/2011-11-01, or whatever one likes, up to 1,024 bytes
+	Period        string      `protobuf:"bytes,1,opt,name=period,proto3" json:"period,omitempty"`
+	Expr          *BitmapExpr `protobuf:"bytes,2,opt,name=expr,proto3" json:"expr,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapCohortPeriod) Reset() {
+	*x = BitmapCohortPeriod{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapCohortPeriod) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapCohortPeriod) ProtoMessage() {}
+
+func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
+func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *BitmapCohortPeriod) GetPeriod() string {
+	if x != nil {
+		return x.Period
+	}
+	return ""
+}
+
+func (x *BitmapCohortPeriod) GetExpr() *BitmapExpr {
+	if x != nil {
+		return x.Expr
+	}
+	return nil
+}
+
 // OverlapQuestion asks what sets have in common. A key that is not there is an empty set.
 type OverlapQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4192,7 +4692,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4204,7 +4704,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4217,7 +4717,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -4264,7 +4764,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4276,7 +4776,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4289,7 +4789,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -4361,7 +4861,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4373,7 +4873,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4386,7 +4886,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -4443,7 +4943,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4455,7 +4955,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4468,7 +4968,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -4495,7 +4995,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +5007,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,7 +5020,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -4542,7 +5042,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4554,7 +5054,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4567,7 +5067,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -4603,7 +5103,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4615,7 +5115,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4628,7 +5128,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -4689,7 +5189,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4701,7 +5201,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4714,7 +5214,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -4795,7 +5295,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4807,7 +5307,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4820,7 +5320,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -4917,7 +5417,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4929,7 +5429,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4942,7 +5442,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -5048,7 +5548,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5060,7 +5560,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5073,7 +5573,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -5092,7 +5592,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5104,7 +5604,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5117,7 +5617,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 type AskRequest struct {
@@ -5132,7 +5632,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5144,7 +5644,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5157,7 +5657,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -5198,7 +5698,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5210,7 +5710,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5223,7 +5723,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -5256,7 +5756,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5268,7 +5768,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5281,7 +5781,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -5365,7 +5865,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5377,7 +5877,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5390,7 +5890,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -5443,7 +5943,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5455,7 +5955,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5468,7 +5968,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -5527,7 +6027,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5539,7 +6039,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5552,7 +6052,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *Answer) GetError() *Error {
@@ -5805,7 +6305,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5817,7 +6317,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5830,7 +6330,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -5865,7 +6365,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5877,7 +6377,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5890,7 +6390,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -5918,7 +6418,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5930,7 +6430,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5943,7 +6443,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -5975,7 +6475,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5987,7 +6487,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6000,7 +6500,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -6045,7 +6545,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6057,7 +6557,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6070,7 +6570,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -6144,7 +6644,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6156,7 +6656,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6169,7 +6669,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -6234,7 +6734,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6246,7 +6746,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6259,7 +6759,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -6297,7 +6797,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6309,7 +6809,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6322,7 +6822,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -6358,7 +6858,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6370,7 +6870,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6383,7 +6883,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -6412,7 +6912,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6424,7 +6924,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6437,7 +6937,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -6478,7 +6978,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6490,7 +6990,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6503,7 +7003,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -6582,7 +7082,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6594,7 +7094,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6607,7 +7107,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -6655,7 +7155,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6667,7 +7167,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6680,7 +7180,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -6757,7 +7257,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6769,7 +7269,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6782,7 +7282,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *Property) GetName() string {
@@ -6813,7 +7313,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6825,7 +7325,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6838,7 +7338,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -6884,7 +7384,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6896,7 +7396,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6909,7 +7409,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -6954,7 +7454,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6966,7 +7466,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6979,7 +7479,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -7028,7 +7528,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7040,7 +7540,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7053,7 +7553,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -7129,7 +7629,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7141,7 +7641,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7154,7 +7654,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -7196,7 +7696,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7208,7 +7708,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7221,7 +7721,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -7265,7 +7765,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7277,7 +7777,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7290,7 +7790,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -7401,7 +7901,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7413,7 +7913,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7426,7 +7926,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Change) GetBin() []byte {
@@ -7523,7 +8023,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7535,7 +8035,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7548,7 +8048,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -7665,7 +8165,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7677,7 +8177,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7690,7 +8190,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -7764,7 +8264,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7776,7 +8276,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7789,7 +8289,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -7903,7 +8403,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7915,7 +8415,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7928,7 +8428,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Membership) GetContained() bool {
@@ -7956,7 +8456,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7968,7 +8468,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7981,7 +8481,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Item) GetBin() []byte {
@@ -8015,7 +8515,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8027,7 +8527,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8040,7 +8540,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -8095,7 +8595,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8107,7 +8607,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8120,7 +8620,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -8202,7 +8702,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8214,7 +8714,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8227,7 +8727,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -8363,7 +8863,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8375,7 +8875,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8388,7 +8888,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -8435,7 +8935,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8447,7 +8947,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8460,7 +8960,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -8483,7 +8983,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8495,7 +8995,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8508,7 +9008,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -8546,7 +9046,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8558,7 +9058,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8571,7 +9071,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -8611,7 +9111,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8623,7 +9123,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8636,7 +9136,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -8663,7 +9163,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8675,7 +9175,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8688,7 +9188,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -8774,7 +9274,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8786,7 +9286,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8799,7 +9299,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -8864,7 +9364,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8876,7 +9376,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8889,7 +9389,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -8929,7 +9429,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8941,7 +9441,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8954,7 +9454,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -9008,7 +9508,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9020,7 +9520,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9033,7 +9533,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Table) GetClusterId() string {
@@ -9093,7 +9593,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9105,7 +9605,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9118,7 +9618,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 type TableResponse struct {
@@ -9132,7 +9632,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9144,7 +9644,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9157,7 +9657,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -9186,7 +9686,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9198,7 +9698,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9211,7 +9711,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -9237,7 +9737,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9249,7 +9749,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9262,7 +9762,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -9280,7 +9780,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9292,7 +9792,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9305,7 +9805,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 type ListNamespacesResponse struct {
@@ -9317,7 +9817,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9329,7 +9829,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9342,7 +9842,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -9360,7 +9860,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9372,7 +9872,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9385,7 +9885,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -9410,7 +9910,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9422,7 +9922,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9435,7 +9935,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -9530,7 +10030,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9542,7 +10042,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9555,7 +10055,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -9613,7 +10113,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9625,7 +10125,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9638,7 +10138,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -9784,10 +10284,17 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"4\n" +
 	"\bBitRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
-	"\x04last\x18\x02 \x01(\x04R\x04last\"S\n" +
+	"\x04last\x18\x02 \x01(\x04R\x04last\"\xad\x01\n" +
+	"\x12StoreBitmapRequest\x12\x1c\n" +
+	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\fR\x03key\x12&\n" +
+	"\x04expr\x18\x03 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\x12?\n" +
+	"\x0fidempotency_key\x18\x04 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"+\n" +
+	"\x13StoreBitmapResponse\x12\x14\n" +
+	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xbf\x06\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xf9\x06\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -9809,10 +10316,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06delete\x18\r \x01(\v2\x12.ebb.v1.DeleteKeysH\x01R\x06delete\x12\"\n" +
 	"\x03put\x18\x0e \x01(\v2\x0e.ebb.v1.PutKeyH\x01R\x03put\x12,\n" +
 	"\x06expire\x18\x0f \x01(\v2\x12.ebb.v1.ExpireKeysH\x01R\x06expire\x12&\n" +
-	"\x04bits\x18\x10 \x01(\v2\x10.ebb.v1.BitEditsH\x01R\x04bitsB\n" +
+	"\x04bits\x18\x10 \x01(\v2\x10.ebb.v1.BitEditsH\x01R\x04bits\x128\n" +
+	"\fstore_bitmap\x18\x11 \x01(\v2\x13.ebb.v1.StoreBitmapH\x01R\vstoreBitmapB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
-	"\x04body\"1\n" +
+	"\x04body\"G\n" +
+	"\vStoreBitmap\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12&\n" +
+	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"1\n" +
 	"\bBitEdits\x12%\n" +
 	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\x8c\x01\n" +
 	"\aBitEdit\x12\x10\n" +
@@ -9881,7 +10392,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xa6\x05\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xb0\x06\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -9897,8 +10408,10 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	" \x01(\v2\x16.ebb.v1.ExportQuestionH\x00R\x06export\x12-\n" +
 	"\x05match\x18\v \x01(\v2\x15.ebb.v1.MatchQuestionH\x00R\x05match\x12-\n" +
 	"\x05trend\x18\f \x01(\v2\x15.ebb.v1.TrendQuestionH\x00R\x05trend\x120\n" +
-	"\x06bitmap\x18\r \x01(\v2\x16.ebb.v1.BitmapQuestionH\x00R\x06bitmapB\x05\n" +
-	"\x03ask\"\xd6\x02\n" +
+	"\x06bitmap\x18\r \x01(\v2\x16.ebb.v1.BitmapQuestionH\x00R\x06bitmap\x12C\n" +
+	"\rbitmap_groups\x18\x0f \x01(\v2\x1c.ebb.v1.BitmapGroupsQuestionH\x00R\fbitmapGroups\x12C\n" +
+	"\rbitmap_cohort\x18\x10 \x01(\v2\x1c.ebb.v1.BitmapCohortQuestionH\x00R\fbitmapCohortB\x05\n" +
+	"\x03ask\"\x92\x03\n" +
 	"\n" +
 	"BitmapExpr\x12\x12\n" +
 	"\x03key\x18\x01 \x01(\fH\x00R\x03key\x12(\n" +
@@ -9908,8 +10421,16 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\aand_not\x18\x05 \x01(\v2\x13.ebb.v1.BitmapExprsH\x00R\x06andNot\x12'\n" +
 	"\x03xor\x18\x06 \x01(\v2\x13.ebb.v1.BitmapExprsH\x00R\x03xor\x12%\n" +
 	"\x03not\x18\a \x01(\v2\x11.ebb.v1.BitmapNotH\x00R\x03not\x122\n" +
-	"\bat_least\x18\b \x01(\v2\x15.ebb.v1.BitmapAtLeastH\x00R\aatLeastB\x06\n" +
-	"\x04expr\"1\n" +
+	"\bat_least\x18\b \x01(\v2\x15.ebb.v1.BitmapAtLeastH\x00R\aatLeast\x12:\n" +
+	"\n" +
+	"containers\x18\t \x01(\v2\x18.ebb.v1.BitmapContainersH\x00R\n" +
+	"containersB\x06\n" +
+	"\x04expr\"F\n" +
+	"\x10BitmapContainers\x12\x12\n" +
+	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x1e\n" +
+	"\n" +
+	"containers\x18\x02 \x01(\fR\n" +
+	"containers\"1\n" +
 	"\vBitmapExprs\x12\"\n" +
 	"\x02of\x18\x01 \x03(\v2\x12.ebb.v1.BitmapExprR\x02of\"_\n" +
 	"\tBitmapNot\x12\"\n" +
@@ -9939,7 +10460,21 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"BitmapPart\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\rR\x05bytes\"_\n" +
+	"\x05bytes\x18\x03 \x01(\rR\x05bytes\"\xa8\x01\n" +
+	"\x14BitmapGroupsQuestion\x12&\n" +
+	"\x04expr\x18\x01 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\x12\x12\n" +
+	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x1a\n" +
+	"\bpatterns\x18\x03 \x03(\fR\bpatterns\x12\x10\n" +
+	"\x03top\x18\x04 \x01(\rR\x03top\x12&\n" +
+	"\x05range\x18\x05 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"\xbc\x01\n" +
+	"\x14BitmapCohortQuestion\x124\n" +
+	"\aperiods\x18\x01 \x03(\v2\x1a.ebb.v1.BitmapCohortPeriodR\aperiods\x12*\n" +
+	"\x06within\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x06within\x12\x1a\n" +
+	"\beveryone\x18\x03 \x01(\bR\beveryone\x12&\n" +
+	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"T\n" +
+	"\x12BitmapCohortPeriod\x12\x16\n" +
+	"\x06period\x18\x01 \x01(\tR\x06period\x12&\n" +
+	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"_\n" +
 	"\x0fOverlapQuestion\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x18\n" +
 	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\x12\x1e\n" +
@@ -10468,7 +11003,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 114)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -10496,103 +11031,110 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*BitsRequest)(nil),            // 23: ebb.v1.BitsRequest
 	(*BitChange)(nil),              // 24: ebb.v1.BitChange
 	(*BitRange)(nil),               // 25: ebb.v1.BitRange
-	(*BitsResponse)(nil),           // 26: ebb.v1.BitsResponse
-	(*Command)(nil),                // 27: ebb.v1.Command
-	(*BitEdits)(nil),               // 28: ebb.v1.BitEdits
-	(*BitEdit)(nil),                // 29: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),             // 30: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                 // 31: ebb.v1.PutKey
-	(*ExpireKeys)(nil),             // 32: ebb.v1.ExpireKeys
-	(*Increments)(nil),             // 33: ebb.v1.Increments
-	(*OpenSession)(nil),            // 34: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 35: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 36: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 37: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 38: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 39: ebb.v1.Tick
-	(*Entry)(nil),                  // 40: ebb.v1.Entry
-	(*CommandResult)(nil),          // 41: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 42: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 43: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 44: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 45: ebb.v1.Question
-	(*BitmapExpr)(nil),             // 46: ebb.v1.BitmapExpr
-	(*BitmapExprs)(nil),            // 47: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),              // 48: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),          // 49: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),         // 50: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),             // 51: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),              // 52: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),             // 53: ebb.v1.BitmapPart
-	(*OverlapQuestion)(nil),        // 54: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 55: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 56: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 57: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 58: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 59: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 60: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 61: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 62: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 63: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 64: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 65: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 66: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 67: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 68: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 69: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 70: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 71: ebb.v1.Answer
-	(*BitmapGroups)(nil),           // 72: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),            // 73: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),           // 74: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),        // 75: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),           // 76: ebb.v1.BitmapAnswer
-	(*Overlap)(nil),                // 77: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 78: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 79: ebb.v1.Graph
-	(*GraphNode)(nil),              // 80: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 81: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 82: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 83: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 84: ebb.v1.KeyDescription
-	(*Property)(nil),               // 85: ebb.v1.Property
-	(*KeyExport)(nil),              // 86: ebb.v1.KeyExport
-	(*Matches)(nil),                // 87: ebb.v1.Matches
-	(*Match)(nil),                  // 88: ebb.v1.Match
-	(*FeedRequest)(nil),            // 89: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 90: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 91: ebb.v1.Found
-	(*Trend)(nil),                  // 92: ebb.v1.Trend
-	(*Change)(nil),                 // 93: ebb.v1.Change
-	(*Surprise)(nil),               // 94: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 95: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 96: ebb.v1.Summary
-	(*Membership)(nil),             // 97: ebb.v1.Membership
-	(*Item)(nil),                   // 98: ebb.v1.Item
-	(*Estimate)(nil),               // 99: ebb.v1.Estimate
-	(*Coverage)(nil),               // 100: ebb.v1.Coverage
-	(*Distribution)(nil),           // 101: ebb.v1.Distribution
-	(*Bin)(nil),                    // 102: ebb.v1.Bin
-	(*KeyCount)(nil),               // 103: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 104: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 105: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 106: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 107: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 108: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 109: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 110: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 111: ebb.v1.Table
-	(*TableRequest)(nil),           // 112: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 113: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 114: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 115: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 116: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 117: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 118: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 119: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 120: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 121: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 122: ebb.v1.Error
+	(*StoreBitmapRequest)(nil),     // 26: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),    // 27: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),           // 28: ebb.v1.BitsResponse
+	(*Command)(nil),                // 29: ebb.v1.Command
+	(*StoreBitmap)(nil),            // 30: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),               // 31: ebb.v1.BitEdits
+	(*BitEdit)(nil),                // 32: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),             // 33: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                 // 34: ebb.v1.PutKey
+	(*ExpireKeys)(nil),             // 35: ebb.v1.ExpireKeys
+	(*Increments)(nil),             // 36: ebb.v1.Increments
+	(*OpenSession)(nil),            // 37: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 38: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 39: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 40: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 41: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 42: ebb.v1.Tick
+	(*Entry)(nil),                  // 43: ebb.v1.Entry
+	(*CommandResult)(nil),          // 44: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 45: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 46: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 47: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 48: ebb.v1.Question
+	(*BitmapExpr)(nil),             // 49: ebb.v1.BitmapExpr
+	(*BitmapContainers)(nil),       // 50: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),            // 51: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),              // 52: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),          // 53: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),         // 54: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),             // 55: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),              // 56: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),             // 57: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),   // 58: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),   // 59: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),     // 60: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),        // 61: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 62: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 63: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 64: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 65: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),          // 66: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),          // 67: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 68: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 69: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 70: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 71: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 72: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 73: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 74: ebb.v1.AskResponse
+	(*WatchRequest)(nil),           // 75: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 76: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 77: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 78: ebb.v1.Answer
+	(*BitmapGroups)(nil),           // 79: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),            // 80: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),           // 81: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),        // 82: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),           // 83: ebb.v1.BitmapAnswer
+	(*Overlap)(nil),                // 84: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 85: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 86: ebb.v1.Graph
+	(*GraphNode)(nil),              // 87: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 88: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 89: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 90: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 91: ebb.v1.KeyDescription
+	(*Property)(nil),               // 92: ebb.v1.Property
+	(*KeyExport)(nil),              // 93: ebb.v1.KeyExport
+	(*Matches)(nil),                // 94: ebb.v1.Matches
+	(*Match)(nil),                  // 95: ebb.v1.Match
+	(*FeedRequest)(nil),            // 96: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 97: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 98: ebb.v1.Found
+	(*Trend)(nil),                  // 99: ebb.v1.Trend
+	(*Change)(nil),                 // 100: ebb.v1.Change
+	(*Surprise)(nil),               // 101: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 102: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 103: ebb.v1.Summary
+	(*Membership)(nil),             // 104: ebb.v1.Membership
+	(*Item)(nil),                   // 105: ebb.v1.Item
+	(*Estimate)(nil),               // 106: ebb.v1.Estimate
+	(*Coverage)(nil),               // 107: ebb.v1.Coverage
+	(*Distribution)(nil),           // 108: ebb.v1.Distribution
+	(*Bin)(nil),                    // 109: ebb.v1.Bin
+	(*KeyCount)(nil),               // 110: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 111: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 112: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 113: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 114: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 115: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 116: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 117: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 118: ebb.v1.Table
+	(*TableRequest)(nil),           // 119: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 120: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 121: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 122: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 123: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 124: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 125: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 126: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 127: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 128: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 129: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -10604,7 +11146,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	10,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	13,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	122, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	129, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	13,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	15,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	13,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -10615,145 +11157,158 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	13,  // 17: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	5,   // 18: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
 	25,  // 19: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	15,  // 20: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	11,  // 21: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	12,  // 22: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	13,  // 23: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	33,  // 24: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	8,   // 25: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	34,  // 26: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	35,  // 27: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	36,  // 28: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	37,  // 29: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	38,  // 30: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	39,  // 31: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	30,  // 32: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	31,  // 33: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	32,  // 34: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	28,  // 35: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	29,  // 36: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	5,   // 37: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	25,  // 38: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	10,  // 39: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	122, // 40: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	15,  // 41: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	42,  // 42: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	41,  // 43: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	63,  // 44: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	65,  // 45: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	62,  // 46: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	61,  // 47: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	54,  // 48: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	55,  // 49: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	56,  // 50: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	57,  // 51: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	58,  // 52: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	59,  // 53: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	60,  // 54: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	50,  // 55: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	25,  // 56: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	47,  // 57: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	47,  // 58: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	47,  // 59: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	47,  // 60: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	48,  // 61: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	49,  // 62: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	46,  // 63: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	46,  // 64: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	46,  // 65: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	46,  // 66: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	46,  // 67: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	25,  // 68: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	51,  // 69: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	52,  // 70: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	53,  // 71: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	4,   // 72: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	7,   // 73: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	64,  // 74: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	45,  // 75: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	6,   // 76: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	71,  // 77: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	45,  // 78: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	6,   // 79: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	69,  // 80: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	71,  // 81: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	122, // 82: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	100, // 83: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	101, // 84: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	103, // 85: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	96,  // 86: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	94,  // 87: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	77,  // 88: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	79,  // 89: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	83,  // 90: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	84,  // 91: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	86,  // 92: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	87,  // 93: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	92,  // 94: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	76,  // 95: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	72,  // 96: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	74,  // 97: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	73,  // 98: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	75,  // 99: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	78,  // 100: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	99,  // 101: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	99,  // 102: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	99,  // 103: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	99,  // 104: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	99,  // 105: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	80,  // 106: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	78,  // 107: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	81,  // 108: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	99,  // 109: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 110: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	99,  // 111: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	82,  // 112: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	82,  // 113: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 114: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 115: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	85,  // 116: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	88,  // 117: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	4,   // 118: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	13,  // 119: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	91,  // 120: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	15,  // 121: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	93,  // 122: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	93,  // 123: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	93,  // 124: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	93,  // 125: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	95,  // 126: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 127: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	99,  // 128: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	99,  // 129: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	99,  // 130: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	98,  // 131: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	97,  // 132: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	99,  // 133: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	102, // 134: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 135: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 136: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	45,  // 137: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	104, // 138: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	6,   // 139: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	107, // 140: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	122, // 141: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	71,  // 142: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	109, // 143: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	108, // 144: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	110, // 145: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	8,   // 146: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	111, // 147: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	8,   // 148: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	8,   // 149: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	8,   // 150: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	108, // 151: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	119, // 152: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	120, // 153: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	154, // [154:154] is the sub-list for method output_type
-	154, // [154:154] is the sub-list for method input_type
-	154, // [154:154] is the sub-list for extension type_name
-	154, // [154:154] is the sub-list for extension extendee
-	0,   // [0:154] is the sub-list for field type_name
+	49,  // 20: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	13,  // 21: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	15,  // 22: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	11,  // 23: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	12,  // 24: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	13,  // 25: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	36,  // 26: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	8,   // 27: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	37,  // 28: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	38,  // 29: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	39,  // 30: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	40,  // 31: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	41,  // 32: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	42,  // 33: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	33,  // 34: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	34,  // 35: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	35,  // 36: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	31,  // 37: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	30,  // 38: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	49,  // 39: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	32,  // 40: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	5,   // 41: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	25,  // 42: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	10,  // 43: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	129, // 44: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	15,  // 45: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	45,  // 46: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	44,  // 47: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	70,  // 48: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	72,  // 49: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	69,  // 50: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	68,  // 51: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	61,  // 52: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	62,  // 53: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	63,  // 54: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	64,  // 55: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	65,  // 56: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	66,  // 57: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	67,  // 58: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	54,  // 59: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	58,  // 60: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	59,  // 61: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	25,  // 62: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	51,  // 63: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	51,  // 64: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	51,  // 65: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	51,  // 66: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	52,  // 67: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	53,  // 68: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	50,  // 69: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	49,  // 70: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	49,  // 71: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	49,  // 72: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	49,  // 73: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	49,  // 74: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	25,  // 75: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	55,  // 76: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	56,  // 77: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	57,  // 78: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	49,  // 79: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	25,  // 80: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	60,  // 81: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	49,  // 82: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	25,  // 83: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	49,  // 84: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	4,   // 85: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	7,   // 86: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	71,  // 87: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	48,  // 88: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	6,   // 89: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	78,  // 90: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	48,  // 91: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	6,   // 92: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	76,  // 93: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	78,  // 94: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	129, // 95: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	107, // 96: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	108, // 97: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	110, // 98: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	103, // 99: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	101, // 100: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	84,  // 101: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	86,  // 102: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	90,  // 103: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	91,  // 104: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	93,  // 105: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	94,  // 106: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	99,  // 107: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	83,  // 108: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	79,  // 109: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	81,  // 110: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	80,  // 111: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	82,  // 112: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	85,  // 113: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	106, // 114: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	106, // 115: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	106, // 116: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	106, // 117: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	106, // 118: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	87,  // 119: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	85,  // 120: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	88,  // 121: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	106, // 122: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	4,   // 123: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	106, // 124: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	89,  // 125: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	89,  // 126: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 127: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 128: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	92,  // 129: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	95,  // 130: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	4,   // 131: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	13,  // 132: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	98,  // 133: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	15,  // 134: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	100, // 135: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	100, // 136: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	100, // 137: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	100, // 138: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	102, // 139: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	4,   // 140: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	106, // 141: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	106, // 142: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	106, // 143: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	105, // 144: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	104, // 145: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	106, // 146: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	109, // 147: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 148: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 149: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	48,  // 150: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	111, // 151: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	6,   // 152: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	114, // 153: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	129, // 154: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	78,  // 155: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	116, // 156: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	115, // 157: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	117, // 158: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	8,   // 159: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	118, // 160: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	8,   // 161: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	8,   // 162: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	8,   // 163: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	115, // 164: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	126, // 165: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	127, // 166: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	167, // [167:167] is the sub-list for method output_type
+	167, // [167:167] is the sub-list for method input_type
+	167, // [167:167] is the sub-list for extension type_name
+	167, // [167:167] is the sub-list for extension extendee
+	0,   // [0:167] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -10764,7 +11319,7 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[19].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[21].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -10780,17 +11335,18 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Put)(nil),
 		(*Command_Expire)(nil),
 		(*Command_Bits)(nil),
+		(*Command_StoreBitmap)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[22].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[23].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[26].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[24].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[37].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[40].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -10803,8 +11359,10 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Match)(nil),
 		(*Question_Trend)(nil),
 		(*Question_Bitmap)(nil),
+		(*Question_BitmapGroups)(nil),
+		(*Question_BitmapCohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[41].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -10813,8 +11371,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Xor)(nil),
 		(*BitmapExpr_Not)(nil),
 		(*BitmapExpr_AtLeast)(nil),
+		(*BitmapExpr_Containers)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -10823,14 +11382,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[55].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[62].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[60].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[61].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[63].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[67].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[68].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[70].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -10846,7 +11405,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[99].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[106].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -10856,7 +11415,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      8,
-			NumMessages:   114,
+			NumMessages:   121,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

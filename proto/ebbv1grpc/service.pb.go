@@ -27,11 +27,12 @@ var File_ebb_v1_service_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x10ebb/v1/ebb.proto\x1a\x12ebb/v1/query.proto2\xfe\x05\n" +
+	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x10ebb/v1/ebb.proto\x1a\x12ebb/v1/query.proto2\xc6\x06\n" +
 	"\x03Ebb\x12@\n" +
 	"\tIncrement\x12\x18.ebb.v1.IncrementRequest\x1a\x19.ebb.v1.IncrementResponse\x12.\n" +
 	"\x03Ask\x12\x12.ebb.v1.AskRequest\x1a\x13.ebb.v1.AskResponse\x121\n" +
-	"\x04Bits\x12\x13.ebb.v1.BitsRequest\x1a\x14.ebb.v1.BitsResponse\x124\n" +
+	"\x04Bits\x12\x13.ebb.v1.BitsRequest\x1a\x14.ebb.v1.BitsResponse\x12F\n" +
+	"\vStoreBitmap\x12\x1a.ebb.v1.StoreBitmapRequest\x1a\x1b.ebb.v1.StoreBitmapResponse\x124\n" +
 	"\x05Query\x12\x14.ebb.v1.QueryRequest\x1a\x15.ebb.v1.QueryResponse\x127\n" +
 	"\x06Delete\x12\x15.ebb.v1.DeleteRequest\x1a\x16.ebb.v1.DeleteResponse\x127\n" +
 	"\x06Expire\x12\x15.ebb.v1.ExpireRequest\x1a\x16.ebb.v1.ExpireResponse\x127\n" +
@@ -52,69 +53,73 @@ var file_ebb_v1_service_proto_goTypes = []any{
 	(*ebbv1.IncrementRequest)(nil),       // 0: ebb.v1.IncrementRequest
 	(*ebbv1.AskRequest)(nil),             // 1: ebb.v1.AskRequest
 	(*ebbv1.BitsRequest)(nil),            // 2: ebb.v1.BitsRequest
-	(*ebbv1.QueryRequest)(nil),           // 3: ebb.v1.QueryRequest
-	(*ebbv1.DeleteRequest)(nil),          // 4: ebb.v1.DeleteRequest
-	(*ebbv1.ExpireRequest)(nil),          // 5: ebb.v1.ExpireRequest
-	(*ebbv1.RenameRequest)(nil),          // 6: ebb.v1.RenameRequest
-	(*ebbv1.FeedRequest)(nil),            // 7: ebb.v1.FeedRequest
-	(*ebbv1.WatchRequest)(nil),           // 8: ebb.v1.WatchRequest
-	(*ebbv1.SetNamespaceRequest)(nil),    // 9: ebb.v1.SetNamespaceRequest
-	(*ebbv1.ListNamespacesRequest)(nil),  // 10: ebb.v1.ListNamespacesRequest
-	(*ebbv1.TableRequest)(nil),           // 11: ebb.v1.TableRequest
-	(*ebbv1.StatusRequest)(nil),          // 12: ebb.v1.StatusRequest
-	(*ebbv1.ApplyRequest)(nil),           // 13: ebb.v1.ApplyRequest
-	(*ebbv1.ShardAskRequest)(nil),        // 14: ebb.v1.ShardAskRequest
-	(*ebbv1.IncrementResponse)(nil),      // 15: ebb.v1.IncrementResponse
-	(*ebbv1.AskResponse)(nil),            // 16: ebb.v1.AskResponse
-	(*ebbv1.BitsResponse)(nil),           // 17: ebb.v1.BitsResponse
-	(*ebbv1.QueryResponse)(nil),          // 18: ebb.v1.QueryResponse
-	(*ebbv1.DeleteResponse)(nil),         // 19: ebb.v1.DeleteResponse
-	(*ebbv1.ExpireResponse)(nil),         // 20: ebb.v1.ExpireResponse
-	(*ebbv1.RenameResponse)(nil),         // 21: ebb.v1.RenameResponse
-	(*ebbv1.FeedResponse)(nil),           // 22: ebb.v1.FeedResponse
-	(*ebbv1.WatchEvent)(nil),             // 23: ebb.v1.WatchEvent
-	(*ebbv1.SetNamespaceResponse)(nil),   // 24: ebb.v1.SetNamespaceResponse
-	(*ebbv1.ListNamespacesResponse)(nil), // 25: ebb.v1.ListNamespacesResponse
-	(*ebbv1.TableResponse)(nil),          // 26: ebb.v1.TableResponse
-	(*ebbv1.StatusResponse)(nil),         // 27: ebb.v1.StatusResponse
-	(*ebbv1.ApplyResponse)(nil),          // 28: ebb.v1.ApplyResponse
-	(*ebbv1.ShardAskResponse)(nil),       // 29: ebb.v1.ShardAskResponse
+	(*ebbv1.StoreBitmapRequest)(nil),     // 3: ebb.v1.StoreBitmapRequest
+	(*ebbv1.QueryRequest)(nil),           // 4: ebb.v1.QueryRequest
+	(*ebbv1.DeleteRequest)(nil),          // 5: ebb.v1.DeleteRequest
+	(*ebbv1.ExpireRequest)(nil),          // 6: ebb.v1.ExpireRequest
+	(*ebbv1.RenameRequest)(nil),          // 7: ebb.v1.RenameRequest
+	(*ebbv1.FeedRequest)(nil),            // 8: ebb.v1.FeedRequest
+	(*ebbv1.WatchRequest)(nil),           // 9: ebb.v1.WatchRequest
+	(*ebbv1.SetNamespaceRequest)(nil),    // 10: ebb.v1.SetNamespaceRequest
+	(*ebbv1.ListNamespacesRequest)(nil),  // 11: ebb.v1.ListNamespacesRequest
+	(*ebbv1.TableRequest)(nil),           // 12: ebb.v1.TableRequest
+	(*ebbv1.StatusRequest)(nil),          // 13: ebb.v1.StatusRequest
+	(*ebbv1.ApplyRequest)(nil),           // 14: ebb.v1.ApplyRequest
+	(*ebbv1.ShardAskRequest)(nil),        // 15: ebb.v1.ShardAskRequest
+	(*ebbv1.IncrementResponse)(nil),      // 16: ebb.v1.IncrementResponse
+	(*ebbv1.AskResponse)(nil),            // 17: ebb.v1.AskResponse
+	(*ebbv1.BitsResponse)(nil),           // 18: ebb.v1.BitsResponse
+	(*ebbv1.StoreBitmapResponse)(nil),    // 19: ebb.v1.StoreBitmapResponse
+	(*ebbv1.QueryResponse)(nil),          // 20: ebb.v1.QueryResponse
+	(*ebbv1.DeleteResponse)(nil),         // 21: ebb.v1.DeleteResponse
+	(*ebbv1.ExpireResponse)(nil),         // 22: ebb.v1.ExpireResponse
+	(*ebbv1.RenameResponse)(nil),         // 23: ebb.v1.RenameResponse
+	(*ebbv1.FeedResponse)(nil),           // 24: ebb.v1.FeedResponse
+	(*ebbv1.WatchEvent)(nil),             // 25: ebb.v1.WatchEvent
+	(*ebbv1.SetNamespaceResponse)(nil),   // 26: ebb.v1.SetNamespaceResponse
+	(*ebbv1.ListNamespacesResponse)(nil), // 27: ebb.v1.ListNamespacesResponse
+	(*ebbv1.TableResponse)(nil),          // 28: ebb.v1.TableResponse
+	(*ebbv1.StatusResponse)(nil),         // 29: ebb.v1.StatusResponse
+	(*ebbv1.ApplyResponse)(nil),          // 30: ebb.v1.ApplyResponse
+	(*ebbv1.ShardAskResponse)(nil),       // 31: ebb.v1.ShardAskResponse
 }
 var file_ebb_v1_service_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Ebb.Increment:input_type -> ebb.v1.IncrementRequest
 	1,  // 1: ebb.v1.Ebb.Ask:input_type -> ebb.v1.AskRequest
 	2,  // 2: ebb.v1.Ebb.Bits:input_type -> ebb.v1.BitsRequest
-	3,  // 3: ebb.v1.Ebb.Query:input_type -> ebb.v1.QueryRequest
-	4,  // 4: ebb.v1.Ebb.Delete:input_type -> ebb.v1.DeleteRequest
-	5,  // 5: ebb.v1.Ebb.Expire:input_type -> ebb.v1.ExpireRequest
-	6,  // 6: ebb.v1.Ebb.Rename:input_type -> ebb.v1.RenameRequest
-	7,  // 7: ebb.v1.Ebb.Feed:input_type -> ebb.v1.FeedRequest
-	8,  // 8: ebb.v1.Ebb.Watch:input_type -> ebb.v1.WatchRequest
-	9,  // 9: ebb.v1.Ebb.SetNamespace:input_type -> ebb.v1.SetNamespaceRequest
-	10, // 10: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
-	11, // 11: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
-	12, // 12: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
-	13, // 13: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
-	14, // 14: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
-	12, // 15: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
-	15, // 16: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
-	16, // 17: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
-	17, // 18: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
-	18, // 19: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
-	19, // 20: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
-	20, // 21: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
-	21, // 22: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
-	22, // 23: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
-	23, // 24: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
-	24, // 25: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
-	25, // 26: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
-	26, // 27: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
-	27, // 28: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
-	28, // 29: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
-	29, // 30: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
-	27, // 31: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
-	16, // [16:32] is the sub-list for method output_type
-	0,  // [0:16] is the sub-list for method input_type
+	3,  // 3: ebb.v1.Ebb.StoreBitmap:input_type -> ebb.v1.StoreBitmapRequest
+	4,  // 4: ebb.v1.Ebb.Query:input_type -> ebb.v1.QueryRequest
+	5,  // 5: ebb.v1.Ebb.Delete:input_type -> ebb.v1.DeleteRequest
+	6,  // 6: ebb.v1.Ebb.Expire:input_type -> ebb.v1.ExpireRequest
+	7,  // 7: ebb.v1.Ebb.Rename:input_type -> ebb.v1.RenameRequest
+	8,  // 8: ebb.v1.Ebb.Feed:input_type -> ebb.v1.FeedRequest
+	9,  // 9: ebb.v1.Ebb.Watch:input_type -> ebb.v1.WatchRequest
+	10, // 10: ebb.v1.Ebb.SetNamespace:input_type -> ebb.v1.SetNamespaceRequest
+	11, // 11: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
+	12, // 12: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
+	13, // 13: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
+	14, // 14: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
+	15, // 15: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
+	13, // 16: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
+	16, // 17: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
+	17, // 18: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
+	18, // 19: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
+	19, // 20: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
+	20, // 21: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
+	21, // 22: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
+	22, // 23: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
+	23, // 24: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
+	24, // 25: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
+	25, // 26: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
+	26, // 27: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
+	27, // 28: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
+	28, // 29: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
+	29, // 30: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
+	30, // 31: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
+	31, // 32: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
+	29, // 33: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
+	17, // [17:34] is the sub-list for method output_type
+	0,  // [0:17] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

@@ -25,6 +25,7 @@ const (
 	Ebb_Increment_FullMethodName      = "/ebb.v1.Ebb/Increment"
 	Ebb_Ask_FullMethodName            = "/ebb.v1.Ebb/Ask"
 	Ebb_Bits_FullMethodName           = "/ebb.v1.Ebb/Bits"
+	Ebb_StoreBitmap_FullMethodName    = "/ebb.v1.Ebb/StoreBitmap"
 	Ebb_Query_FullMethodName          = "/ebb.v1.Ebb/Query"
 	Ebb_Delete_FullMethodName         = "/ebb.v1.Ebb/Delete"
 	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
@@ -49,6 +50,8 @@ type EbbClient interface {
 	Ask(ctx context.Context, in *ebbv1.AskRequest, opts ...grpc.CallOption) (*ebbv1.AskResponse, error)
 	// Bits changes bitmaps of one namespace.
 	Bits(ctx context.Context, in *ebbv1.BitsRequest, opts ...grpc.CallOption) (*ebbv1.BitsResponse, error)
+	// StoreBitmap makes a bitmap of an expression.
+	StoreBitmap(ctx context.Context, in *ebbv1.StoreBitmapRequest, opts ...grpc.CallOption) (*ebbv1.StoreBitmapResponse, error)
 	// Query answers a question in the query language, or says what that would take.
 	Query(ctx context.Context, in *ebbv1.QueryRequest, opts ...grpc.CallOption) (*ebbv1.QueryResponse, error)
 	// Delete forgets keys.
@@ -103,6 +106,16 @@ func (c *ebbClient) Bits(ctx context.Context, in *ebbv1.BitsRequest, opts ...grp
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.BitsResponse)
 	err := c.cc.Invoke(ctx, Ebb_Bits_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) StoreBitmap(ctx context.Context, in *ebbv1.StoreBitmapRequest, opts ...grpc.CallOption) (*ebbv1.StoreBitmapResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.StoreBitmapResponse)
+	err := c.cc.Invoke(ctx, Ebb_StoreBitmap_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -230,6 +243,8 @@ type EbbServer interface {
 	Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.AskResponse, error)
 	// Bits changes bitmaps of one namespace.
 	Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error)
+	// StoreBitmap makes a bitmap of an expression.
+	StoreBitmap(context.Context, *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error)
 	// Query answers a question in the query language, or says what that would take.
 	Query(context.Context, *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error)
 	// Delete forgets keys.
@@ -268,6 +283,9 @@ func (UnimplementedEbbServer) Ask(context.Context, *ebbv1.AskRequest) (*ebbv1.As
 }
 func (UnimplementedEbbServer) Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Bits not implemented")
+}
+func (UnimplementedEbbServer) StoreBitmap(context.Context, *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method StoreBitmap not implemented")
 }
 func (UnimplementedEbbServer) Query(context.Context, *ebbv1.QueryRequest) (*ebbv1.QueryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Query not implemented")
@@ -370,6 +388,24 @@ func _Ebb_Bits_Handler(srv interface{}, ctx context.Context, dec func(interface{
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(EbbServer).Bits(ctx, req.(*ebbv1.BitsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_StoreBitmap_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.StoreBitmapRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).StoreBitmap(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_StoreBitmap_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).StoreBitmap(ctx, req.(*ebbv1.StoreBitmapRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -565,6 +601,10 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Bits",
 			Handler:    _Ebb_Bits_Handler,
+		},
+		{
+			MethodName: "StoreBitmap",
+			Handler:    _Ebb_StoreBitmap_Handler,
 		},
 		{
 			MethodName: "Query",

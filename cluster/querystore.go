@@ -1,0 +1,39 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// store makes a bitmap of an expression, when it is known which bitmaps its patterns mean.
+func (i *inquiry) store(s *ebbv1.PlanStore) (*errand, *proto.Error) {
+	const step = "store an expression"
+	terms := append([]*ebbv1.PlanTerm{s.GetTo()}, termsOf(nil, s.GetOf())...)
+	return i.resolved(step, terms, func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		expr, err := f.expr(s.GetOf())
+		if err != nil {
+			return nil, nil, err
+		}
+		if expr == nil { // nothing at all, whatever the key held
+			expr = without(keyExpr(s.GetTo().GetKey()), keyExprs([][]byte{s.GetTo().GetKey()}))
+		}
+		return &errand{step: step, store: &ebbv1.StoreBitmapRequest{Namespace: namespace, Key: s.GetTo().GetKey(), Expr: expr}}, nil, nil
+	})
+}
+
+// store stores, once: the router may send the command again.
+func (q *Queries) store(ctx context.Context, req *ebbv1.StoreBitmapRequest) (*ebbv1.Answer, error) {
+	now := q.coordinator.cfg.Now().UnixMicro()
+	req.IdempotencyKey = &ebbv1.IdempotencyKey{IssuedAtUs: now, Hi: rand.Uint64(), Lo: rand.Uint64()}
+	resp, err := q.keys.StoreBitmap(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.Answer{
+		Value:    &ebbv1.Answer_Bitmap{Bitmap: &ebbv1.BitmapAnswer{Count: resp.GetCount(), AsOfUs: now}},
+		Coverage: &ebbv1.Coverage{ShardsTotal: 1, ShardsAnswered: 1, AsOfMinUs: now, AsOfMaxUs: now},
+	}, nil
+}

@@ -1,0 +1,103 @@
+package shard
+
+import (
+	"math"
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+const (
+	// storeCostMax is how many words a command may read that stores an expression: 512 MiB. Others wait for it.
+	storeCostMax = 1 << 26
+	// storedMax is how many ids the result of a command can say.
+	storedMax = math.MaxUint32
+)
+
+// storeBitmap gives a key the ids of an expression over keys of this shard, in place of the bitmap that it held: with it goes what time the key was given to live.
+// The expression is evaluated where all commands before are applied, and none after, so that every replica stores the same.
+func (s *State) storeBitmap(c *command) *ebbv1.CommandResult {
+	if s.lookup(c.namespace) == nil {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	ns := s.editNamespace(s.lookup(c.namespace).space)
+	var store ebbv1.StoreBitmap
+	if pb.Unmarshal(c.body, &store) != nil {
+		return failed(errMalformedCommand())
+	}
+	n, err := s.store(ns, &store)
+	if err != nil {
+		return failed(err.WithShard(uint32(s.id)))
+	}
+	return &ebbv1.CommandResult{Applied: 1, Changed: n}
+}
+
+func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *proto.Error) {
+	if err := proto.CheckStored(c.GetKey(), c.GetExpr()); err != nil {
+		return 0, err
+	}
+	if ns.params().Decay == sketch.Linear {
+		return 0, proto.ErrWrongKind.Errorf("key %s: a namespace under linear decay holds distributions only", quote(c.GetKey()))
+	}
+	clock := ns.clock(s.now)
+	key, there := s.findKey(ns, c.GetKey())
+	if there && s.alive(ns, key, clock) && s.kind(key) != ebbv1.Kind_KIND_BITMAP {
+		return 0, otherKind(c.GetKey(), s.kind(key), ebbv1.Kind_KIND_BITMAP)
+	}
+	v, err := s.evaluated(ns, c.GetExpr(), clock)
+	if err != nil {
+		return 0, err
+	}
+	if there {
+		s.forget(ns, key)
+	}
+	s.forgetCompanion(ns, c.GetKey())
+	if v.head.ids > 0 {
+		s.adopt(ns, c.GetKey(), &image{body: v}, clock)
+	}
+	return v.head.ids, nil
+}
+
+// evaluated is an expression as a bitmap beside the pages, which its own bitmaps are still read from.
+func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*bitmapValue, *proto.Error) {
+	cost := 0
+	for _, name := range proto.ExprKeys(x) {
+		words, _ := s.readCost(ns, name, sliceMax)
+		cost += words
+	}
+	if cost > storeCostMax {
+		return nil, proto.ErrQueryTooCostly.Errorf("storing this reads up to %d MiB of bitmaps: the limit is %d", cost>>17, storeCostMax>>17).WithHint("store parts of it first")
+	}
+	b, err := compileBitmap(x, s.bitmapsOf(ns, at))
+	if err != nil {
+		return nil, proto.AsError(err)
+	}
+	v := &bitmapValue{}
+	b.eachSlice(idSpan{0, 1<<64 - 1}, func(slice uint64, _, _ uint16) bool {
+		if c := b.container(); c.Count > 0 {
+			v.head.ids += uint64(c.Count)
+			c.Words = slices.Clone(c.Words)
+			v.loose = append(v.loose, looseSlice{slice, c})
+		}
+		return v.head.ids <= storedMax
+	})
+	if v.head.ids > storedMax {
+		return nil, proto.ErrQueryTooCostly.Errorf("the expression has more than %d ids, which is the limit of what is stored", uint64(storedMax))
+	}
+	return v, nil
+}
+
+// recallStored makes the result again for a repetition of the command.
+func (f *frame) recallStored(m memo) *ebbv1.CommandResult {
+	r := &ebbv1.CommandResult{Applied: 1, Changed: uint64(m.applied)}
+	if m.more != "" {
+		if f.recallHead(m, r); r.Error != nil {
+			r.Applied, r.Changed = 0, 0
+		}
+	}
+	return r
+}
