@@ -65,6 +65,9 @@ func TestQueryMeans(t *testing.T) {
 		return out
 	}
 	top := func(n uint32) *ebbv1.DistributionQuestion_Top { return &ebbv1.DistributionQuestion_Top{Top: n} }
+	named := func(bins ...string) *ebbv1.DistributionQuestion_Bins {
+		return &ebbv1.DistributionQuestion_Bins{Bins: &ebbv1.BinList{Bins: b(bins...)}}
+	}
 	ofDistribution := func(q *ebbv1.DistributionQuestion) *ebbv1.Question {
 		return &ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: q}}
 	}
@@ -83,7 +86,7 @@ func TestQueryMeans(t *testing.T) {
 		"top 2 searches":                        ofSummary(&ebbv1.SummaryQuestion{Keys: b("searches"), Top: 2}),
 		"top 2 search*":                         ofSummary(&ebbv1.SummaryQuestion{Patterns: b("search*"), Top: 2}),
 		"dist(clicks/1)":                        ofDistribution(&ebbv1.DistributionQuestion{Keys: b("clicks/1"), Select: &ebbv1.DistributionQuestion_All{All: true}}),
-		`p(clicks/1, "all", "none")`:            ofDistribution(&ebbv1.DistributionQuestion{Keys: b("clicks/1"), Select: &ebbv1.DistributionQuestion_Bins{Bins: &ebbv1.BinList{Bins: b("all", "none")}}}),
+		`p(clicks/1, "all", "none")`:            ofDistribution(&ebbv1.DistributionQuestion{Keys: b("clicks/1"), Select: named("all", "none")}),
 		"top 3 clicks/1 with confidence 0.5":    ofDistribution(&ebbv1.DistributionQuestion{Keys: b("clicks/1"), Select: top(3), Confidence: 0.5}),
 		"top 3 clicks/1 as of 2030-01-01":       ofDistribution(&ebbv1.DistributionQuestion{Keys: b("clicks/1"), Select: top(3), AsOfUs: 1_893_456_000_000_000}),
 		"top 3 nobody":                          ofDistribution(&ebbv1.DistributionQuestion{Keys: b("nobody"), Select: top(3)}),
@@ -286,7 +289,8 @@ func TestRanked(t *testing.T) {
 			Keys: [][]byte{[]byte(key)}, Found: found, FastHalfLifeUs: 1, SlowHalfLifeUs: 2, SinceUs: int64(10 * z), Total: &ebbv1.Change{ZScore: z},
 		}}}
 	}
-	got := ranked([]*ebbv1.Answer{trend("a", true, 1), trend("gone", false, 9), trend("b", true, 3), trend("d", true, 1), trend("c", true, -2)}, 3, &ebbv1.Coverage{ShardsTotal: 4}).GetTrend()
+	answers := []*ebbv1.Answer{trend("a", true, 1), trend("gone", false, 9), trend("b", true, 3), trend("d", true, 1), trend("c", true, -2)}
+	got := ranked(answers, 3, &ebbv1.Coverage{ShardsTotal: 4}).GetTrend()
 	var names []string
 	for _, c := range got.GetRising() {
 		names = append(names, string(c.GetBin()))

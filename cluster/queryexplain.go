@@ -89,7 +89,8 @@ func expressionOf(p *ebbv1.Plan) *ebbv1.PlanExpression {
 }
 
 var operatorNames = map[ebbv1.PlanOperator]string{
-	ebbv1.PlanOperator_PLAN_OPERATOR_UNION: "in any", ebbv1.PlanOperator_PLAN_OPERATOR_INTERSECTION: "in all", ebbv1.PlanOperator_PLAN_OPERATOR_DIFFERENCE: "in the first and in none of the others",
+	ebbv1.PlanOperator_PLAN_OPERATOR_UNION: "in any", ebbv1.PlanOperator_PLAN_OPERATOR_INTERSECTION: "in all",
+	ebbv1.PlanOperator_PLAN_OPERATOR_DIFFERENCE:           "in the first and in none of the others",
 	ebbv1.PlanOperator_PLAN_OPERATOR_SYMMETRIC_DIFFERENCE: "in an odd number", ebbv1.PlanOperator_PLAN_OPERATOR_COMPLEMENT: "in everything but",
 }
 

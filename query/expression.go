@@ -85,7 +85,8 @@ func (p *parser) calls() bool {
 // atLeast takes the one function that makes a bitmap.
 func (p *parser) atLeast() *ebbv1.PlanExpression {
 	if t := p.token; !t.is("atleast") {
-		p.fail(t, fmt.Sprintf("found %s(, expected a bitmap: atleast( is the only function of bitmaps that makes one", t.value), nearest(t.value, []string{"atleast"}, "ask each question by itself"))
+		p.fail(t, fmt.Sprintf("found %s(, expected a bitmap: atleast( is the only function of bitmaps that makes one", t.value),
+			nearest(t.value, []string{"atleast"}, "ask each question by itself"))
 		return nil
 	}
 	if !p.deeper() {
@@ -115,7 +116,8 @@ func (p *parser) merged() []*ebbv1.PlanTerm {
 		terms = append(terms, p.mergedTerm())
 	}
 	if t := p.token; t.class == sign && slices.Contains([]string{"&", "^", "-"}, t.value) || t.is("and") && p.ahead.is("not") {
-		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for bitmaps", p.found(t), t.value), "count(...) and ids(...) are about bitmaps, and overlap(a, b) about what sets have in common")
+		p.fail(t, fmt.Sprintf("found %s, expected \"|\", the only operator here: %s is for bitmaps", p.found(t), t.value),
+			"count(...) and ids(...) are about bitmaps, and overlap(a, b) about what sets have in common")
 	}
 	return terms
 }

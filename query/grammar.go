@@ -15,10 +15,16 @@ type Class struct {
 // Classes returns the classes of tokens of the grammar.
 func Classes() []Class {
 	return []Class{
-		{"KEY", "a key: letters, digits and `_ / - . : +` as they are, anything else in double quotes, with the escapes of Go; `@namespace/key` is one of another namespace", `clicks/country, "two words", "\xff", @sales/clicks/country`},
+		{
+			"KEY", "a key: letters, digits and `_ / - . : +` as they are, anything else in double quotes, with the escapes of Go; `@namespace/key` is one of another namespace",
+			`clicks/country, "two words", "\xff", @sales/clicks/country`,
+		},
 		{"OWNKEY", "a key without namespace", "clicks/country"},
 		{"PATTERN", "`*` stands for any bytes but '/', `**` for any bytes; in quotes after `like`, where `\\\\*` is a star", `link/*, clicks/**, like "two words/*"`},
-		{"RANGE", "the periods of a family from the first to the last, which are of one length: years, months, weeks, days or hours", "play/2011-11-01 .. 2011-11-30, play/2011-W44 .. play/2012-W03"},
+		{
+			"RANGE", "the periods of a family from the first to the last, which are of one length: years, months, weeks, days or hours",
+			"play/2011-11-01 .. 2011-11-30, play/2011-W44 .. play/2012-W03",
+		},
 		{"STRING", "text or any bytes, in double quotes", `"US"`},
 		{"INTEGER", "a whole number", "10"},
 		{"LINKS", "a whole number from 1 to 100", "2"},

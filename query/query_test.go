@@ -151,17 +151,23 @@ func TestPlans(t *testing.T) {
 func TestCheck(t *testing.T) {
 	key := &ebbv1.PlanTerm{Of: &ebbv1.PlanTerm_Key{Key: []byte("x")}}
 	for name, plan := range map[string]*ebbv1.Plan{
-		"nothing":               nil,
-		"no question":           {},
-		"no key":                {Ask: &ebbv1.Plan_Describe{Describe: &ebbv1.PlanDescribe{}}},
-		"an empty key":          {Ask: &ebbv1.Plan_Describe{Describe: &ebbv1.PlanDescribe{Key: &ebbv1.PlanTerm{Of: &ebbv1.PlanTerm_Key{}}}}},
-		"top 0":                 {Ask: &ebbv1.Plan_Top{Top: &ebbv1.PlanTop{Of: []*ebbv1.PlanTerm{key}}}},
-		"quantiles of distinct": {Ask: &ebbv1.Plan_Summary{Summary: &ebbv1.PlanSummary{Function: ebbv1.PlanFunction_PLAN_FUNCTION_DISTINCT, Of: []*ebbv1.PlanTerm{key}, Quantiles: []float64{0.5}}}},
-		"a limit of total":      {Ask: &ebbv1.Plan_Summary{Summary: &ebbv1.PlanSummary{Function: ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL, Of: []*ebbv1.PlanTerm{key}, Limit: 3}}},
-		"staleness of any":      {MaxStalenessUs: 3, Consistency: ebbv1.Consistency_CONSISTENCY_ANY, Ask: &ebbv1.Plan_Describe{Describe: &ebbv1.PlanDescribe{Key: key}}},
-		"an unknown operator":   {Ask: &ebbv1.Plan_Count{Count: &ebbv1.PlanCount{Of: operation(77, []*ebbv1.PlanExpression{{}, {}})}}},
-		"a union of one":        {Ask: &ebbv1.Plan_Count{Count: &ebbv1.PlanCount{Of: operation(ebbv1.PlanOperator_PLAN_OPERATOR_UNION, []*ebbv1.PlanExpression{{Of: &ebbv1.PlanExpression_Term{Term: key}}})}}},
-		"a range upside down":   {Ask: &ebbv1.Plan_Cohort{Cohort: &ebbv1.PlanCohort{Of: &ebbv1.PlanTerm{Of: &ebbv1.PlanTerm_Range{Range: &ebbv1.PlanRange{Family: []byte("x"), First: "2012", Last: "2011"}}}}}},
+		"nothing":      nil,
+		"no question":  {},
+		"no key":       {Ask: &ebbv1.Plan_Describe{Describe: &ebbv1.PlanDescribe{}}},
+		"an empty key": {Ask: &ebbv1.Plan_Describe{Describe: &ebbv1.PlanDescribe{Key: &ebbv1.PlanTerm{Of: &ebbv1.PlanTerm_Key{}}}}},
+		"top 0":        {Ask: &ebbv1.Plan_Top{Top: &ebbv1.PlanTop{Of: []*ebbv1.PlanTerm{key}}}},
+		"quantiles of distinct": {Ask: &ebbv1.Plan_Summary{Summary: &ebbv1.PlanSummary{
+			Function: ebbv1.PlanFunction_PLAN_FUNCTION_DISTINCT, Of: []*ebbv1.PlanTerm{key}, Quantiles: []float64{0.5},
+		}}},
+		"a limit of total":    {Ask: &ebbv1.Plan_Summary{Summary: &ebbv1.PlanSummary{Function: ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL, Of: []*ebbv1.PlanTerm{key}, Limit: 3}}},
+		"staleness of any":    {MaxStalenessUs: 3, Consistency: ebbv1.Consistency_CONSISTENCY_ANY, Ask: &ebbv1.Plan_Describe{Describe: &ebbv1.PlanDescribe{Key: key}}},
+		"an unknown operator": {Ask: &ebbv1.Plan_Count{Count: &ebbv1.PlanCount{Of: operation(77, []*ebbv1.PlanExpression{{}, {}})}}},
+		"a union of one": {Ask: &ebbv1.Plan_Count{Count: &ebbv1.PlanCount{
+			Of: operation(ebbv1.PlanOperator_PLAN_OPERATOR_UNION, []*ebbv1.PlanExpression{{Of: &ebbv1.PlanExpression_Term{Term: key}}}),
+		}}},
+		"a range upside down": {Ask: &ebbv1.Plan_Cohort{Cohort: &ebbv1.PlanCohort{
+			Of: &ebbv1.PlanTerm{Of: &ebbv1.PlanTerm_Range{Range: &ebbv1.PlanRange{Family: []byte("x"), First: "2012", Last: "2011"}}},
+		}}},
 	} {
 		if err := Check(plan); !errors.Is(err, proto.ErrBadQuery) {
 			t.Errorf("%s: %v", name, err)

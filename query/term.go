@@ -133,7 +133,8 @@ func (p *parser) span(out *ebbv1.PlanTerm) {
 	last := to.value
 	if f, period, ok := cutPeriod(to.value); ok {
 		if f != family || to.namespace != "" && to.namespace != from.namespace {
-			p.fail(to, fmt.Sprintf("found a period of another family than %s: a range is of one", TermText(&ebbv1.PlanTerm{Namespace: from.namespace, Of: &ebbv1.PlanTerm_Key{Key: []byte(family)}})), "join several with |")
+			own := &ebbv1.PlanTerm{Namespace: from.namespace, Of: &ebbv1.PlanTerm_Key{Key: []byte(family)}}
+			p.fail(to, fmt.Sprintf("found a period of another family than %s: a range is of one", TermText(own)), "join several with |")
 			return
 		}
 		last = period
