@@ -211,3 +211,60 @@ func ExampleResult_Cohort() {
 	// play/2011-12 2
 	// [1 2] <nil>
 }
+
+func ExampleBitmap_CountBy() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	for key, ids := range map[string][]uint64{"play/2011-11-01": {1, 2, 3}, "country/us": {1, 2, 9}, "country/br": {3}, "country/ua": {8}} {
+		if _, err := c.SetBits(ctx, "plain", key, ids...); err != nil {
+			log.Fatal(err)
+		}
+	}
+	g, err := c.Bitmap("plain", ebb.Bits("play/2011-11-01")).CountBy(ctx, "country/*", 2)
+	fmt.Println(g.Count, g.Groups, err)
+	// Output: 3 [{country/us 2} {country/br 1}] <nil>
+}
+
+func ExampleBitmap_Store() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	for key, ids := range map[string][]uint64{"play/2011-11-01": {1, 2, 3}, "play/2011-11-02": {2, 7}} {
+		if _, err := c.SetBits(ctx, "plain", key, ids...); err != nil {
+			log.Fatal(err)
+		}
+	}
+	either := c.Bitmap("plain", ebb.AnyOf(ebb.Bits("play/2011-11-01"), ebb.Bits("play/2011-11-02")))
+	fmt.Println(either.Store(ctx, "play/2011-11"))
+	fmt.Println(either.Between(2, 3).Store(ctx, "some"))
+	n, err := c.Bitmap("plain", ebb.Bits("some")).Count(ctx)
+	fmt.Println(n.Count, err)
+	// Output:
+	// 4 <nil>
+	// 2 <nil>
+	// 2 <nil>
+}
+
+func ExampleClient_Cohort() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	for key, ids := range map[string][]uint64{"play/2011-11-01": {1, 2, 3}, "play/2011-11-02": {2, 3, 7}, "play/2011-11-03": {3, 7, 8}} {
+		if _, err := c.SetBits(ctx, "plain", key, ids...); err != nil {
+			log.Fatal(err)
+		}
+	}
+	table := ebb.CohortQuery{}
+	for _, day := range []string{"2011-11-01", "2011-11-02", "2011-11-03"} {
+		table.Periods = append(table.Periods, ebb.CohortPeriod{Name: day, IDs: ebb.Bits("play/" + day)})
+	}
+	for _, everyone := range []bool{false, true} {
+		table.Everyone = everyone
+		rows, err := c.Cohort(ctx, "plain", table)
+		fmt.Println(rows, err)
+	}
+	// Output:
+	// [{2011-11-01 3 [2 1]} {2011-11-02 1 [1]} {2011-11-03 1 []}] <nil>
+	// [{2011-11-01 3 [2 1]} {2011-11-02 3 [2]} {2011-11-03 3 []}] <nil>
+}

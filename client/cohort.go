@@ -1,0 +1,62 @@
+package client
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Store makes the bitmap the one of a key, in place of the bitmap that it held and its time to live, and says how many ids it has: of none, the key is gone. It is done as a whole or not at
+// all, and once, however often it had to be sent. Where all keys are in the shard of the new one, as periods of one family are, it may be of any size; otherwise its containers
+// have to go into 252 KiB.
+func (b Bitmap) Store(ctx context.Context, key string) (ids uint64, err error) {
+	x := b.expr
+	if b.within != nil {
+		x = AllOf(x, BitRange(b.within.GetFirst(), b.within.GetLast()))
+	}
+	req := &ebbv1.StoreBitmapRequest{Namespace: b.ns, Key: []byte(key), Expr: x.wire, IdempotencyKey: b.client.idempotencyKey()}
+	err = b.client.anywhere(ctx, attempt{op: "store", key: key}, true, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		resp, err := ebbv1grpc.NewEbbClient(cc).StoreBitmap(ctx, req)
+		ids = resp.GetCount()
+		return err
+	})
+	return ids, err
+}
+
+// CountBy asks how many ids the bitmap has in common with each of those whose keys match a pattern, the largest first, and by name among equals: only so many if top is above 0.
+func (b Bitmap) CountBy(ctx context.Context, pattern string, top int) (Groups, error) {
+	q := &ebbv1.Question{Namespace: b.ns, Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: &ebbv1.BitmapGroupsQuestion{
+		Expr: b.expr.wire, Range: b.within, Patterns: [][]byte{[]byte(pattern)}, Top: clampCount(top),
+	}}}
+	a, err := b.client.askOne(ctx, "count by", "", q, b.opts)
+	return Result{Answer: a}.Groups(), err
+}
+
+// CohortPeriod is a period with the ids that came in it.
+type CohortPeriod struct {
+	Name string
+	IDs  BitmapExpr
+}
+
+// CohortQuery asks for a table of those who come again.
+type CohortQuery struct {
+	Periods  []CohortPeriod // one after the other, up to 400
+	Within   *BitmapExpr    // only these ids
+	Everyone bool           // a row is all ids of its period, and not only those that were in none before
+}
+
+// Cohort asks for a table: the ids of each period, and how many of them come again in each later one. It is exact.
+func (c *Client) Cohort(ctx context.Context, ns string, of CohortQuery, opts ...AskOption) ([]CohortRow, error) {
+	table := &ebbv1.BitmapCohortQuestion{Everyone: of.Everyone}
+	for _, p := range of.Periods {
+		table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: p.Name, Expr: p.IDs.wire})
+	}
+	if of.Within != nil {
+		table.Within = of.Within.wire
+	}
+	a, err := c.askOne(ctx, "cohort", "", &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}, opts)
+	return Result{Answer: a}.Cohort(), err
+}
