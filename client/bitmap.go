@@ -170,3 +170,8 @@ func (b Bitmap) ask(ctx context.Context, q *ebbv1.BitmapQuestion) (*ebbv1.Bitmap
 	w := a.GetBitmap()
 	return w, BitCount{Count: w.GetCount(), AsOf: timeOf(w.GetAsOfUs()), Coverage: coverageOf(a.GetCoverage())}, nil
 }
+
+// Not is all ids of the namespace's universe that are not in x: see Namespace.Universe.
+func (x BitmapExpr) Not() BitmapExpr {
+	return BitmapExpr{&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Not{Not: &ebbv1.BitmapNot{Of: x.wire}}}}
+}

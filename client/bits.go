@@ -50,6 +50,9 @@ func (c *Client) editBits(ctx context.Context, ns, key string, op ebbv1.BitOp, i
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
 	ids = slices.Compact(ids)
+	if c.placesBySlice(ctx, ns) {
+		return c.slicedEdits(ctx, ns, &ebbv1.BitChange{Key: []byte(key), Op: op, Ids: ids})
+	}
 	return c.sendEdits(ctx, ns, key, func(put func(*bitPen)) {
 		pen := new(bitPen)
 		pen.reset(roomSession)
@@ -68,6 +71,9 @@ func (c *Client) editRange(ctx context.Context, ns, key string, op ebbv1.BitOp, 
 	e := proto.BitEditWire{Key: []byte(key), Op: op, Ranged: true, First: first, Last: last}
 	if err := e.Check(); err != nil {
 		return 0, c.fail(attempt{op: "bits", key: key}, err)
+	}
+	if c.placesBySlice(ctx, ns) {
+		return c.slicedEdits(ctx, ns, &ebbv1.BitChange{Key: []byte(key), Op: op, Range: &ebbv1.BitRange{First: first, Last: last}})
 	}
 	return c.sendEdits(ctx, ns, key, func(put func(*bitPen)) {
 		pen := new(bitPen)
@@ -262,6 +268,9 @@ func (w *BitWriter) Flip(ctx context.Context, key string, ids ...uint64) error {
 func (w *BitWriter) add(ctx context.Context, key string, op ebbv1.BitOp, ids []uint64) error {
 	if err := proto.CheckKey([]byte(key)); err != nil {
 		return w.client.fail(attempt{op: "bits", key: key}, err)
+	}
+	if w.client.placesBySlice(ctx, w.opts.Namespace) {
+		return w.addSliced(ctx, key, op, ids)
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), w.opts.MaxBatch)

@@ -563,3 +563,22 @@ func ExampleClient_BitWriter() {
 	fmt.Println(n.Count, err, askErr)
 	// Output: 1001 <nil> <nil>
 }
+
+// Populations large enough for all shards lie there by slices; a not means all ids that are in the universe of the namespace.
+func ExampleClient_CreateNamespace_slices() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	all := "all"
+	_, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice, Universe: &all})
+	fmt.Println(err)
+	fmt.Println(c.SetBitRange(ctx, "people", all, 1, 1_000_000))
+	fmt.Println(c.SetBits(ctx, "people", "premium", 17, 70_000, 900_000))
+	free, err := c.Bitmap("people", ebb.Bits("premium").Not()).Count(ctx)
+	fmt.Println(free.Count, err)
+	// Output:
+	// <nil>
+	// 1000000 <nil>
+	// 3 <nil>
+	// 999997 <nil>
+}

@@ -67,7 +67,20 @@ type Namespace struct {
 	// SlowHalfLife under which distributions are counted too, for Trend: at least twice HalfLife, or at most half of it; 0 for none; nil keeps what
 	// the namespace has. When it is turned on it begins with nothing.
 	SlowHalfLife *time.Duration
+	// BitmapPlacement is chosen when the namespace is created: with PlaceBySlice it holds bitmaps only, and their ids lie in all shards.
+	BitmapPlacement BitmapPlacement
+	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps what the namespace has.
+	Universe *string
 }
+
+// BitmapPlacement says where the ids of a bitmap lie: whole on the shard of its key, or by slices of 65,536 ids, each slice of all bitmaps of the namespace on one shard.
+type BitmapPlacement = ebbv1.BitmapPlacement
+
+// The placements. The zero value is PlaceByKey.
+const (
+	PlaceByKey   = ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY
+	PlaceBySlice = ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE
+)
 
 func (n Namespace) wire() *ebbv1.Namespace {
 	return &ebbv1.Namespace{
@@ -75,7 +88,16 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
+		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe),
 	}
+}
+
+// optionalText is not nil for an empty text.
+func optionalText(s *string) []byte {
+	if s == nil {
+		return nil
+	}
+	return append([]byte{}, *s...)
 }
 
 func microsOf(d *time.Duration) *int64 {
@@ -93,6 +115,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		AllowNegative: new(w.GetAllowNegative()), BinsMax: w.GetBinsMax(), HashSeed: w.GetHashSeed(),
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
+		BitmapPlacement: w.GetBitmapPlacement(), Universe: new(string(w.GetUniverse())),
 	}
 }
 

@@ -24,6 +24,9 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
+	if proto.BySlice(table.Namespace(namespace)) {
+		return r.slicedBits(ctx, table, namespace, req)
+	}
 	apply := &ebbv1.ApplyRequest{}
 	for i, change := range req.GetChanges() {
 		edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{proto.EditOf(change)}}

@@ -169,6 +169,10 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	} else if want.HashSeed != 0 && want.HashSeed != have.HashSeed {
 		return nil, proto.ErrBadNamespace.Errorf("namespace %s: its hash seed cannot change", want.Name)
 	}
+	if have != nil && want.BitmapPlacement != 0 && proto.BySlice(want) != proto.BySlice(have) {
+		return nil, proto.ErrBadNamespace.Errorf("namespace %s: where its bitmaps lie cannot change", want.Name).
+			WithHint("create another namespace with --bitmap-placement, and copy them: ebb bits export, ebb bits load")
+	}
 	want.Version = base.Version
 	proto.FillNamespace(want, base)
 	if err := proto.CheckNamespace(want); err != nil {

@@ -35,7 +35,8 @@ type CoordinatorConfig struct {
 // question did, so all writes acknowledged before it are included; it is not
 // one atomic cut over the shards.
 type Coordinator struct {
-	cfg CoordinatorConfig
+	cfg     CoordinatorConfig
+	numbers numbers
 }
 
 // NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
@@ -66,6 +67,42 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
+	req, refused := inUniverse(table, req)
+	answers, err := c.answer(ctx, table, req)
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range refused {
+		answers[i] = &ebbv1.Answer{Error: err.Wire()}
+	}
+	limitResponse(answers)
+	return &ebbv1.AskResponse{Answers: answers}, nil
+}
+
+// answer answers questions that are spelled out: those about bitmaps that are placed by slice apart.
+func (c *Coordinator) answer(ctx context.Context, table *Table, req *ebbv1.AskRequest) ([]*ebbv1.Answer, error) {
+	rest, at := bySlice(table, req.GetQuestions())
+	if len(at) == 0 {
+		return c.answerWhole(ctx, table, req)
+	}
+	answers := make([]*ebbv1.Answer, len(req.GetQuestions()))
+	if err := c.askSlices(ctx, table, req, at, answers); err != nil {
+		return nil, err
+	}
+	if len(rest) == 0 {
+		return answers, nil
+	}
+	whole, err := c.answerWhole(ctx, table, withQuestions(req, rest, nil))
+	if err != nil {
+		return nil, err
+	}
+	for i, to := range rest {
+		answers[to] = whole[i]
+	}
+	return answers, nil
+}
+
+func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.AskRequest) ([]*ebbv1.Answer, error) {
 	p, err := plan(table, req)
 	if err != nil {
 		return nil, err
@@ -75,8 +112,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	for _, i := range p.spread {
 		answers[i] = c.askSpread(ctx, table, p, req.GetQuestions()[i])
 	}
-	limitResponse(answers)
-	return &ebbv1.AskResponse{Answers: answers}, nil
+	return answers, nil
 }
 
 func checkAsk(table *Table, req *ebbv1.AskRequest) error {

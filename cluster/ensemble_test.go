@@ -22,6 +22,7 @@ import (
 // leads, who answers and how.
 type ensemble struct {
 	t       testing.TB
+	control *Control
 	table   *Table
 	leaders *Leaders
 
@@ -52,22 +53,39 @@ func newEnsemble(t testing.TB, shards uint32) *ensemble { return newEnsembleOf(t
 
 func newEnsembleOf(t testing.TB, nodes int, shards uint32) *ensemble {
 	e := &ensemble{
-		t: t, leaders: NewLeaders(shards), stamp: year2026,
+		t: t, control: NewControl(), leaders: NewLeaders(shards), stamp: year2026,
 		states: make(map[uint32]*shard.State), leads: make(map[uint32]string), mood: make(map[string]mood),
 	}
-	c := NewControl()
-	c.Apply(1, encode(t, initCommand("cluster-a", mustTable(t, nodeNames(nodes), shards, 0))))
-	e.table = c.Table()
-	define, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: e.table.Namespace("")}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	e.control.Apply(1, encode(t, initCommand("cluster-a", mustTable(t, nodeNames(nodes), shards, 0))))
+	e.table = e.control.Table()
+	define := e.definition("")
 	for number := uint32(1); number <= shards; number++ {
 		e.states[number] = shard.New(shard.ID(number), shard.Heap{})
 		e.leads[number] = e.table.Preferred(number)
 		e.enter(number, define)
 	}
 	return e
+}
+
+func (e *ensemble) definition(namespace string) []byte {
+	define, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: e.table.Namespace(namespace)}})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return define
+}
+
+// create makes a namespace, which all shards know at once.
+func (e *ensemble) create(ns *ebbv1.Namespace) {
+	e.t.Helper()
+	e.index++
+	e.control.Apply(e.index+1, encode(e.t, setCommand(true, ns)))
+	if e.table = e.control.Table(); e.table.Namespace(ns.GetName()) == nil {
+		e.t.Fatalf("no namespace of %v", ns)
+	}
+	for number := range e.states {
+		e.enter(number, e.definition(ns.GetName()))
+	}
 }
 
 // enter applies one command to a shard.

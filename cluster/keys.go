@@ -29,11 +29,24 @@ func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.Del
 	if err := proto.CheckDelete(req); err != nil {
 		return nil, err
 	}
+	table, namespace, err := k.known(req.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	var numbers []uint64
+	if proto.BySlice(table.Namespace(namespace)) {
+		if numbers, err = k.coordinator.homeNumbers(ctx, table, namespace, req.GetKeys()); err != nil {
+			return nil, err
+		}
+	}
 	sum, err := k.each(ctx, req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey(), func(keys [][]byte) *ebbv1.Command {
 		return &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: keys}}}
 	})
 	if err != nil {
 		return nil, err
+	}
+	if numbers != nil {
+		k.router.sweep(ctx, table, namespace, req.GetKeys(), numbers)
 	}
 	return &ebbv1.DeleteResponse{Deleted: sum.GetApplied(), Refused: sum.GetRefused()}, nil
 }
@@ -150,6 +163,10 @@ func (k *Keys) Rename(ctx context.Context, req *ebbv1.RenameRequest) (*ebbv1.Ren
 	id := req.GetIdempotencyKey()
 	if id == nil {
 		id = &ebbv1.IdempotencyKey{IssuedAtUs: k.coordinator.cfg.Now().UnixMicro(), Hi: rand.Uint64(), Lo: rand.Uint64()}
+	}
+	if proto.BySlice(table.Namespace(namespace)) {
+		return nil, proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice: they cannot be renamed, for their parts lie in all shards under their names", namespace).
+			WithHint("make the other one, and delete the first")
 	}
 	m := &move{
 		Keys: k, table: table, namespace: namespace, id: id, key: req.GetKey(), to: req.GetTo(),

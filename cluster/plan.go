@@ -90,6 +90,9 @@ func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
 	if err := checkNamespaceExists(table, name); err != nil {
 		return proto.AsError(err)
 	}
+	if err := checkSliced(table.Namespace(name), q); err != nil {
+		return err
+	}
 	if q.GetTrend() != nil && table.Namespace(name).GetSlowHalfLifeUs() == 0 {
 		return proto.ErrBadNamespace.Errorf("namespace %s has one half-life, and a trend compares two", name).
 			WithHint("ebb namespace set " + name + " --slow-half-life 6h: it is compared from then on")
@@ -105,7 +108,7 @@ func (p *askPlan) refuse(question int, err *proto.Error) {
 }
 
 func (p *askPlan) add(table *Table, q *ebbv1.Question, single *ebbv1.ShardQuestion) {
-	if proto.Everywhere(q) {
+	if proto.Everywhere(q) || q.GetBitmap() != nil && proto.BySlice(table.Namespace(q.GetNamespace())) {
 		for i := uint32(1); i <= table.Shards(); i++ {
 			p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: i, Question: ofShard(table, q, i), Partial: true}})
 		}

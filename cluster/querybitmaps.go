@@ -117,7 +117,7 @@ func (i *inquiry) ids(p *ebbv1.PlanIds) (*errand, *proto.Error) {
 func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*errand, *proto.Error) {
 	const step = "one expression"
 	return i.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		expr, err := f.expr(of)
+		expr, err := i.bounded(namespace, f, of)
 		if err != nil || expr == nil {
 			return nil, empty(c), err
 		}
@@ -135,7 +135,7 @@ func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
 	const step = "one expression with each bitmap"
 	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		expr, err := f.expr(c.GetOf())
+		expr, err := i.bounded(namespace, f, c.GetOf())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -208,11 +208,27 @@ func (f found) expr(e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
 	return x.set, err
 }
 
+// bounded is an expression as shards take it, in the universe of its namespace if it has one.
+func (i *inquiry) bounded(namespace string, f found, e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
+	universe := i.table.Namespace(namespace).GetUniverse()
+	if len(universe) == 0 {
+		return f.expr(e)
+	}
+	x, err := f.formula(e)
+	switch {
+	case err != nil || !x.not:
+		return x.set, err
+	case x.set == nil:
+		return keyExpr(universe), nil
+	}
+	return without(keyExpr(universe), []*ebbv1.BitmapExpr{x.set}), nil
+}
+
 // unbounded refuses what depends on what everything is.
 func unbounded(e *ebbv1.PlanExpression) *proto.Error {
 	text := query.ExpressionText(e)
 	return proto.ErrBadQuery.Errorf("%s is whatever it does not name, and that depends on what there may be", text).
-		WithHint(fmt.Sprintf("a & (%s), where a is all that there may be", text))
+		WithHint(fmt.Sprintf("a & (%s), where a is all that there may be; or say it once: ebb namespace set NAME --universe a", text))
 }
 
 // formula is a set, or whatever is not in it. With that a complement needs no universe, as long as something in the end is left out of something.

@@ -20,9 +20,17 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err != nil {
 		return nil, err
 	}
+	if proto.BySlice(table.Namespace(namespace)) {
+		return nil, proto.ErrBadRequest.Errorf("namespace %s places bitmaps by slice: what an expression makes is stored on the shard of a key only", namespace).
+			WithHint("list its ids and set them: ebb bits export, ebb bits load")
+	}
+	x, refused := proto.WithUniverse(req.GetExpr(), table.Namespace(namespace))
+	if refused != nil {
+		return nil, refused
+	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
-	home, x := table.ShardOf(namespace, req.GetKey()), req.GetExpr()
+	home := table.ShardOf(namespace, req.GetKey())
 	if !allOn(table, namespace, proto.ExprKeys(x), home) {
 		read := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
 		if x, err = k.coordinator.spreadAsk(ctx, table, read, namespace).whole(x, storeRoom); err != nil {

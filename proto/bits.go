@@ -47,6 +47,7 @@ const (
 	FieldBitEditIDs    = 3
 	FieldBitEditRange  = 4
 	FieldBitEditOffset = 5
+	FieldBitEditFresh  = 6
 	FieldBitRangeFirst = 1
 	FieldBitRangeLast  = 2
 )
@@ -59,6 +60,7 @@ type BitEditWire struct {
 	Ranged      bool
 	First, Last uint64
 	Offset      uint64
+	Fresh       bool
 }
 
 // Parse reads one serialised BitEdit and reports whether it is well formed. Unknown fields are skipped.
@@ -74,6 +76,8 @@ func (e *BitEditWire) Parse(raw []byte) bool {
 			e.IDs = b
 		case FieldBitEditOffset:
 			e.Offset = v
+		case FieldBitEditFresh:
+			e.Fresh = v != 0
 		case FieldBitEditRange:
 			e.Ranged = true
 			return walk(b, func(num protowire.Number, v uint64, _ []byte) bool {
@@ -357,7 +361,7 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 	return nil
 }
 
-// ExprTerms are the terms that an expression is made of; of a not, what is left out and then the universe.
+// ExprTerms are the terms that an expression is made of; of a not, what is left out and then the universe, if it names one.
 func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Or:
@@ -371,6 +375,9 @@ func ExprTerms(x *ebbv1.BitmapExpr) []*ebbv1.BitmapExpr {
 	case *ebbv1.BitmapExpr_AtLeast:
 		return e.AtLeast.GetOf()
 	case *ebbv1.BitmapExpr_Not:
+		if e.Not.GetUniverse() == nil {
+			return []*ebbv1.BitmapExpr{e.Not.GetOf()}
+		}
 		return []*ebbv1.BitmapExpr{e.Not.GetOf(), e.Not.GetUniverse()}
 	}
 	return nil

@@ -363,6 +363,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	if err := checkNamespaceEnums(ns); err != nil {
 		return err
 	}
+	if err := checkBitmapSettings(ns); err != nil {
+		return err
+	}
 	return checkTemplate(ns)
 }
 
@@ -393,6 +396,8 @@ func checkNamespaceEnums(ns *ebbv1.Namespace) *Error {
 		return ErrBadNamespace.Errorf("clock %d is unknown: wall or event", ns.GetClock())
 	case ns.GetPrecision() < ebbv1.Precision_PRECISION_DEFAULT || ns.GetPrecision() > ebbv1.Precision_PRECISION_COMPACT:
 		return ErrBadNamespace.Errorf("precision %d is unknown: default or compact", ns.GetPrecision())
+	case ns.GetBitmapPlacement() < ebbv1.BitmapPlacement_BITMAP_PLACEMENT_UNSPECIFIED || ns.GetBitmapPlacement() > ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE:
+		return ErrBadNamespace.Errorf("bitmap placement %d is unknown: key or slice", ns.GetBitmapPlacement())
 	}
 	return nil
 }
@@ -414,6 +419,13 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	ns.Sizes = fillSizes(ns.Sizes, base.Sizes)
 	fill(&ns.WindowUs, base.WindowUs)
 	fill(&ns.SlowHalfLifeUs, base.SlowHalfLifeUs)
+	fill(&ns.BitmapPlacement, base.BitmapPlacement)
+	if ns.Universe == nil {
+		ns.Universe = base.Universe
+	}
+	if len(ns.Universe) == 0 {
+		ns.Universe = nil // it was taken back
+	}
 	return ns
 }
 
@@ -443,6 +455,7 @@ func DefaultNamespaceSettings() *ebbv1.Namespace {
 		Clock: ebbv1.Clock_CLOCK_WALL, Precision: ebbv1.Precision_PRECISION_DEFAULT,
 		BinsMax: BinsMaxDefault,
 		Kind:    ebbv1.Kind_KIND_DISTRIBUTION, Sizes: DefaultSizes(),
+		BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY,
 	}
 }
 

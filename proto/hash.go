@@ -73,3 +73,15 @@ func matches(segment []byte, shape string) bool {
 	}
 	return true
 }
+
+// SliceShardOf returns the shard, 1 to shards, that holds a slice of every bitmap of a namespace whose bitmaps are placed by slice. A slice is an id without
+// its 16 lower bits. Like ShardOf it is part of the wire contract.
+//
+//	shard = 1 + xxh3-64(uvarint(len(ns)) ns slice) % shards, slice as 8 bytes, big endian
+func SliceShardOf(namespace string, slice uint64, shards uint32) uint32 {
+	var room [128]byte
+	b := binary.AppendUvarint(room[:0], uint64(len(namespace)))
+	b = append(b, namespace...)
+	b = binary.BigEndian.AppendUint64(b, slice)
+	return 1 + uint32(xxh3.Hash(b)%uint64(shards))
+}

@@ -289,7 +289,7 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	count := uint64(0)
 	if ns != nil {
 		for key := range f.keys.names.all {
-			if f.keys.space(key) == ns.space && f.alive(ns, key, at) {
+			if f.keys.space(key) == ns.space && !f.isPart(ns, key) && f.alive(ns, key, at) {
 				count++
 			}
 		}

@@ -144,7 +144,9 @@ func (f *frame) info(ns *namespace, key uint32, at sketch.Tick) *ebbv1.KeyInfo {
 	if sum.body != nil {
 		var s ebbv1.Summary
 		sum.body.answer(&ebbv1.SummaryQuestion{}, at, &s)
-		info.Total = s.Total
+		if !proto.BySlice(ns.definition) { // else its ids are elsewhere
+			info.Total = s.Total
+		}
 		info.FadesUs = never(sum.body.death(lifeline(p)))
 		if halving(sum.body) {
 			info.HalfLifeUs = int64(halfLifeOf(sum.body))
@@ -260,6 +262,9 @@ func (f *frame) describe(out *ebbv1.KeyDescription, ns *namespace, key uint32, a
 	out.Decay = decayNames[p.Decay]
 	if p.Decay != sketch.None {
 		out.HalfLifeUs = int64(p.HalfLife)
+	}
+	if proto.BySlice(ns.definition) {
+		return // what there is to say of it is in all shards
 	}
 	if sum.body == nil {
 		out.Bytes = uint64(len(sum.dist.AppendBinary(nil)))

@@ -38,7 +38,7 @@ const keyCost = 16
 // matching yields the keys of a namespace that are alive and match, in the order of their slots.
 func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(key uint32) *proto.Error) *proto.Error {
 	for key := range f.keys.names.all {
-		if f.keys.space(key) != ns.space || !p.match(f.keys.bytesOf(key)) || !f.alive(ns, key, at) {
+		if f.keys.space(key) != ns.space || f.isPart(ns, key) || !p.match(f.keys.bytesOf(key)) || !f.alive(ns, key, at) {
 			continue
 		}
 		if err := yield(key); err != nil {

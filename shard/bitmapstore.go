@@ -43,6 +43,9 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 	if ns.params().Decay == sketch.Linear {
 		return 0, proto.ErrWrongKind.Errorf("key %s: a namespace under linear decay holds distributions only", quote(c.GetKey()))
 	}
+	if proto.BySlice(ns.definition) {
+		return 0, proto.ErrWrongShard.Errorf("key %s: the namespace places bitmaps by slice, and this shard has part of them only", quote(c.GetKey()))
+	}
 	clock := ns.clock(s.now)
 	key, there := s.findKey(ns, c.GetKey())
 	if there && s.alive(ns, key, clock) && s.kind(key) != ebbv1.Kind_KIND_BITMAP {

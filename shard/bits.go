@@ -88,7 +88,15 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64) (chan
 	if ns.params().Decay == sketch.Linear {
 		return 0, ebbv1.Code_CODE_WRONG_KIND
 	}
+	if proto.BySlice(ns.definition) && !e.Fresh && !proto.IsPartName(e.Key) {
+		return 0, ebbv1.Code_CODE_WRONG_SHARD
+	}
 	clock := ns.clock(s.now)
+	if e.Fresh {
+		if key, ok := s.findKey(ns, e.Key); ok && s.alive(ns, key, clock) {
+			return 0, 0
+		}
+	}
 	key, created := s.touch(ns, clock, e.Key)
 	if !created && s.kind(key) != ebbv1.Kind_KIND_BITMAP {
 		return 0, ebbv1.Code_CODE_WRONG_KIND
@@ -124,6 +132,9 @@ func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Er
 	switch {
 	case code == ebbv1.Code_CODE_WRONG_KIND && ns != nil && ns.params().Decay == sketch.Linear:
 		return proto.ErrWrongKind.Errorf("bits of key %s: a namespace under linear decay holds distributions only", quote(e.Key))
+	case code == ebbv1.Code_CODE_WRONG_SHARD:
+		return proto.ErrWrongShard.Errorf("bits of key %s: the namespace places bitmaps by slice, and this shard has part of them only", quote(e.Key)).
+			WithHint("send the change to any node: Bits, or ebb bits set")
 	case code == ebbv1.Code_CODE_WRONG_KIND:
 		return proto.ErrWrongKind.Errorf("bits of key %s: it holds another kind than a bitmap", quote(e.Key)).
 			WithHint("a key keeps the kind of its first write until it has faded; choose another key")

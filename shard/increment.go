@@ -18,6 +18,9 @@ func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 	if s.lookup(c.namespace) == nil {
 		return failed(namespaceNotFound(c.namespace))
 	}
+	if ns := s.lookup(c.namespace); proto.BySlice(ns.definition) {
+		return failed(bitmapsOnly(ns))
+	}
 	ns := s.editNamespace(s.lookup(c.namespace).space)
 	s.ahead.now = ns.params().Now(ns.clock(s.now))
 	before := uint64(0) // the offset

@@ -22,6 +22,10 @@ func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
 	case proto.FieldCommandExpire:
 		r.Applied, err = s.expireKeys(ns, c.body)
 	default:
+		if proto.BySlice(ns.definition) {
+			err = fixedNames(ns)
+			break
+		}
 		r.Applied, err = s.putKey(ns, c.body)
 	}
 	if err != nil {

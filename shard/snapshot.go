@@ -145,6 +145,8 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	writeSizes(b, def.Sizes)
 	b.uvarint(uint64(def.GetWindowUs()))
 	b.uvarint(uint64(def.GetSlowHalfLifeUs()))
+	b.uvarint(uint64(def.GetBitmapPlacement()))
+	b.text(def.GetUniverse())
 }
 
 // primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
@@ -505,6 +507,10 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 	if b.format >= 3 {
 		def.Kind, def.Sizes, def.WindowUs = ebbv1.Kind(b.uint32()), readSizes(b), new(int64(b.uvarint()))
 		def.SlowHalfLifeUs = new(int64(b.uvarint()))
+		def.BitmapPlacement = ebbv1.BitmapPlacement(b.uint32())
+		if universe := b.text(proto.KeyLenMax); len(universe) > 0 {
+			def.Universe = universe
+		}
 	}
 	return def
 }

@@ -29,18 +29,19 @@ var (
 // flagWords are the flags that take one of a few words.
 func flagWords() map[string][]string {
 	return map[string][]string{
-		"output":      outputs,
-		"consistency": consistencies,
-		"decay":       wordsOf(decays),
-		"floor":       wordsOf(floors),
-		"clock":       wordsOf(clocks),
-		"precision":   wordsOf(precisions),
-		"format":      formats,
-		"time-unit":   timeUnits,
-		"log-format":  logFormats,
-		"log-level":   logLevels,
-		"kind":        strings.Split(proto.KindNames(), ", "),
-		"half-life":   {"30s", "10m", "1h", "1d", "7d", "none"},
+		"output":           outputs,
+		"consistency":      consistencies,
+		"decay":            wordsOf(decays),
+		"floor":            wordsOf(floors),
+		"clock":            wordsOf(clocks),
+		"precision":        wordsOf(precisions),
+		"bitmap-placement": wordsOf(placements),
+		"format":           formats,
+		"time-unit":        timeUnits,
+		"log-format":       logFormats,
+		"log-level":        logLevels,
+		"kind":             strings.Split(proto.KindNames(), ", "),
+		"half-life":        {"30s", "10m", "1h", "1d", "7d", "none"},
 	}
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -21,6 +22,7 @@ var (
 	decays     = map[string]ebbv1.Decay{"half-life": ebbv1.Decay_DECAY_HALF_LIFE, "linear": ebbv1.Decay_DECAY_LINEAR, "none": ebbv1.Decay_DECAY_NONE}
 	floors     = map[string]ebbv1.Floor{"prune": ebbv1.Floor_FLOOR_PRUNE, "clamp": ebbv1.Floor_FLOOR_CLAMP, "prior": ebbv1.Floor_FLOOR_PRIOR}
 	clocks     = map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT}
+	placements = map[string]ebbv1.BitmapPlacement{"key": client.PlaceByKey, "slice": client.PlaceBySlice}
 	precisions = map[string]ebbv1.Precision{"default": ebbv1.Precision_PRECISION_DEFAULT, "compact": ebbv1.Precision_PRECISION_COMPACT}
 )
 
@@ -61,6 +63,7 @@ type namespaceFlags struct {
 	binsMax                                                        uint32
 	kind                                                           string
 	sizes                                                          words
+	placement, universe                                            string
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -68,7 +71,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	cmd := &cobra.Command{
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
 		Example: fmt.Sprintf("  ebb namespace %[1]s history --clock event --half-life 1h --threshold 1e-9\n"+
-			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14\n  ebb namespace %[1]s visits --window 1h", use),
+			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14\n  ebb namespace %[1]s visits --window 1h\n"+
+			"  ebb namespace %[1]s people --bitmap-placement slice --universe all", use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
@@ -90,6 +94,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.Uint32Var(&nf.binsMax, "bins-max", 0, "bins a distribution may have (default 100000)")
 	f.StringVar(&nf.kind, "kind", "", "`kind` of the keys that writes without a kind make: "+proto.KindNames()+" (default distribution)")
 	f.Var(&nf.sizes, "size", "how large new keys are made, as `NAME=NUMBER` (repeatable): "+strings.Join(proto.SizeNames(), ", "))
+	f.StringVar(&nf.placement, "bitmap-placement", "", "where bitmaps lie, chosen at creation: key (whole on the shard of the key) or slice (in all shards; such a namespace holds bitmaps only)")
+	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
@@ -122,6 +128,9 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	}
 	if err := nf.setWords(&ns); err != nil {
 		return ns, err
+	}
+	if f.Changed("universe") {
+		ns.Universe = &nf.universe
 	}
 	return ns, nf.idle(create, f)
 }
@@ -217,6 +226,11 @@ func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {
 	}
 	if nf.clock != "" {
 		if ns.Clock, err = choice("clock", nf.clock, clocks); err != nil {
+			return err
+		}
+	}
+	if nf.placement != "" {
+		if ns.BitmapPlacement, err = choice("bitmap-placement", nf.placement, placements); err != nil {
 			return err
 		}
 	}
@@ -318,6 +332,8 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"bins-max", strconv.FormatUint(uint64(r.BinsMax), 10)},
 		{"kind", r.Kind},
 		{"window", r.window()},
+		{"bitmap-placement", r.BitmapPlacement},
+		{"universe", cmp.Or(r.Universe, "-")},
 	}
 	for _, size := range proto.ListSizes(all[i].Sizes) {
 		text := figure(size.Value, 6)
@@ -350,6 +366,10 @@ type namespaceJSON struct {
 	WindowS float64            `json:"window_s"`
 	// 0: there is none
 	SlowHalfLifeS float64 `json:"slow_half_life_s"`
+	// key or slice
+	BitmapPlacement string `json:"bitmap_placement"`
+	// a key; empty: there is none
+	Universe string `json:"universe"`
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -360,6 +380,8 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		map[string]float64{},
 		ns.Window.Seconds(),
 		ns.SlowHalfLife.Seconds(),
+		nameOf(placements, ns.BitmapPlacement),
+		*ns.Universe,
 	}
 	for _, size := range proto.ListSizes(ns.Sizes) {
 		r.Sizes[size.Name] = size.Value

@@ -241,6 +241,59 @@ func (Precision) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
+// BitmapPlacement says where the ids of a bitmap lie.
+type BitmapPlacement int32
+
+const (
+	BitmapPlacement_BITMAP_PLACEMENT_UNSPECIFIED BitmapPlacement = 0
+	// whole on the shard of its key
+	BitmapPlacement_BITMAP_PLACEMENT_KEY BitmapPlacement = 1
+	// by slices of 65,536 ids: a slice of all bitmaps of the namespace lies on one shard, so that an expression is computed where the ids are. Such a namespace
+	// holds nothing but bitmaps.
+	BitmapPlacement_BITMAP_PLACEMENT_SLICE BitmapPlacement = 2
+)
+
+// Enum value maps for BitmapPlacement.
+var (
+	BitmapPlacement_name = map[int32]string{
+		0: "BITMAP_PLACEMENT_UNSPECIFIED",
+		1: "BITMAP_PLACEMENT_KEY",
+		2: "BITMAP_PLACEMENT_SLICE",
+	}
+	BitmapPlacement_value = map[string]int32{
+		"BITMAP_PLACEMENT_UNSPECIFIED": 0,
+		"BITMAP_PLACEMENT_KEY":         1,
+		"BITMAP_PLACEMENT_SLICE":       2,
+	}
+)
+
+func (x BitmapPlacement) Enum() *BitmapPlacement {
+	p := new(BitmapPlacement)
+	*p = x
+	return p
+}
+
+func (x BitmapPlacement) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (BitmapPlacement) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[4].Descriptor()
+}
+
+func (BitmapPlacement) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[4]
+}
+
+func (x BitmapPlacement) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use BitmapPlacement.Descriptor instead.
+func (BitmapPlacement) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+}
+
 // Kind says what a key holds. The write that makes a key decides it.
 type Kind int32
 
@@ -318,11 +371,11 @@ func (x Kind) String() string {
 }
 
 func (Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[4].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
 }
 
 func (Kind) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[4]
+	return &file_ebb_v1_ebb_proto_enumTypes[5]
 }
 
 func (x Kind) Number() protoreflect.EnumNumber {
@@ -331,7 +384,7 @@ func (x Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Kind.Descriptor instead.
 func (Kind) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 // BitOp is what becomes of the ids of a bitmap.
@@ -374,11 +427,11 @@ func (x BitOp) String() string {
 }
 
 func (BitOp) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[5].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
 }
 
 func (BitOp) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[5]
+	return &file_ebb_v1_ebb_proto_enumTypes[6]
 }
 
 func (x BitOp) Number() protoreflect.EnumNumber {
@@ -387,7 +440,7 @@ func (x BitOp) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use BitOp.Descriptor instead.
 func (BitOp) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 // Consistency is how fresh an answer must be.
@@ -430,11 +483,11 @@ func (x Consistency) String() string {
 }
 
 func (Consistency) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[6].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
 }
 
 func (Consistency) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[6]
+	return &file_ebb_v1_ebb_proto_enumTypes[7]
 }
 
 func (x Consistency) Number() protoreflect.EnumNumber {
@@ -443,7 +496,7 @@ func (x Consistency) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency.Descriptor instead.
 func (Consistency) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 // KeyOrder is how keys are listed.
@@ -486,11 +539,11 @@ func (x KeyOrder) String() string {
 }
 
 func (KeyOrder) Descriptor() protoreflect.EnumDescriptor {
-	return file_ebb_v1_ebb_proto_enumTypes[7].Descriptor()
+	return file_ebb_v1_ebb_proto_enumTypes[8].Descriptor()
 }
 
 func (KeyOrder) Type() protoreflect.EnumType {
-	return &file_ebb_v1_ebb_proto_enumTypes[7]
+	return &file_ebb_v1_ebb_proto_enumTypes[8]
 }
 
 func (x KeyOrder) Number() protoreflect.EnumNumber {
@@ -499,7 +552,7 @@ func (x KeyOrder) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use KeyOrder.Descriptor instead.
 func (KeyOrder) EnumDescriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 // Namespace is a family of keys with defaults.
@@ -534,7 +587,11 @@ type Namespace struct {
 	SlowHalfLifeUs *int64 `protobuf:"varint,15,opt,name=slow_half_life_us,json=slowHalfLifeUs,proto3,oneof" json:"slow_half_life_us,omitempty"`
 	// of distinct keys made from now on: they count what was there in the last so many microseconds, or less, instead of forgetting by half-life;
 	// 1 s to 100 years, 0 for none; optional, so that it can be turned off again
-	WindowUs      *int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3,oneof" json:"window_us,omitempty"`
+	WindowUs *int64 `protobuf:"varint,16,opt,name=window_us,json=windowUs,proto3,oneof" json:"window_us,omitempty"`
+	// chosen when it is created, and never changed; by key when 0
+	BitmapPlacement BitmapPlacement `protobuf:"varint,17,opt,name=bitmap_placement,json=bitmapPlacement,proto3,enum=ebb.v1.BitmapPlacement" json:"bitmap_placement,omitempty"`
+	// the bitmap of all ids there are, for a not without a universe of its own; optional, so that it can be taken back, with an empty one
+	Universe      []byte `protobuf:"bytes,18,opt,name=universe,proto3,oneof" json:"universe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -679,6 +736,20 @@ func (x *Namespace) GetWindowUs() int64 {
 		return *x.WindowUs
 	}
 	return 0
+}
+
+func (x *Namespace) GetBitmapPlacement() BitmapPlacement {
+	if x != nil {
+		return x.BitmapPlacement
+	}
+	return BitmapPlacement_BITMAP_PLACEMENT_UNSPECIFIED
+}
+
+func (x *Namespace) GetUniverse() []byte {
+	if x != nil {
+		return x.Universe
+	}
+	return nil
 }
 
 // Sizes says how large a key of each kind is made. A key keeps what it was made with: a change is for keys that come later. A
@@ -2478,7 +2549,9 @@ type BitEdit struct {
 	// instead of ids
 	Range *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
 	// of an ordered source: its position, from 1 on and growing; 0 otherwise
-	Offset        uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
+	Offset uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
+	// only if the key is not there
+	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2546,6 +2619,13 @@ func (x *BitEdit) GetOffset() uint64 {
 		return x.Offset
 	}
 	return 0
+}
+
+func (x *BitEdit) GetFresh() bool {
+	if x != nil {
+		return x.Fresh
+	}
+	return false
 }
 
 // DeleteKeys forgets keys. The result counts those that were there.
@@ -4014,9 +4094,10 @@ func (x *BitmapExprs) GetOf() []*BitmapExpr {
 }
 
 type BitmapNot struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Of            *BitmapExpr            `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
-	Universe      *BitmapExpr            `protobuf:"bytes,2,opt,name=universe,proto3" json:"universe,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Of    *BitmapExpr            `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
+	// that of the namespace when absent
+	Universe      *BitmapExpr `protobuf:"bytes,2,opt,name=universe,proto3" json:"universe,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10166,7 +10247,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xe3\x04\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xd5\x05\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -10185,11 +10266,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04kind\x18\r \x01(\x0e2\f.ebb.v1.KindR\x04kind\x12#\n" +
 	"\x05sizes\x18\x0e \x01(\v2\r.ebb.v1.SizesR\x05sizes\x12.\n" +
 	"\x11slow_half_life_us\x18\x0f \x01(\x03H\x01R\x0eslowHalfLifeUs\x88\x01\x01\x12 \n" +
-	"\twindow_us\x18\x10 \x01(\x03H\x02R\bwindowUs\x88\x01\x01B\x11\n" +
+	"\twindow_us\x18\x10 \x01(\x03H\x02R\bwindowUs\x88\x01\x01\x12B\n" +
+	"\x10bitmap_placement\x18\x11 \x01(\x0e2\x17.ebb.v1.BitmapPlacementR\x0fbitmapPlacement\x12\x1f\n" +
+	"\buniverse\x18\x12 \x01(\fH\x03R\buniverse\x88\x01\x01B\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
-	"_window_us\"\xf9\x03\n" +
+	"_window_usB\v\n" +
+	"\t_universe\"\xf9\x03\n" +
 	"\x05Sizes\x12)\n" +
 	"\x10countmin_epsilon\x18\x01 \x01(\x01R\x0fcountminEpsilon\x12%\n" +
 	"\x0ecountmin_delta\x18\x02 \x01(\x01R\rcountminDelta\x12\x1d\n" +
@@ -10325,13 +10409,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12&\n" +
 	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"1\n" +
 	"\bBitEdits\x12%\n" +
-	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\x8c\x01\n" +
+	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\xa2\x01\n" +
 	"\aBitEdit\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
 	"\x03ids\x18\x03 \x01(\fR\x03ids\x12&\n" +
 	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x16\n" +
-	"\x06offset\x18\x05 \x01(\x04R\x06offset\"N\n" +
+	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x14\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05fresh\"N\n" +
 	"\n" +
 	"DeleteKeys\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
@@ -10956,7 +11041,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tPrecision\x12\x19\n" +
 	"\x15PRECISION_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11PRECISION_DEFAULT\x10\x01\x12\x15\n" +
-	"\x11PRECISION_COMPACT\x10\x02*\xef\x01\n" +
+	"\x11PRECISION_COMPACT\x10\x02*i\n" +
+	"\x0fBitmapPlacement\x12 \n" +
+	"\x1cBITMAP_PLACEMENT_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14BITMAP_PLACEMENT_KEY\x10\x01\x12\x1a\n" +
+	"\x16BITMAP_PLACEMENT_SLICE\x10\x02*\xef\x01\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x11KIND_DISTRIBUTION\x10\x01\x12\x11\n" +
@@ -11002,313 +11091,315 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 8)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
 var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
 	(Clock)(0),                     // 2: ebb.v1.Clock
 	(Precision)(0),                 // 3: ebb.v1.Precision
-	(Kind)(0),                      // 4: ebb.v1.Kind
-	(BitOp)(0),                     // 5: ebb.v1.BitOp
-	(Consistency)(0),               // 6: ebb.v1.Consistency
-	(KeyOrder)(0),                  // 7: ebb.v1.KeyOrder
-	(*Namespace)(nil),              // 8: ebb.v1.Namespace
-	(*Sizes)(nil),                  // 9: ebb.v1.Sizes
-	(*Increment)(nil),              // 10: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 11: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 12: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 13: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 14: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 15: ebb.v1.Refusal
-	(*DeleteRequest)(nil),          // 16: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),         // 17: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),          // 18: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),         // 19: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),          // 20: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),         // 21: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),      // 22: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),            // 23: ebb.v1.BitsRequest
-	(*BitChange)(nil),              // 24: ebb.v1.BitChange
-	(*BitRange)(nil),               // 25: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),     // 26: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),    // 27: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),           // 28: ebb.v1.BitsResponse
-	(*Command)(nil),                // 29: ebb.v1.Command
-	(*StoreBitmap)(nil),            // 30: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),               // 31: ebb.v1.BitEdits
-	(*BitEdit)(nil),                // 32: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),             // 33: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                 // 34: ebb.v1.PutKey
-	(*ExpireKeys)(nil),             // 35: ebb.v1.ExpireKeys
-	(*Increments)(nil),             // 36: ebb.v1.Increments
-	(*OpenSession)(nil),            // 37: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 38: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 39: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 40: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 41: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 42: ebb.v1.Tick
-	(*Entry)(nil),                  // 43: ebb.v1.Entry
-	(*CommandResult)(nil),          // 44: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 45: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 46: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 47: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 48: ebb.v1.Question
-	(*BitmapExpr)(nil),             // 49: ebb.v1.BitmapExpr
-	(*BitmapContainers)(nil),       // 50: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),            // 51: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),              // 52: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),          // 53: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),         // 54: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),             // 55: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),              // 56: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),             // 57: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),   // 58: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),   // 59: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),     // 60: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),        // 61: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 62: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 63: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 64: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 65: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 66: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 67: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 68: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 69: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 70: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 71: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 72: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 73: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 74: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 75: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 76: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 77: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 78: ebb.v1.Answer
-	(*BitmapGroups)(nil),           // 79: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),            // 80: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),           // 81: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),        // 82: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),           // 83: ebb.v1.BitmapAnswer
-	(*Overlap)(nil),                // 84: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 85: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 86: ebb.v1.Graph
-	(*GraphNode)(nil),              // 87: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 88: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 89: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 90: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 91: ebb.v1.KeyDescription
-	(*Property)(nil),               // 92: ebb.v1.Property
-	(*KeyExport)(nil),              // 93: ebb.v1.KeyExport
-	(*Matches)(nil),                // 94: ebb.v1.Matches
-	(*Match)(nil),                  // 95: ebb.v1.Match
-	(*FeedRequest)(nil),            // 96: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 97: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 98: ebb.v1.Found
-	(*Trend)(nil),                  // 99: ebb.v1.Trend
-	(*Change)(nil),                 // 100: ebb.v1.Change
-	(*Surprise)(nil),               // 101: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 102: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 103: ebb.v1.Summary
-	(*Membership)(nil),             // 104: ebb.v1.Membership
-	(*Item)(nil),                   // 105: ebb.v1.Item
-	(*Estimate)(nil),               // 106: ebb.v1.Estimate
-	(*Coverage)(nil),               // 107: ebb.v1.Coverage
-	(*Distribution)(nil),           // 108: ebb.v1.Distribution
-	(*Bin)(nil),                    // 109: ebb.v1.Bin
-	(*KeyCount)(nil),               // 110: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 111: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 112: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 113: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 114: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 115: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 116: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 117: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 118: ebb.v1.Table
-	(*TableRequest)(nil),           // 119: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 120: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 121: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 122: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 123: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 124: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 125: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 126: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 127: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 128: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 129: ebb.v1.Error
+	(BitmapPlacement)(0),           // 4: ebb.v1.BitmapPlacement
+	(Kind)(0),                      // 5: ebb.v1.Kind
+	(BitOp)(0),                     // 6: ebb.v1.BitOp
+	(Consistency)(0),               // 7: ebb.v1.Consistency
+	(KeyOrder)(0),                  // 8: ebb.v1.KeyOrder
+	(*Namespace)(nil),              // 9: ebb.v1.Namespace
+	(*Sizes)(nil),                  // 10: ebb.v1.Sizes
+	(*Increment)(nil),              // 11: ebb.v1.Increment
+	(*SessionIdentity)(nil),        // 12: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),         // 13: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),         // 14: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),       // 15: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                // 16: ebb.v1.Refusal
+	(*DeleteRequest)(nil),          // 17: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),         // 18: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),          // 19: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),         // 20: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),          // 21: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),         // 22: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),      // 23: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),            // 24: ebb.v1.BitsRequest
+	(*BitChange)(nil),              // 25: ebb.v1.BitChange
+	(*BitRange)(nil),               // 26: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),     // 27: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),    // 28: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),           // 29: ebb.v1.BitsResponse
+	(*Command)(nil),                // 30: ebb.v1.Command
+	(*StoreBitmap)(nil),            // 31: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),               // 32: ebb.v1.BitEdits
+	(*BitEdit)(nil),                // 33: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),             // 34: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                 // 35: ebb.v1.PutKey
+	(*ExpireKeys)(nil),             // 36: ebb.v1.ExpireKeys
+	(*Increments)(nil),             // 37: ebb.v1.Increments
+	(*OpenSession)(nil),            // 38: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 39: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 40: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 41: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 42: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 43: ebb.v1.Tick
+	(*Entry)(nil),                  // 44: ebb.v1.Entry
+	(*CommandResult)(nil),          // 45: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 46: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 47: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 48: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 49: ebb.v1.Question
+	(*BitmapExpr)(nil),             // 50: ebb.v1.BitmapExpr
+	(*BitmapContainers)(nil),       // 51: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),            // 52: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),              // 53: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),          // 54: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),         // 55: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),             // 56: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),              // 57: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),             // 58: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),   // 59: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),   // 60: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),     // 61: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),        // 62: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 63: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 64: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 65: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 66: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),          // 67: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),          // 68: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 69: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 70: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 71: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 72: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 73: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 74: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 75: ebb.v1.AskResponse
+	(*WatchRequest)(nil),           // 76: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 77: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 78: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 79: ebb.v1.Answer
+	(*BitmapGroups)(nil),           // 80: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),            // 81: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),           // 82: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),        // 83: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),           // 84: ebb.v1.BitmapAnswer
+	(*Overlap)(nil),                // 85: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 86: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 87: ebb.v1.Graph
+	(*GraphNode)(nil),              // 88: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 89: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 90: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 91: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 92: ebb.v1.KeyDescription
+	(*Property)(nil),               // 93: ebb.v1.Property
+	(*KeyExport)(nil),              // 94: ebb.v1.KeyExport
+	(*Matches)(nil),                // 95: ebb.v1.Matches
+	(*Match)(nil),                  // 96: ebb.v1.Match
+	(*FeedRequest)(nil),            // 97: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 98: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 99: ebb.v1.Found
+	(*Trend)(nil),                  // 100: ebb.v1.Trend
+	(*Change)(nil),                 // 101: ebb.v1.Change
+	(*Surprise)(nil),               // 102: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 103: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 104: ebb.v1.Summary
+	(*Membership)(nil),             // 105: ebb.v1.Membership
+	(*Item)(nil),                   // 106: ebb.v1.Item
+	(*Estimate)(nil),               // 107: ebb.v1.Estimate
+	(*Coverage)(nil),               // 108: ebb.v1.Coverage
+	(*Distribution)(nil),           // 109: ebb.v1.Distribution
+	(*Bin)(nil),                    // 110: ebb.v1.Bin
+	(*KeyCount)(nil),               // 111: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 112: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 113: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 114: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 115: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 116: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 117: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 118: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 119: ebb.v1.Table
+	(*TableRequest)(nil),           // 120: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 121: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 122: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 123: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 124: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 125: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 126: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 127: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 128: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 129: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 130: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
 	1,   // 1: ebb.v1.Namespace.floor:type_name -> ebb.v1.Floor
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
-	4,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	9,   // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
-	4,   // 6: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	10,  // 7: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	13,  // 8: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	129, // 9: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	13,  // 10: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	15,  // 11: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	13,  // 12: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	15,  // 13: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	13,  // 14: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	15,  // 15: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	24,  // 16: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	13,  // 17: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	5,   // 18: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	25,  // 19: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	49,  // 20: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	13,  // 21: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	15,  // 22: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	11,  // 23: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	12,  // 24: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	13,  // 25: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	36,  // 26: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	8,   // 27: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	37,  // 28: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	38,  // 29: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	39,  // 30: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	40,  // 31: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	41,  // 32: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	42,  // 33: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	33,  // 34: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	34,  // 35: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	35,  // 36: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	31,  // 37: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	30,  // 38: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	49,  // 39: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	32,  // 40: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	5,   // 41: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	25,  // 42: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	10,  // 43: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	129, // 44: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	15,  // 45: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	45,  // 46: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	44,  // 47: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	70,  // 48: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	72,  // 49: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	69,  // 50: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	68,  // 51: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	61,  // 52: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	62,  // 53: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	63,  // 54: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	64,  // 55: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	65,  // 56: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	66,  // 57: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	67,  // 58: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	54,  // 59: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	58,  // 60: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	59,  // 61: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	25,  // 62: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	51,  // 63: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	51,  // 64: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	51,  // 65: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	51,  // 66: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	52,  // 67: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	53,  // 68: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	50,  // 69: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	49,  // 70: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	49,  // 71: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	49,  // 72: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	49,  // 73: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	49,  // 74: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	25,  // 75: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	55,  // 76: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	56,  // 77: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	57,  // 78: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	49,  // 79: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	25,  // 80: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	60,  // 81: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	49,  // 82: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	25,  // 83: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	49,  // 84: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	4,   // 85: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	7,   // 86: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	71,  // 87: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	48,  // 88: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	6,   // 89: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	78,  // 90: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	48,  // 91: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	6,   // 92: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	76,  // 93: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	78,  // 94: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	129, // 95: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	107, // 96: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	108, // 97: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	110, // 98: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	103, // 99: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	101, // 100: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	84,  // 101: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	86,  // 102: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	90,  // 103: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	91,  // 104: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	93,  // 105: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	94,  // 106: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	99,  // 107: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	83,  // 108: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	79,  // 109: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	81,  // 110: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	80,  // 111: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	82,  // 112: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	85,  // 113: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	106, // 114: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	106, // 115: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	106, // 116: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	106, // 117: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	106, // 118: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	87,  // 119: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	85,  // 120: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	88,  // 121: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	106, // 122: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	4,   // 123: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	106, // 124: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	89,  // 125: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	89,  // 126: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 127: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 128: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	92,  // 129: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	95,  // 130: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	4,   // 131: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	13,  // 132: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	98,  // 133: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	15,  // 134: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	100, // 135: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	100, // 136: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	100, // 137: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	100, // 138: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	102, // 139: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	4,   // 140: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	106, // 141: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	106, // 142: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	106, // 143: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	105, // 144: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	104, // 145: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	106, // 146: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	109, // 147: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 148: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 149: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	48,  // 150: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	111, // 151: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	6,   // 152: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	114, // 153: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	129, // 154: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	78,  // 155: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	116, // 156: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	115, // 157: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	117, // 158: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	8,   // 159: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	118, // 160: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	8,   // 161: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	8,   // 162: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	8,   // 163: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	115, // 164: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	126, // 165: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	127, // 166: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	167, // [167:167] is the sub-list for method output_type
-	167, // [167:167] is the sub-list for method input_type
-	167, // [167:167] is the sub-list for extension type_name
-	167, // [167:167] is the sub-list for extension extendee
-	0,   // [0:167] is the sub-list for field type_name
+	5,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
+	10,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
+	5,   // 7: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	11,  // 8: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	14,  // 9: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	130, // 10: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	14,  // 11: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	16,  // 12: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	14,  // 13: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	16,  // 14: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	14,  // 15: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	16,  // 16: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	25,  // 17: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	14,  // 18: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	6,   // 19: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	26,  // 20: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	50,  // 21: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	14,  // 22: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	16,  // 23: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	12,  // 24: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	13,  // 25: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	14,  // 26: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	37,  // 27: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	9,   // 28: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	38,  // 29: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	39,  // 30: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	40,  // 31: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	41,  // 32: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	42,  // 33: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	43,  // 34: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	34,  // 35: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	35,  // 36: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	36,  // 37: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	32,  // 38: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	31,  // 39: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	50,  // 40: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	33,  // 41: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	6,   // 42: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	26,  // 43: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	11,  // 44: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	130, // 45: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	16,  // 46: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	46,  // 47: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	45,  // 48: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	71,  // 49: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	73,  // 50: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	70,  // 51: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	69,  // 52: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	62,  // 53: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	63,  // 54: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	64,  // 55: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	65,  // 56: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	66,  // 57: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	67,  // 58: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	68,  // 59: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	55,  // 60: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	59,  // 61: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	60,  // 62: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	26,  // 63: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	52,  // 64: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	52,  // 65: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	52,  // 66: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	52,  // 67: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	53,  // 68: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	54,  // 69: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	51,  // 70: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	50,  // 71: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 72: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 73: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	50,  // 74: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 75: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	26,  // 76: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	56,  // 77: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	57,  // 78: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	58,  // 79: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	50,  // 80: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	26,  // 81: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	61,  // 82: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	50,  // 83: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	26,  // 84: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	50,  // 85: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	5,   // 86: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	8,   // 87: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	72,  // 88: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	49,  // 89: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	7,   // 90: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	79,  // 91: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	49,  // 92: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	7,   // 93: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	77,  // 94: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	79,  // 95: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	130, // 96: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	108, // 97: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	109, // 98: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	111, // 99: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	104, // 100: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	102, // 101: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	85,  // 102: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	87,  // 103: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	91,  // 104: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	92,  // 105: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	94,  // 106: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	95,  // 107: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	100, // 108: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	84,  // 109: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	80,  // 110: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	82,  // 111: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	81,  // 112: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	83,  // 113: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	86,  // 114: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	107, // 115: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	107, // 116: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	107, // 117: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	107, // 118: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	107, // 119: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	88,  // 120: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	86,  // 121: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	89,  // 122: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	107, // 123: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	5,   // 124: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	107, // 125: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	90,  // 126: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	90,  // 127: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 128: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 129: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	93,  // 130: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	96,  // 131: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	5,   // 132: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	14,  // 133: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	99,  // 134: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	16,  // 135: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	101, // 136: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	101, // 137: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	101, // 138: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	101, // 139: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	103, // 140: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	5,   // 141: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	107, // 142: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	107, // 143: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	107, // 144: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	106, // 145: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	105, // 146: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	107, // 147: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	110, // 148: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 149: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 150: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	49,  // 151: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	112, // 152: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	7,   // 153: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	115, // 154: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	130, // 155: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	79,  // 156: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	117, // 157: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	116, // 158: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	118, // 159: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	9,   // 160: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	119, // 161: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	9,   // 162: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	9,   // 163: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	9,   // 164: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	116, // 165: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	127, // 166: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	128, // 167: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	168, // [168:168] is the sub-list for method output_type
+	168, // [168:168] is the sub-list for method input_type
+	168, // [168:168] is the sub-list for extension type_name
+	168, // [168:168] is the sub-list for extension extendee
+	0,   // [0:168] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -11414,7 +11505,7 @@ func file_ebb_v1_ebb_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      8,
+			NumEnums:      9,
 			NumMessages:   121,
 			NumExtensions: 0,
 			NumServices:   0,

@@ -1,0 +1,85 @@
+package client
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// placesBySlice says whether a namespace places bitmaps by slice: changes of those go to any node, which cuts them up. Where they lie never changes, so
+// that only a namespace that the client has not heard of makes it ask.
+func (c *Client) placesBySlice(ctx context.Context, ns string) bool {
+	known := c.chart.namespace(namespaceOr(ns))
+	if known == nil && proto.CheckNamespaceName(namespaceOr(ns)) == nil && c.renew(ctx) == nil {
+		known = c.chart.namespace(namespaceOr(ns))
+	}
+	return proto.BySlice(known)
+}
+
+// namespace returns the settings of a namespace; nil if the table does not have it.
+func (ch *chart) namespace(name string) *ebbv1.Namespace {
+	ch.mu.RLock()
+	defer ch.mu.RUnlock()
+	for _, ns := range ch.table.GetNamespaces() {
+		if ns.GetName() == name {
+			return ns
+		}
+	}
+	return nil
+}
+
+// slicedEdits changes a bitmap that is placed by slice, with so many ids a request, and each request once.
+func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitChange) (changed int, err error) {
+	ids := change.GetIds()
+	for {
+		n := min(len(ids), proto.BitIDsMax)
+		some := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Ids: ids[:n], Range: change.GetRange()}
+		req := &ebbv1.BitsRequest{Namespace: ns, Changes: []*ebbv1.BitChange{some}, IdempotencyKey: c.idempotencyKey()}
+		a := attempt{op: "bits", key: string(change.GetKey())}
+		var resp *ebbv1.BitsResponse
+		err := c.anywhere(ctx, a, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).Bits(ctx, req)
+			return err
+		})
+		if err != nil {
+			return changed, err
+		}
+		for _, n := range resp.GetChanged() {
+			changed += int(n)
+		}
+		if refused := resp.GetRefused(); len(refused) > 0 {
+			return changed, c.fail(a, proto.FromWire(refused[0].GetError()))
+		}
+		if ids = ids[n:]; len(ids) == 0 {
+			return changed, nil
+		}
+	}
+}
+
+// addSliced does what a BitWriter is given at once: it has one answer from all shards, and nothing waits.
+func (w *BitWriter) addSliced(ctx context.Context, key string, op ebbv1.BitOp, ids []uint64) error {
+	if len(ids) == 0 {
+		return nil
+	}
+	w.mu.Lock()
+	closed := w.closed
+	if !closed {
+		w.stats.Added += int64(len(ids))
+	}
+	w.mu.Unlock()
+	if closed {
+		return w.client.fail(attempt{op: "bits", key: key}, ErrClosed)
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.opts.Timeout)
+	defer cancel()
+	b := bitBatch{key: key, op: op, ids: append([]uint64(nil), ids...)}
+	changed, err := w.client.slicedEdits(ctx, w.opts.Namespace, &ebbv1.BitChange{Key: []byte(key), Op: op, Ids: b.sorted()})
+	w.mu.Lock()
+	w.stats.Changed += int64(changed)
+	w.mu.Unlock()
+	return err
+}

@@ -1,0 +1,184 @@
+package cluster
+
+import (
+	"context"
+	"math/rand/v2"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// A write to bitmaps that are placed by slice first asks the homes of the keys for the numbers of the bitmaps, and makes those that are not there; then it edits the parts under these
+// numbers, all at once. So an edit counts if the bitmap had that number at some time while it was under way, and one that is overtaken by a delete is of what the delete forgot.
+
+// asker asks in the name of a router.
+func (r *Router) asker() *Coordinator {
+	return NewCoordinator(CoordinatorConfig{Node: r.cfg.Node, Table: r.cfg.Table, Leaders: r.cfg.Leaders, Local: r.cfg.Local, Peers: r.cfg.Peers})
+}
+
+// homeNumbers asks the homes of bitmaps for their numbers, 0 for those that are not there.
+func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
+	p := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
+	for _, key := range keys {
+		p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: table.ShardOf(namespace, key), Question: homeQuestion(namespace, key)}})
+	}
+	if len(keys) > 0 {
+		c.scatter(ctx, table, p)
+	}
+	out := make([]uint64, len(keys))
+	for i := range p.parts {
+		number, err := homeNumber(p.parts[i].answer)
+		if err != nil {
+			return nil, err.WithShard(p.parts[i].question.Shard)
+		}
+		out[i] = number
+	}
+	return out, nil
+}
+
+// slicedBits changes bitmaps that are placed by slice. Each change is a command in every shard that has one of its slices; one that fails in some of them is refused, and may
+// be done in the others.
+func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
+	for _, change := range req.GetChanges() {
+		if err := proto.CheckSliceKey(change.GetKey()); err != nil {
+			return nil, err
+		}
+	}
+	numbers, err := r.makeNumbers(ctx, table, namespace, req)
+	if err != nil {
+		return nil, err
+	}
+	apply, of := &ebbv1.ApplyRequest{}, []int(nil)
+	for i, change := range req.GetChanges() {
+		number := numbers[string(change.GetKey())]
+		if number == 0 {
+			continue // nothing to clear
+		}
+		name := proto.PartName(number, change.GetKey())
+		for _, piece := range proto.EditPieces(namespace, change, table.Shards()) {
+			for chunk, edits := range cutEdits(piece.Edits(name, change.GetOp())) {
+				// Under another number it is another command: what was done to a bitmap that is gone is not done to the one after it.
+				id := partKey(req.GetIdempotencyKey(), max(1, number^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk)))
+				cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: edits}}, namespace, id)
+				if err != nil {
+					return nil, err
+				}
+				apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: piece.Shard, Command: cmd})
+				of = append(of, i)
+			}
+		}
+	}
+	merged := &ebbv1.ApplyResponse{Results: make([]*ebbv1.CommandResult, len(req.GetChanges()))}
+	for i := range merged.Results {
+		merged.Results[i] = &ebbv1.CommandResult{}
+	}
+	if len(apply.Commands) > 0 {
+		for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
+			addResult(merged.Results[of[j]], result)
+		}
+	}
+	return mergeBits(merged)
+}
+
+// cutEdits cuts edits into commands of a size that fits an entry.
+func cutEdits(all *ebbv1.BitEdits) (out []*ebbv1.BitEdits) {
+	size := 0
+	for _, e := range all.GetEdits() {
+		n := pb.Size(e)
+		if len(out) == 0 || size+n > commandBytesSoft {
+			out, size = append(out, &ebbv1.BitEdits{}), 0
+		}
+		last := out[len(out)-1]
+		last.Edits, size = append(last.Edits, e), size+n
+	}
+	return out
+}
+
+// addResult adds what one shard did of a change to what others did. Of several errors the one that leaves it open what became of the change is kept.
+func addResult(to, result *ebbv1.CommandResult) {
+	to.Changed += result.GetChanged()
+	e := result.GetError()
+	if e == nil && len(result.GetRefused()) > 0 {
+		e = result.GetRefused()[0].GetError()
+	}
+	if e != nil && (to.Error == nil || e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME) {
+		to.Error = e
+	}
+}
+
+// makeNumbers returns the numbers of the bitmaps that a request changes, by key. Those that are not there are made, unless they are only to be cleared.
+func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (map[string]uint64, error) {
+	var keys [][]byte
+	filled := map[string]bool{} // by key: something is put in
+	for _, change := range req.GetChanges() {
+		key := string(change.GetKey())
+		if _, seen := filled[key]; !seen {
+			keys = append(keys, change.GetKey())
+		}
+		filled[key] = filled[key] || change.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR
+	}
+	ask := r.asker()
+	numbers, err := ask.homeNumbers(ctx, table, namespace, keys)
+	if err != nil {
+		return nil, err
+	}
+	make := &ebbv1.ApplyRequest{}
+	for i, key := range keys {
+		if numbers[i] != 0 || !filled[string(key)] {
+			continue
+		}
+		born := &ebbv1.BitEdit{Key: key, Op: ebbv1.BitOp_BIT_OP_SET, Ids: proto.AppendBitIDs(nil, []uint64{max(1, rand.Uint64())}), Fresh: true}
+		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{born}}}}, namespace, nil)
+		if err != nil {
+			return nil, err
+		}
+		make.Commands = append(make.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, key), Command: cmd})
+	}
+	if len(make.Commands) > 0 {
+		made := &ebbv1.CommandResult{}
+		for _, result := range r.apply(ctx, table, make, untilLeader).GetResults() {
+			addResult(made, result)
+		}
+		if made.Error != nil {
+			return nil, proto.FromWire(made.Error)
+		}
+		if numbers, err = ask.homeNumbers(ctx, table, namespace, keys); err != nil { // another may have been faster
+			return nil, err
+		}
+	}
+	out := map[string]uint64{}
+	for i, key := range keys {
+		if out[string(key)] = numbers[i]; numbers[i] == 0 && filled[string(key)] {
+			return nil, proto.ErrKeyBusy.Errorf("bitmap %q was forgotten while it was made", key).WithHint("try again")
+		}
+	}
+	return out, nil
+}
+
+// sweep forgets the parts of bitmaps that are gone. What it does not reach takes room and is in no answer.
+func (r *Router) sweep(ctx context.Context, table *Table, namespace string, keys [][]byte, numbers []uint64) {
+	var names [][]byte
+	for i, key := range keys {
+		if numbers[i] != 0 {
+			names = append(names, proto.PartName(numbers[i], key))
+		}
+	}
+	for len(names) > 0 {
+		some := names[:min(len(names), sweepKeys)]
+		names = names[len(some):]
+		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: some}}}, namespace, nil)
+		if err != nil {
+			return
+		}
+		apply := &ebbv1.ApplyRequest{}
+		for number := uint32(1); number <= table.Shards(); number++ {
+			apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: number, Command: cmd})
+		}
+		r.apply(ctx, table, apply, onceMore)
+	}
+}
+
+// sweepKeys is how many keys one command forgets, so that it fits an entry.
+const sweepKeys = commandBytesSoft / (proto.KeyLenMax + keyRoom)

@@ -1,0 +1,554 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// inUniverse puts the universes of namespaces into the expressions that need one. Questions about a namespace that has none are refused, by their position.
+func inUniverse(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
+	var refused map[int]*proto.Error
+	out := req
+	for i, q := range req.GetQuestions() {
+		ns := table.Namespace(q.GetNamespace())
+		if ns == nil || proto.CheckQuestion(q) != nil {
+			continue
+		}
+		fit, err := questionInUniverse(q, ns)
+		switch {
+		case err != nil:
+			if refused == nil {
+				refused = map[int]*proto.Error{}
+			}
+			refused[i] = err
+		case fit != q:
+			if out == req {
+				out = withQuestions(req, nil, slices.Clone(req.GetQuestions()))
+			}
+			out.Questions[i] = fit
+		}
+	}
+	return out, refused
+}
+
+// questionInUniverse returns the question itself when its expressions need no universe.
+func questionInUniverse(q *ebbv1.Question, ns *ebbv1.Namespace) (*ebbv1.Question, *proto.Error) {
+	out := q
+	for i, x := range proto.BitmapExprs(q) {
+		fit, err := proto.WithUniverse(x, ns)
+		if err != nil {
+			return nil, err
+		}
+		if fit == x {
+			continue
+		}
+		if out == q {
+			out = pb.CloneOf(q)
+		}
+		proto.BitmapExprs(out)[i].Expr = fit.GetExpr()
+	}
+	return out, nil
+}
+
+// checkSliced refuses questions that nobody can answer where bitmaps are placed by slice: homes know nothing of ids.
+func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
+	if !proto.BySlice(ns) {
+		return nil
+	}
+	switch q.GetAsk().(type) {
+	case *ebbv1.Question_Keys, *ebbv1.Question_Describe, *ebbv1.Question_CountKeys:
+		return nil
+	case *ebbv1.Question_Bitmap:
+		for _, key := range proto.QuestionKeys(q) {
+			if err := proto.CheckSliceKey(key); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(proto.BitmapExprs(q)) > 0 {
+		return proto.ErrBadRequest.Errorf("namespace %s places bitmaps by slice: groups and cohorts are answered for bitmaps on the shards of their keys only", ns.GetName()).
+			WithHint("ask for the count of each expression, up to 1,000 in one request")
+	}
+	return proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice, and holds nothing else", ns.GetName()).WithHint("ask for ids: ebb bits count, ebb bits ids")
+}
+
+// bitmapAsk asks the same of another expression.
+func bitmapAsk(namespace string, q *ebbv1.BitmapQuestion, x *ebbv1.BitmapExpr) *ebbv1.Question {
+	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{Expr: x, Range: q.GetRange(), Select: q.GetSelect()}}}
+}
+
+// withQuestions is a request with some of its questions, by position, or with others.
+func withQuestions(req *ebbv1.AskRequest, at []int, questions []*ebbv1.Question) *ebbv1.AskRequest {
+	for _, i := range at {
+		questions = append(questions, req.GetQuestions()[i])
+	}
+	return &ebbv1.AskRequest{
+		Questions: questions, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), AllowPartial: req.GetAllowPartial(),
+	}
+}
+
+// bySlice tells questions about bitmaps that are placed by slice from all others, by their positions.
+func bySlice(table *Table, questions []*ebbv1.Question) (rest, sliced []int) {
+	for i, q := range questions {
+		if q.GetBitmap() != nil && proto.BySlice(table.Namespace(q.GetNamespace())) {
+			sliced = append(sliced, i)
+		} else {
+			rest = append(rest, i)
+		}
+	}
+	return rest, sliced
+}
+
+// numbers remembers the numbers of bitmaps that are placed by slice, for the next question. What it remembers may be out of date: every answer is compared with
+// what the homes say.
+type numbers struct {
+	mu    sync.Mutex // guards known
+	known map[bitmapName]uint64
+}
+
+// bitmapName is a bitmap by its name.
+type bitmapName struct{ namespace, key string }
+
+// numbersMax is how many numbers are remembered: some 10 MB.
+const numbersMax = 1 << 16
+
+func (n *numbers) get(of bitmapName) (number uint64, known bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	number, known = n.known[of]
+	return number, known
+}
+
+func (n *numbers) set(of bitmapName, number uint64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.known == nil || len(n.known) >= numbersMax {
+		n.known = map[bitmapName]uint64{}
+	}
+	n.known[of] = number
+}
+
+// slicedAsk is one question about bitmaps that are placed by slice, while it is asked.
+type slicedAsk struct {
+	q    *ebbv1.BitmapQuestion
+	ns   string
+	keys [][]byte
+
+	homes []*askPart // of the keys
+	parts []*askPart // of all shards
+	used  []uint64   // the numbers that the parts were asked for; nil: they were not
+	err   *proto.Error
+}
+
+// slicesTries is how often a question is asked again because a bitmap of it was forgotten or made anew meanwhile.
+const slicesTries = 8
+
+// slicedPartsMax is how many answers of shards one round of a request is about.
+const slicedPartsMax = 8192
+
+// askSlices answers the questions at these positions. Each goes to all shards, which have a part of every bitmap, and what they say is added up. In the same call the homes are asked
+// for the numbers of the bitmaps: when they are not those that the parts were asked for, the parts are asked again.
+func (c *Coordinator) askSlices(ctx context.Context, table *Table, req *ebbv1.AskRequest, at []int, answers []*ebbv1.Answer) error {
+	for len(at) > 0 {
+		n, parts := 0, 0
+		for n < len(at) && (n == 0 || parts < slicedPartsMax) {
+			parts += int(table.Shards()) + len(proto.QuestionKeys(req.GetQuestions()[at[n]]))
+			n++
+		}
+		if parts > partsMax {
+			return proto.ErrBatchTooLarge.Errorf("a question needs %d answers from shards: the limit is %d", parts, partsMax)
+		}
+		var round []*ebbv1.Question
+		for _, i := range at[:n] {
+			round = append(round, req.GetQuestions()[i])
+		}
+		for i, answer := range c.slicedAnswers(ctx, table, withQuestions(req, nil, round)) {
+			answers[at[i]] = answer
+		}
+		at = at[n:]
+	}
+	return nil
+}
+
+// slicedAnswers answers questions about bitmaps that are placed by slice, all of them.
+func (c *Coordinator) slicedAnswers(ctx context.Context, table *Table, req *ebbv1.AskRequest) []*ebbv1.Answer {
+	answers := make([]*ebbv1.Answer, len(req.GetQuestions()))
+	for i, q := range req.GetQuestions() {
+		if err := cmp.Or(proto.CheckQuestion(q), checkSliced(table.Namespace(q.GetNamespace()), q)); err != nil {
+			answers[i] = &ebbv1.Answer{Error: err.Wire()}
+			continue
+		}
+		switch s := q.GetBitmap().GetSelect().(type) {
+		case *ebbv1.BitmapQuestion_Part:
+			answers[i] = &ebbv1.Answer{Error: proto.ErrBadRequest.Errorf("namespace %s places bitmaps by slice: their parts are in all shards, and none has one to give", q.GetNamespace()).
+				WithHint("ask for ids, a page at a time").Wire()}
+		case *ebbv1.BitmapQuestion_Ids:
+			answers[i] = c.slicedPage(ctx, table, req, q, s.Ids)
+		case *ebbv1.BitmapQuestion_Position:
+			answers[i] = c.slicedPosition(ctx, table, req, q, s.Position)
+		}
+	}
+	var at []int
+	var plain []*ebbv1.Question
+	for i, q := range req.GetQuestions() {
+		if answers[i] == nil {
+			at, plain = append(at, i), append(plain, q)
+		}
+	}
+	for i, answer := range c.slicedRound(ctx, table, withQuestions(req, nil, plain)) {
+		answers[at[i]] = answer
+	}
+	return answers
+}
+
+// slicedRound asks all shards, and adds up what they say. Of pages it takes the first ids of all.
+func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.AskRequest) []*ebbv1.Answer {
+	asks := make([]*slicedAsk, len(req.GetQuestions()))
+	open := make([]*slicedAsk, len(asks))
+	for i, q := range req.GetQuestions() {
+		asks[i] = &slicedAsk{q: q.GetBitmap(), ns: cmp.Or(q.GetNamespace(), proto.DefaultNamespace), keys: proto.QuestionKeys(q)}
+		open[i] = asks[i]
+	}
+	for try := 1; len(open) > 0; try++ {
+		c.slicedScatter(ctx, table, req, open)
+		var again []*slicedAsk
+		for _, a := range open {
+			if a.settle(&c.numbers, req.GetAllowPartial()) {
+				continue
+			}
+			if try == slicesTries {
+				a.err = proto.ErrKeyBusy.Errorf("a bitmap of the question was forgotten and made again %d times while it was asked", slicesTries).WithHint("try again")
+				continue
+			}
+			again = append(again, a)
+		}
+		open = again
+	}
+	answers := make([]*ebbv1.Answer, len(asks))
+	for i, a := range asks {
+		answers[i] = a.answer(req.GetAllowPartial())
+	}
+	return answers
+}
+
+// slicedScatter asks the homes of all keys and, of questions whose keys' numbers are known, the shards.
+func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv1.AskRequest, asks []*slicedAsk) {
+	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
+	homes := map[bitmapName]int{}
+	add := func(number uint32, q *ebbv1.Question) int {
+		p.parts = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: number, Question: q}})
+		return len(p.parts) - 1
+	}
+	homesOf, partsOf := make([][]int, len(asks)), make([]int, len(asks))
+	for i, a := range asks {
+		for _, key := range a.keys {
+			of := bitmapName{a.ns, string(key)}
+			at, asked := homes[of]
+			if !asked {
+				at = add(table.ShardOf(a.ns, key), homeQuestion(a.ns, key))
+				homes[of] = at
+			}
+			homesOf[i] = append(homesOf[i], at)
+		}
+		a.used = c.numbersOf(a.ns, a.keys)
+		partsOf[i] = -1
+		if a.used == nil {
+			continue
+		}
+		partsOf[i] = len(p.parts)
+		q := bitmapAsk(a.ns, a.q, a.numbered())
+		for number := uint32(1); number <= table.Shards(); number++ {
+			add(number, q)
+		}
+	}
+	c.scatter(ctx, table, p)
+	for i, a := range asks {
+		a.homes, a.parts = nil, nil
+		for _, at := range homesOf[i] {
+			a.homes = append(a.homes, &p.parts[at])
+		}
+		for j := range int(table.Shards()) {
+			if partsOf[i] >= 0 {
+				a.parts = append(a.parts, &p.parts[partsOf[i]+j])
+			}
+		}
+	}
+}
+
+// homeQuestion asks the home of a bitmap for its number.
+func homeQuestion(namespace string, key []byte) *ebbv1.Question {
+	return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{
+		Expr:   &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}},
+		Select: &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: 1}},
+	}}}
+}
+
+// numbersOf are the numbers of bitmaps, as far as they are remembered; nil if one is not.
+func (c *Coordinator) numbersOf(namespace string, keys [][]byte) []uint64 {
+	out := make([]uint64, len(keys))
+	for i, key := range keys {
+		var known bool
+		if out[i], known = c.numbers.get(bitmapName{namespace, string(key)}); !known {
+			return nil
+		}
+	}
+	return out
+}
+
+// numbered is the expression about the parts of bitmaps.
+func (a *slicedAsk) numbered() *ebbv1.BitmapExpr {
+	names := map[string][]byte{}
+	for i, key := range a.keys {
+		names[string(key)] = proto.PartName(a.used[i], key)
+	}
+	return proto.RewriteExpr(a.q.GetExpr(), func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+		if k, ok := x.GetExpr().(*ebbv1.BitmapExpr_Key); ok {
+			return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: names[string(k.Key)]}}
+		}
+		return x
+	})
+}
+
+// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the right numbers, or it has failed.
+func (a *slicedAsk) settle(known *numbers, allowPartial bool) (done bool) {
+	same := a.used != nil
+	for i, home := range a.homes {
+		number, err := homeNumber(home.answer)
+		if err != nil {
+			if !allowPartial || err.Code/1000 == 2 {
+				a.err = failedHome(err, home.question.Shard)
+				return true
+			}
+			if a.used == nil {
+				known.set(bitmapName{a.ns, string(a.keys[i])}, 0) // as good as nothing, until it says otherwise; coverage tells that it did not answer
+			}
+			continue
+		}
+		if a.used == nil || a.used[i] != number {
+			same = false
+			known.set(bitmapName{a.ns, string(a.keys[i])}, number)
+		}
+	}
+	return same
+}
+
+func failedHome(err *proto.Error, number uint32) *proto.Error {
+	if err.Code/1000 == 2 {
+		return err.WithShard(number)
+	}
+	return proto.ErrIncomplete.Errorf("shard %d, which says what a bitmap of the question is, did not answer: %s", number, err.Message).
+		WithHint("try again, or allow partial answers").WithShard(number)
+}
+
+// homeNumber is the number that a home answers, 0 if the bitmap is not there.
+func homeNumber(a *ebbv1.ShardAnswer) (uint64, *proto.Error) {
+	if e := a.GetError(); e != nil {
+		return 0, proto.FromWire(e)
+	}
+	b := a.GetAnswer().GetBitmap()
+	if b == nil {
+		return 0, proto.ErrInternal.Errorf("no answer")
+	}
+	if len(b.GetIds()) == 0 {
+		return 0, nil
+	}
+	return b.GetIds()[0], nil
+}
+
+// answer adds up what the shards said.
+func (a *slicedAsk) answer(allowPartial bool) *ebbv1.Answer {
+	if a.err != nil {
+		return &ebbv1.Answer{Error: a.err.Wire()}
+	}
+	c := &ebbv1.Coverage{}
+	parts := make([]askPart, len(a.parts))
+	for i, part := range a.parts {
+		parts[i] = *part
+		cover(c, part)
+	}
+	for _, home := range a.homes {
+		if number := home.question.Shard; home.answer.GetError() != nil && !slices.Contains(c.ShardsFailed, number) {
+			c.ShardsFailed = append(c.ShardsFailed, number)
+			c.ShardsAnswered--
+		}
+	}
+	slices.Sort(c.ShardsFailed)
+	if e := verdict(parts); e != nil {
+		return &ebbv1.Answer{Error: e, Coverage: c}
+	}
+	if c.ShardsAnswered == 0 || len(c.ShardsFailed) > 0 && !allowPartial {
+		return &ebbv1.Answer{Error: incomplete(parts, c), Coverage: c}
+	}
+	out := &ebbv1.BitmapAnswer{}
+	var lists []*ebbv1.BitmapAnswer
+	for i := range parts {
+		b := parts[i].answer.GetAnswer().GetBitmap()
+		if b == nil {
+			continue
+		}
+		lists = append(lists, b)
+		out.Count += b.GetCount()
+		out.AsOfUs = max(out.AsOfUs, b.GetAsOfUs())
+		for j, in := range b.GetContains() {
+			if len(out.Contains) < len(b.GetContains()) {
+				out.Contains = make([]bool, len(b.GetContains()))
+			}
+			out.Contains[j] = out.Contains[j] || in
+		}
+	}
+	switch s := a.q.GetSelect().(type) {
+	case *ebbv1.BitmapQuestion_Ends:
+		mergeEnds(out, lists)
+	case *ebbv1.BitmapQuestion_Ids:
+		mergePages(out, lists, int(cmp.Or(s.Ids.GetLimit(), proto.BitPageDefault)))
+	}
+	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Bitmap{Bitmap: out}}
+}
+
+func mergeEnds(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer) {
+	for _, b := range lists {
+		if len(b.GetIds()) != 2 {
+			continue
+		}
+		if out.Ids == nil {
+			out.Ids = slices.Clone(b.Ids)
+		}
+		out.Ids[0], out.Ids[1] = min(out.Ids[0], b.Ids[0]), max(out.Ids[1], b.Ids[1])
+	}
+}
+
+// mergePages takes the first ids of several pages: as many as are certain, for of a page that goes on nobody knows what is behind it.
+func mergePages(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer, limit int) {
+	for _, b := range lists {
+		if b.GetMore() && (!out.More || b.GetNext() < out.Next) {
+			out.More, out.Next = true, b.GetNext()
+		}
+		out.Ids = append(out.Ids, b.GetIds()...)
+	}
+	slices.Sort(out.Ids)
+	if out.More {
+		n, _ := slices.BinarySearch(out.Ids, out.Next)
+		if n < len(out.Ids) {
+			out.Ids = out.Ids[:n] // the rest is asked for again
+		}
+	}
+	if len(out.Ids) > limit {
+		out.More, out.Next = true, out.Ids[limit]
+		out.Ids = out.Ids[:limit]
+	}
+}
+
+// pageIDsMax is how many ids a round of a page asks for in all shards together, so that their answers fit into calls.
+const pageIDsMax = 200_000
+
+// slicedPage lists ids: each shard says its first, and the first of those are the first of all. It asks again from where they end until the page is full.
+func (c *Coordinator) slicedPage(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, page *ebbv1.BitmapPage) *ebbv1.Answer {
+	limit := cmp.Or(page.GetLimit(), proto.BitPageDefault)
+	each := max(64, pageIDsMax/table.Shards())
+	from := page.GetFrom()
+	var out *ebbv1.Answer
+	for {
+		had := len(out.GetBitmap().GetIds())
+		ask := bitmapAsk(q.GetNamespace(), q.GetBitmap(), q.GetBitmap().GetExpr())
+		ask.GetBitmap().Select = &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: from, Limit: min(limit-uint32(had), each)}}
+		one := c.slicedRound(ctx, table, withQuestions(req, nil, []*ebbv1.Question{ask}))[0]
+		if one.GetError() != nil {
+			return one
+		}
+		if out == nil {
+			out = one
+		} else {
+			b := out.GetBitmap()
+			b.Ids = append(b.Ids, one.GetBitmap().GetIds()...)
+			b.More, b.Next, b.AsOfUs = one.GetBitmap().GetMore(), one.GetBitmap().GetNext(), one.GetBitmap().GetAsOfUs()
+			out.Coverage = one.GetCoverage()
+		}
+		if b := out.GetBitmap(); !b.GetMore() || len(b.GetIds()) >= int(limit) {
+			return out
+		}
+		from = out.GetBitmap().GetNext()
+	}
+}
+
+// positionWays is into how many ranges the search for a position cuts, and positionPage how many ids it lists in the end.
+const (
+	positionWays = 16
+	positionPage = 1024
+)
+
+// slicedPosition finds the id that has so many below it: by the counts of ranges, each a part of the one before, until those that are left can be listed.
+func (c *Coordinator) slicedPosition(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question, position uint64) *ebbv1.Answer {
+	ask := func(first, last uint64) *ebbv1.Question {
+		out := bitmapAsk(q.GetNamespace(), q.GetBitmap(), q.GetBitmap().GetExpr())
+		out.GetBitmap().Range = &ebbv1.BitRange{First: first, Last: last}
+		out.GetBitmap().Select = &ebbv1.BitmapQuestion_Count{Count: true}
+		return out
+	}
+	in := q.GetBitmap().GetRange()
+	if in == nil {
+		in = &ebbv1.BitRange{Last: 1<<64 - 1}
+	}
+	ends := ask(in.GetFirst(), in.GetLast())
+	ends.GetBitmap().Select = &ebbv1.BitmapQuestion_Ends{Ends: true}
+	answer := c.slicedRound(ctx, table, withQuestions(req, nil, []*ebbv1.Question{ends}))[0]
+	b := answer.GetBitmap()
+	if answer.GetError() != nil {
+		return answer
+	}
+	ids := b.GetIds()
+	b.Ids = nil
+	if position >= b.GetCount() {
+		b.Count = 0
+		return answer
+	}
+	b.Count = 0
+	first, last := ids[0], ids[1]
+	for last-first >= positionPage {
+		var ranges []*ebbv1.Question
+		step := (last-first)/positionWays + 1
+		for at := first; ; at += step {
+			end := last
+			if last-at >= step {
+				end = at + step - 1
+			}
+			if ranges = append(ranges, ask(at, end)); end == last {
+				break
+			}
+		}
+		found := false
+		for i, count := range c.slicedRound(ctx, table, withQuestions(req, nil, ranges)) {
+			if count.GetError() != nil {
+				return count
+			}
+			if n := count.GetBitmap().GetCount(); position >= n {
+				position -= n
+				continue
+			}
+			first, last, found = ranges[i].GetBitmap().GetRange().GetFirst(), ranges[i].GetBitmap().GetRange().GetLast(), true
+			answer.Coverage, b.AsOfUs = count.GetCoverage(), count.GetBitmap().GetAsOfUs()
+			break
+		}
+		if !found {
+			return answer // ids went while it was looked for, and it is not there any more
+		}
+	}
+	page := ask(first, last)
+	page.GetBitmap().Select = &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{Limit: positionPage}}
+	list := c.slicedRound(ctx, table, withQuestions(req, nil, []*ebbv1.Question{page}))[0]
+	if list.GetError() != nil {
+		return list
+	}
+	if all := list.GetBitmap().GetIds(); position < uint64(len(all)) {
+		b.Ids = []uint64{all[position]}
+	}
+	answer.Coverage, b.AsOfUs = list.GetCoverage(), list.GetBitmap().GetAsOfUs()
+	return answer
+}
