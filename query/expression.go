@@ -143,7 +143,7 @@ var wholeUnits = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_MONTH: {ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_YEAR},
 }
 
-// unit takes the length of the periods of a cohort whose range is of shorter ones.
+// unit takes the length of the periods of a cohort. Those of its range need not be named: they are unspecified in a plan.
 func (p *parser) unit(r *ebbv1.PlanRange) ebbv1.PlanUnit {
 	t := p.token
 	var names []string
@@ -152,6 +152,10 @@ func (p *parser) unit(r *ebbv1.PlanRange) ebbv1.PlanUnit {
 			continue
 		}
 		first, _ := Ends(r)
+		if p.err == nil && u == first.Unit {
+			p.advance()
+			return ebbv1.PlanUnit_PLAN_UNIT_UNSPECIFIED
+		}
 		if p.err == nil && !slices.Contains(wholeUnits[first.Unit], u) {
 			p.fail(t, fmt.Sprintf("a period by %s is not made of whole %ss", unitNames[u], unitNames[first.Unit]), "")
 		}

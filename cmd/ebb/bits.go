@@ -33,9 +33,13 @@ Intersections, unions and the like are asked for in the query language: ebb quer
 func parseID(text string) (uint64, error) {
 	id, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, usagef("id %q: it must be a whole number from 0 to 18446744073709551615", text)
+		return 0, badID(text)
 	}
 	return id, nil
+}
+
+func badID(text string) error {
+	return usagef("id %q: it must be a whole number from 0 to 18446744073709551615", text)
 }
 
 // parseRange reads ids from one to another, as in 10..20. is says whether it is a range at all.

@@ -184,6 +184,14 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 		f := invalid.GetFlag()
 		return usagef("--%s %q: %s", f.Name, invalid.GetValue(), whyNot(f, invalid))
 	}
+	var unknown *pflag.NotExistError
+	if errors.As(err, &unknown) && isNumber(unknown.GetSpecifiedShortnames()) {
+		word := "-" + unknown.GetSpecifiedShortnames()
+		if p := cmd.Parent(); p != nil && p.Name() == "bits" {
+			return badID(word)
+		}
+		return usagef("%s looks like a flag: behind -- it is an argument like others", word)
+	}
 	name, ok := strings.CutPrefix(err.Error(), "unknown flag: --")
 	if !ok {
 		return usagef("%w: see `%s --help`", err, cmd.CommandPath())
@@ -195,6 +203,8 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	}
 	return usagef("unknown flag --%s: see `%s --help`", name, cmd.CommandPath())
 }
+
+func isNumber(word string) bool { return word != "" && word[0] >= '0' && word[0] <= '9' }
 
 // whyNot says what is wrong with a flag's value: what our own flags say, or what
 // the flag takes.
