@@ -383,6 +383,9 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		nameOf(placements, ns.BitmapPlacement),
 		*ns.Universe,
 	}
+	if ns.BitmapPlacement == client.PlaceBySlice {
+		r.Kind = proto.KindName(client.KindBitmap) // it holds nothing else
+	}
 	for _, size := range proto.ListSizes(ns.Sizes) {
 		r.Sizes[size.Name] = size.Value
 	}
