@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ebbdb/ebb/client"
-	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -151,13 +150,13 @@ func (r Read) once(ctx context.Context, c *client.Client, p *pairs) error {
 // ask asks and checks that the answers are what Prepare wrote.
 func (r Read) ask(ctx context.Context, c *client.Client, questions []*ebbv1.Question) error {
 	answers, err := c.Ask(ctx, questions, r.options()...)
+	if err == nil {
+		err = checkAnswers(answers)
+	}
 	if err != nil {
 		return err
 	}
 	for _, a := range answers {
-		if e := proto.FromWire(a.GetError()); e != nil {
-			return e
-		}
 		if n := len(a.GetDistribution().GetBins()); n != min(r.Top, r.Bins) {
 			return fmt.Errorf("an answer of %d bins, want %d", n, r.Top)
 		}

@@ -66,7 +66,7 @@ type BitEditWire struct {
 // Parse reads one serialised BitEdit and reports whether it is well formed. Unknown fields are skipped.
 func (e *BitEditWire) Parse(raw []byte) bool {
 	*e = BitEditWire{}
-	return walk(raw, func(num protowire.Number, v uint64, b []byte) bool {
+	return WalkFields(raw, func(num protowire.Number, v uint64, b []byte) bool {
 		switch num {
 		case FieldBitEditKey:
 			e.Key = b
@@ -80,7 +80,7 @@ func (e *BitEditWire) Parse(raw []byte) bool {
 			e.Fresh = v != 0
 		case FieldBitEditRange:
 			e.Ranged = true
-			return walk(b, func(num protowire.Number, v uint64, _ []byte) bool {
+			return WalkFields(b, func(num protowire.Number, v uint64, _ []byte) bool {
 				switch num {
 				case FieldBitRangeFirst:
 					e.First = v
@@ -94,38 +94,11 @@ func (e *BitEditWire) Parse(raw []byte) bool {
 	})
 }
 
-// walk visits the fields of a message of numbers (varints) and bytes, and reports whether it is well formed.
-func walk(raw []byte, visit func(num protowire.Number, v uint64, b []byte) bool) bool {
-	for len(raw) > 0 {
-		num, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return false
-		}
-		raw = raw[n:]
-		if n = protowire.ConsumeFieldValue(num, typ, raw); n < 0 {
-			return false
-		}
-		var v uint64
-		var b []byte
-		switch typ {
-		case protowire.VarintType:
-			v, _ = protowire.ConsumeVarint(raw)
-		case protowire.BytesType:
-			b, _ = protowire.ConsumeBytes(raw)
-		}
-		if !visit(num, v, b) {
-			return false
-		}
-		raw = raw[n:]
-	}
-	return true
-}
-
 // BitEdits visits the edits of a serialised BitEdits message in order, until visit says no, and reports whether
 // it is well formed and all were visited.
 func BitEdits(raw []byte, visit func(e *BitEditWire) bool) bool {
 	var e BitEditWire
-	return walk(raw, func(num protowire.Number, _ uint64, b []byte) bool {
+	return WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
 		return num != FieldBitEditsEdits || e.Parse(b) && visit(&e)
 	})
 }
@@ -168,16 +141,6 @@ func DecodeBitIDs(ids []uint64, raw []byte, limit int) ([]uint64, bool) {
 		ids = append(ids, id)
 	}
 	return ids, true
-}
-
-// CountBitIDs is how many ids there are in what AppendBitIDs wrote.
-func CountBitIDs(raw []byte) (n int) {
-	for _, c := range raw {
-		if c < 0x80 {
-			n++
-		}
-	}
-	return n
 }
 
 // Check checks everything about an edit that does not depend on state, but for its ids.

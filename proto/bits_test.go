@@ -64,7 +64,7 @@ func TestBitIDsRoundTrip(t *testing.T) {
 			t.Fatalf("%d edits were read", len(seen))
 		}
 		got, ok := proto.DecodeBitIDs(nil, seen[0].IDs, len(ids))
-		if !ok || !slices.Equal(got, ids) && len(ids) > 0 || proto.CountBitIDs(seen[0].IDs) != len(ids) {
+		if !ok || !slices.Equal(got, ids) && len(ids) > 0 {
 			t.Fatalf("%d ids of %d: %t", len(got), len(ids), ok)
 		}
 		if _, ok := proto.DecodeBitIDs(nil, seen[0].IDs, len(ids)-1); ok && len(ids) > 0 {

@@ -10,10 +10,11 @@ import (
 // bits applies a batch of edits of bitmaps, of an ordered source if src is not nil. Each edit is applied or refused by itself.
 func (s *State) bits(c *command, src *source) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{}
-	if s.lookup(c.namespace) == nil {
+	ns := s.lookup(c.namespace)
+	if ns == nil {
 		return failed(namespaceNotFound(c.namespace))
 	}
-	ns := s.editNamespace(s.lookup(c.namespace).space)
+	ns = s.editNamespace(ns.space)
 	if s.editor == nil {
 		s.editor = new(bitmapEditor)
 	}

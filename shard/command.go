@@ -207,29 +207,10 @@ func (c *command) parseKey(raw []byte) bool {
 // fields calls visit for each field of a flat message: numbers as v, bytes as
 // b. It reports whether the message is well formed.
 func fields(raw []byte, visit func(num protowire.Number, v uint64, b []byte)) bool {
-	for len(raw) > 0 {
-		num, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return false
-		}
-		raw = raw[n:]
-		n = protowire.ConsumeFieldValue(num, typ, raw)
-		if n < 0 {
-			return false
-		}
-		switch typ {
-		case protowire.VarintType:
-			v, _ := protowire.ConsumeVarint(raw)
-			visit(num, v, nil)
-		case protowire.Fixed64Type:
-			visit(num, binary.LittleEndian.Uint64(raw), nil)
-		case protowire.BytesType:
-			b, _ := protowire.ConsumeBytes(raw)
-			visit(num, 0, b)
-		}
-		raw = raw[n:]
-	}
-	return true
+	return proto.WalkFields(raw, func(num protowire.Number, v uint64, b []byte) bool {
+		visit(num, v, b)
+		return true
+	})
 }
 
 func wellFormed(raw []byte) bool {

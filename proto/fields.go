@@ -1,0 +1,39 @@
+package proto
+
+import (
+	"encoding/binary"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// WalkFields visits the fields of a serialised message, numbers (varints and
+// those of 64 bits) as v and bytes as b, until visit says no; others are skipped. It reports whether
+// the message is well formed and all were visited.
+func WalkFields(raw []byte, visit func(num protowire.Number, v uint64, b []byte) bool) bool {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return false
+		}
+		raw = raw[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, raw); n < 0 {
+			return false
+		}
+		more := true
+		switch typ {
+		case protowire.VarintType:
+			v, _ := protowire.ConsumeVarint(raw)
+			more = visit(num, v, nil)
+		case protowire.Fixed64Type:
+			more = visit(num, binary.LittleEndian.Uint64(raw), nil)
+		case protowire.BytesType:
+			b, _ := protowire.ConsumeBytes(raw)
+			more = visit(num, 0, b)
+		}
+		if !more {
+			return false
+		}
+		raw = raw[n:]
+	}
+	return true
+}
