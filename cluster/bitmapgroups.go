@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"maps"
 	"slices"
 
@@ -23,7 +24,7 @@ type groupSum struct {
 // groups counts a set by bitmaps of whatever shards. A shard that has the whole set evaluates it there; others are sent its containers, some slices at a time, and count them with each of
 // their bitmaps.
 func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, error) {
-	keys, err := s.members(ask)
+	keys, err := s.c.members(s.ctx, s.plan.req, s.namespace, ask)
 	if err != nil {
 		return nil, err
 	}
@@ -55,16 +56,16 @@ func (s *spreadAsk) groups(ask *ebbv1.BitmapGroupsQuestion) (*ebbv1.Answer, erro
 }
 
 // members are the bitmaps to count by: those named, and those that match, each once. How many these are is known, and limited, before any is read.
-func (s *spreadAsk) members(ask *ebbv1.BitmapGroupsQuestion) ([][]byte, error) {
+func (c *Coordinator) members(ctx context.Context, of *ebbv1.AskRequest, namespace string, ask *ebbv1.BitmapGroupsQuestion) ([][]byte, error) {
 	keys := slices.Clone(ask.GetKeys())
 	if len(ask.GetPatterns()) > 0 {
-		req := &ebbv1.AskRequest{Consistency: s.plan.req.GetConsistency(), MaxStalenessUs: s.plan.req.GetMaxStalenessUs()}
+		req := &ebbv1.AskRequest{Consistency: of.GetConsistency(), MaxStalenessUs: of.GetMaxStalenessUs()}
 		for _, pattern := range ask.GetPatterns() {
-			req.Questions = append(req.Questions, &ebbv1.Question{Namespace: s.namespace, Ask: &ebbv1.Question_Keys{
+			req.Questions = append(req.Questions, &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Keys{
 				Keys: &ebbv1.KeysQuestion{Pattern: pattern, Kind: ebbv1.Kind_KIND_BITMAP, Limit: proto.KeysListMax},
 			}})
 		}
-		resp, err := s.c.Ask(s.ctx, req)
+		resp, err := c.Ask(ctx, req)
 		if err != nil {
 			return nil, err
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // inUniverse puts the universes of namespaces into the expressions that need one. Questions about a namespace that has none are refused, by their position.
@@ -65,17 +66,14 @@ func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 	switch q.GetAsk().(type) {
 	case *ebbv1.Question_Keys, *ebbv1.Question_Describe, *ebbv1.Question_CountKeys:
 		return nil
-	case *ebbv1.Question_Bitmap:
+	}
+	if len(proto.BitmapExprs(q)) > 0 {
 		for _, key := range proto.QuestionKeys(q) {
 			if err := proto.CheckSliceKey(key); err != nil {
 				return err
 			}
 		}
 		return nil
-	}
-	if len(proto.BitmapExprs(q)) > 0 {
-		return proto.ErrBadRequest.Errorf("namespace %s places bitmaps by slice: groups and cohorts are answered for bitmaps on the shards of their keys only", ns.GetName()).
-			WithHint("ask for the count of each expression, up to 1,000 in one request")
 	}
 	return proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice, and holds nothing else", ns.GetName()).WithHint("ask for ids: ebb bits count, ebb bits ids")
 }
@@ -98,7 +96,7 @@ func withQuestions(req *ebbv1.AskRequest, at []int, questions []*ebbv1.Question)
 // bySlice tells questions about bitmaps that are placed by slice from all others, by their positions.
 func bySlice(table *Table, questions []*ebbv1.Question) (rest, sliced []int) {
 	for i, q := range questions {
-		if q.GetBitmap() != nil && proto.BySlice(table.Namespace(q.GetNamespace())) {
+		if len(proto.BitmapExprs(q)) > 0 && proto.BySlice(table.Namespace(q.GetNamespace())) {
 			sliced = append(sliced, i)
 		} else {
 			rest = append(rest, i)
@@ -138,9 +136,9 @@ func (n *numbers) set(of bitmapName, number uint64) {
 
 // slicedAsk is one question about bitmaps that are placed by slice, while it is asked.
 type slicedAsk struct {
-	q    *ebbv1.BitmapQuestion
+	q    *ebbv1.Question
 	ns   string
-	keys [][]byte
+	keys [][]byte // each once
 
 	homes []*askPart // of the keys
 	parts []*askPart // of all shards
@@ -199,9 +197,15 @@ func (c *Coordinator) slicedAnswers(ctx context.Context, table *Table, req *ebbv
 	var at []int
 	var plain []*ebbv1.Question
 	for i, q := range req.GetQuestions() {
-		if answers[i] == nil {
-			at, plain = append(at, i), append(plain, q)
+		if answers[i] != nil {
+			continue
 		}
+		q, err := c.slicedGroups(ctx, req, q)
+		if err != nil {
+			answers[i] = &ebbv1.Answer{Error: proto.AsError(err).Wire()}
+			continue
+		}
+		at, plain = append(at, i), append(plain, q)
 	}
 	for i, answer := range c.slicedRound(ctx, table, withQuestions(req, nil, plain)) {
 		answers[at[i]] = answer
@@ -209,12 +213,26 @@ func (c *Coordinator) slicedAnswers(ctx context.Context, table *Table, req *ebbv
 	return answers
 }
 
+// slicedGroups names the bitmaps that a question counts by, each once; of other questions there is nothing to find out.
+func (c *Coordinator) slicedGroups(ctx context.Context, req *ebbv1.AskRequest, q *ebbv1.Question) (*ebbv1.Question, error) {
+	ask := q.GetBitmapGroups()
+	if ask == nil {
+		return q, nil
+	}
+	keys, err := c.members(ctx, req, q.GetNamespace(), ask)
+	if err != nil {
+		return nil, err
+	}
+	named := &ebbv1.BitmapGroupsQuestion{Expr: ask.GetExpr(), Keys: keys, Top: ask.GetTop(), Range: ask.GetRange()}
+	return &ebbv1.Question{Namespace: q.GetNamespace(), Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: named}}, nil
+}
+
 // slicedRound asks all shards, and adds up what they say. Of pages it takes the first ids of all.
 func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.AskRequest) []*ebbv1.Answer {
 	asks := make([]*slicedAsk, len(req.GetQuestions()))
 	open := make([]*slicedAsk, len(asks))
 	for i, q := range req.GetQuestions() {
-		asks[i] = &slicedAsk{q: q.GetBitmap(), ns: cmp.Or(q.GetNamespace(), proto.DefaultNamespace), keys: proto.QuestionKeys(q)}
+		asks[i] = &slicedAsk{q: q, ns: cmp.Or(q.GetNamespace(), proto.DefaultNamespace), keys: distinct(proto.QuestionKeys(q))}
 		open[i] = asks[i]
 	}
 	for try := 1; len(open) > 0; try++ {
@@ -264,7 +282,7 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 			continue
 		}
 		partsOf[i] = len(p.parts)
-		q := bitmapAsk(a.ns, a.q, a.numbered())
+		q := a.numbered(table.Shards())
 		for number := uint32(1); number <= table.Shards(); number++ {
 			add(number, q)
 		}
@@ -303,15 +321,55 @@ func (c *Coordinator) numbersOf(namespace string, keys [][]byte) []uint64 {
 	return out
 }
 
-// numbered is the expression about the parts of bitmaps.
-func (a *slicedAsk) numbered() *ebbv1.BitmapExpr {
-	names := map[string][]byte{}
-	for i, key := range a.keys {
-		names[string(key)] = proto.PartName(a.used[i], key)
+// numbered is the question about the parts of bitmaps, as each shard is asked it.
+func (a *slicedAsk) numbered(shards uint32) *ebbv1.Question {
+	parts := partsOf(a.keys, a.used, shards)
+	out := &ebbv1.Question{Namespace: a.ns}
+	switch ask := a.q.GetAsk().(type) {
+	case *ebbv1.Question_Bitmap:
+		q := ask.Bitmap
+		out.Ask = &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{Expr: parts.expr(q.GetExpr()), Range: q.GetRange(), Select: q.GetSelect()}}
+	case *ebbv1.Question_BitmapGroups:
+		groups := &ebbv1.BitmapGroupsQuestion{Expr: parts.expr(ask.BitmapGroups.GetExpr()), Range: ask.BitmapGroups.GetRange(), Plain: true}
+		for _, key := range ask.BitmapGroups.GetKeys() {
+			groups.Keys = append(groups.Keys, parts.names[string(key)])
+		}
+		out.Ask = &ebbv1.Question_BitmapGroups{BitmapGroups: groups}
+	case *ebbv1.Question_BitmapCohort:
+		table := &ebbv1.BitmapCohortQuestion{Everyone: ask.BitmapCohort.GetEveryone(), Range: ask.BitmapCohort.GetRange()}
+		for _, p := range ask.BitmapCohort.GetPeriods() {
+			table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Expr: parts.expr(p.GetExpr())})
+		}
+		if within := ask.BitmapCohort.GetWithin(); within != nil {
+			table.Within = parts.expr(within)
+		}
+		out.Ask = &ebbv1.Question_BitmapCohort{BitmapCohort: table}
 	}
-	return proto.RewriteExpr(a.q.GetExpr(), func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
-		if k, ok := x.GetExpr().(*ebbv1.BitmapExpr_Key); ok {
-			return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: names[string(k.Key)]}}
+	return out
+}
+
+// parts turns expressions about bitmaps into ones about their parts.
+type parts struct {
+	names  map[string][]byte // by key
+	shards uint32
+}
+
+func partsOf(keys [][]byte, numbers []uint64, shards uint32) parts {
+	p := parts{map[string][]byte{}, shards}
+	for i, key := range keys {
+		p.names[string(key)] = proto.PartName(numbers[i], key)
+	}
+	return p
+}
+
+// expr is the expression as each shard evaluates it for itself.
+func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	return proto.RewriteExpr(x, func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+		switch e := x.GetExpr().(type) {
+		case *ebbv1.BitmapExpr_Key:
+			return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: p.names[string(e.Key)]}}
+		case *ebbv1.BitmapExpr_Range, *ebbv1.BitmapExpr_Containers:
+			return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Own{Own: &ebbv1.BitmapOwn{Of: x, Shards: p.shards}}}
 		}
 		return x
 	})
@@ -387,6 +445,12 @@ func (a *slicedAsk) answer(allowPartial bool) *ebbv1.Answer {
 	if c.ShardsAnswered == 0 || len(c.ShardsFailed) > 0 && !allowPartial {
 		return &ebbv1.Answer{Error: incomplete(parts, c), Coverage: c}
 	}
+	switch ask := a.q.GetAsk().(type) {
+	case *ebbv1.Question_BitmapGroups:
+		return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Groups{Groups: sumGroups(ask.BitmapGroups, parts)}}
+	case *ebbv1.Question_BitmapCohort:
+		return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Cohort{Cohort: sumCohort(ask.BitmapCohort, parts)}}
+	}
 	out := &ebbv1.BitmapAnswer{}
 	var lists []*ebbv1.BitmapAnswer
 	for i := range parts {
@@ -404,13 +468,50 @@ func (a *slicedAsk) answer(allowPartial bool) *ebbv1.Answer {
 			out.Contains[j] = out.Contains[j] || in
 		}
 	}
-	switch s := a.q.GetSelect().(type) {
+	switch s := a.q.GetBitmap().GetSelect().(type) {
 	case *ebbv1.BitmapQuestion_Ends:
 		mergeEnds(out, lists)
 	case *ebbv1.BitmapQuestion_Ids:
 		mergePages(out, lists, int(cmp.Or(s.Ids.GetLimit(), proto.BitPageDefault)))
 	}
 	return &ebbv1.Answer{Coverage: c, Value: &ebbv1.Answer_Bitmap{Bitmap: out}}
+}
+
+// sumGroups adds up the counts of shards.
+func sumGroups(q *ebbv1.BitmapGroupsQuestion, parts []askPart) *ebbv1.BitmapGroups {
+	out, counts := &ebbv1.BitmapGroups{}, make([]uint64, len(q.GetKeys()))
+	for i := range parts {
+		g := parts[i].answer.GetAnswer().GetGroups()
+		out.Count += g.GetCount()
+		out.AsOfUs = max(out.AsOfUs, g.GetAsOfUs())
+		for j, n := range g.GetCounts()[:min(len(counts), len(g.GetCounts()))] {
+			counts[j] += n
+		}
+	}
+	for i, key := range q.GetKeys() {
+		out.Groups = append(out.Groups, &ebbv1.BitmapGroup{Key: key, Count: counts[i]})
+	}
+	shard.TopGroups(out, q.GetTop())
+	return out
+}
+
+// sumCohort adds up the tables of shards.
+func sumCohort(q *ebbv1.BitmapCohortQuestion, parts []askPart) *ebbv1.BitmapCohort {
+	out := &ebbv1.BitmapCohort{}
+	for i, p := range q.GetPeriods() {
+		out.Rows = append(out.Rows, &ebbv1.BitmapCohortRow{Period: p.GetPeriod(), Again: make([]uint64, len(q.GetPeriods())-1-i)})
+	}
+	for i := range parts {
+		table := parts[i].answer.GetAnswer().GetCohort()
+		out.AsOfUs = max(out.AsOfUs, table.GetAsOfUs())
+		for j, row := range table.GetRows()[:min(len(out.Rows), len(table.GetRows()))] {
+			out.Rows[j].Count += row.GetCount()
+			for k, n := range row.GetAgain()[:min(len(out.Rows[j].Again), len(row.GetAgain()))] {
+				out.Rows[j].Again[k] += n
+			}
+		}
+	}
+	return out
 }
 
 func mergeEnds(out *ebbv1.BitmapAnswer, lists []*ebbv1.BitmapAnswer) {

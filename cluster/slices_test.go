@@ -36,8 +36,8 @@ func keyTerm(key string) *ebbv1.BitmapExpr {
 	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(key)}}
 }
 
-// about asks one question about a bitmap.
-func (e *ensemble) about(c *Coordinator, q *ebbv1.Question) *ebbv1.BitmapAnswer {
+// about asks one question about bitmaps.
+func (e *ensemble) about(c *Coordinator, q *ebbv1.Question) *ebbv1.Answer {
 	e.t.Helper()
 	resp, err := c.Ask(e.t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil || resp.Answers[0].GetError() != nil {
@@ -46,7 +46,7 @@ func (e *ensemble) about(c *Coordinator, q *ebbv1.Question) *ebbv1.BitmapAnswer 
 	if v := resp.Answers[0].GetCoverage(); v.GetShardsAnswered() != v.GetShardsTotal() || proto.BySlice(e.table.Namespace(q.GetNamespace())) && v.GetShardsTotal() != e.table.Shards() {
 		e.t.Fatalf("coverage %v", v)
 	}
-	return resp.Answers[0].GetBitmap()
+	return resp.Answers[0]
 }
 
 func listIDs(namespace string, x *ebbv1.BitmapExpr) *ebbv1.Question {
@@ -57,7 +57,7 @@ func listIDs(namespace string, x *ebbv1.BitmapExpr) *ebbv1.Question {
 
 func (e *ensemble) idsOf(key string) []uint64 {
 	e.t.Helper()
-	return e.about(e.coordinator("ebb-1"), listIDs("people", keyTerm(key))).GetIds()
+	return e.about(e.coordinator("ebb-1"), listIDs("people", keyTerm(key))).GetBitmap().GetIds()
 }
 
 // idSet is what a bitmap should be.
@@ -131,8 +131,27 @@ func (w *bitmapWorld) change() (*ebbv1.BitChange, uint64) {
 	return c, changed
 }
 
+// span draws a range of ids around the border of two slices, and says what it is.
+func (w *bitmapWorld) span() (*ebbv1.BitmapExpr, idSet) {
+	first := w.id()&^0xffff | 0xffc0
+	last := first + uint64(w.rnd.IntN(300))
+	if last < first {
+		last = 1<<64 - 1
+	}
+	set := idSet{}
+	for id := first; ; id++ {
+		if set[id] = true; id == last {
+			break
+		}
+	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: first, Last: last}}}, set
+}
+
 // expr draws an expression, and says what it is.
 func (w *bitmapWorld) expr(depth int) (*ebbv1.BitmapExpr, idSet) {
+	if w.rnd.IntN(8) == 0 {
+		return w.span()
+	}
 	if depth == 0 || w.rnd.IntN(5) == 0 {
 		key := w.keys[w.rnd.IntN(len(w.keys))]
 		return keyTerm(key), w.sets[key]
@@ -215,10 +234,13 @@ func askEverything(t *testing.T, e *ensemble, w *bitmapWorld) {
 		}
 		for range 3 {
 			x, set := w.expr(3)
+			if len(proto.ExprKeys(x)) == 0 { // which is no question
+				x = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{x, keyTerm("none")}}}}
+			}
 			all := set.sorted()
 			ask := func(q *ebbv1.BitmapQuestion) *ebbv1.BitmapAnswer {
 				q.Expr = x
-				return e.about(c, &ebbv1.Question{Namespace: "people", Ask: &ebbv1.Question_Bitmap{Bitmap: q}})
+				return e.about(c, &ebbv1.Question{Namespace: "people", Ask: &ebbv1.Question_Bitmap{Bitmap: q}}).GetBitmap()
 			}
 			if got := ask(&ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Count{Count: true}}).GetCount(); got != uint64(len(all)) {
 				t.Fatalf("%v: %d ids, want %d", x, got, len(all))
@@ -272,6 +294,77 @@ func askEverything(t *testing.T, e *ensemble, w *bitmapWorld) {
 				t.Fatalf("%v in %v: %d ids listed in pages of %d, want %d", x, in, len(listed), limit, len(some))
 			}
 		}
+		w.askGroups(t, e, c)
+		w.askCohort(t, e, c)
+	}
+}
+
+// common is how many ids of some are in a set.
+func (s idSet) common(ids []uint64) (n uint64) {
+	for _, id := range ids {
+		if s[id] {
+			n++
+		}
+	}
+	return n
+}
+
+// askGroups counts an expression by all bitmaps, some of them named and some matched.
+func (w *bitmapWorld) askGroups(t *testing.T, e *ensemble, c *Coordinator) {
+	x, set := w.expr(2)
+	all := set.sorted()
+	q := &ebbv1.BitmapGroupsQuestion{Expr: x, Keys: [][]byte{[]byte("a"), []byte("none")}, Patterns: [][]byte{[]byte("*"), []byte("c/*")}, Top: uint32(w.rnd.IntN(4))}
+	want := map[string]uint64{}
+	for _, key := range w.keys {
+		if len(w.sets[key]) > 0 || key == "a" || key == "none" {
+			want[key] = w.sets[key].common(all)
+		}
+	}
+	got := e.about(c, &ebbv1.Question{Namespace: "people", Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: q}}).GetGroups()
+	if got.GetCount() != uint64(len(all)) || q.Top == 0 && len(got.GetGroups()) < len(want) || q.Top > 0 && len(got.GetGroups()) != int(q.Top) {
+		t.Fatalf("%v by %v: %v, want %d ids by %v", x, q, got, len(all), want)
+	}
+	for i, g := range got.GetGroups() {
+		if g.GetCount() != want[string(g.GetKey())] || i > 0 && g.GetCount() > got.GetGroups()[i-1].GetCount() {
+			t.Fatalf("%v by %v: %v, want %v", x, q, got, want)
+		}
+	}
+}
+
+// askCohort asks for a table of expressions, with or without those that came before.
+func (w *bitmapWorld) askCohort(t *testing.T, e *ensemble, c *Coordinator) {
+	table := &ebbv1.BitmapCohortQuestion{Everyone: w.rnd.IntN(2) == 0}
+	sets, seen := []idSet{}, idSet{}
+	for i := range 1 + w.rnd.IntN(4) {
+		x, set := w.expr(1)
+		table.Periods, sets = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: fmt.Sprint(i), Expr: x}), append(sets, set)
+	}
+	within := idSet(nil)
+	if w.rnd.IntN(2) == 0 {
+		table.Within, within = w.expr(1)
+	}
+	table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: "last", Expr: keyTerm("a")})
+	sets = append(sets, w.sets["a"])
+	got := e.about(c, &ebbv1.Question{Namespace: "people", Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}).GetCohort()
+	for i, set := range sets {
+		var row []uint64
+		for id := range set {
+			if (table.Everyone || !seen[id]) && (table.Within == nil || within[id]) {
+				row = append(row, id)
+			}
+		}
+		for id := range set {
+			seen[id] = true
+		}
+		line := got.GetRows()[i]
+		if line.GetPeriod() != table.Periods[i].GetPeriod() || line.GetCount() != uint64(len(row)) {
+			t.Fatalf("row %d of %v: %v, want %d ids", i, table, line, len(row))
+		}
+		for j, n := range line.GetAgain() {
+			if want := sets[i+1+j].common(row); n != want {
+				t.Fatalf("row %d of %v: %d come again in %d, want %d", i, table, n, i+1+j, want)
+			}
+		}
 	}
 }
 
@@ -283,7 +376,7 @@ func TestSlicedDelete(t *testing.T) {
 	e.bits("people", setIDs("a", 1, 70_000, 1<<40), setIDs("b", 1))
 	remembers := e.coordinator("ebb-2")
 	ask := listIDs("people", &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{keyTerm("a"), keyTerm("b")}}}})
-	if got := e.about(remembers, ask).GetIds(); !slices.Equal(got, []uint64{1, 70_000, 1 << 40}) {
+	if got := e.about(remembers, ask).GetBitmap().GetIds(); !slices.Equal(got, []uint64{1, 70_000, 1 << 40}) {
 		t.Fatalf("ids %v", got)
 	}
 
@@ -293,13 +386,13 @@ func TestSlicedDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.with(func() { e.enter(e.table.ShardOf("people", []byte("a")), del) })
-	if got := e.about(remembers, ask).GetIds(); !slices.Equal(got, []uint64{1}) {
+	if got := e.about(remembers, ask).GetBitmap().GetIds(); !slices.Equal(got, []uint64{1}) {
 		t.Errorf("after its home forgot it: ids %v", got)
 	}
 	if got := e.bits("people", setIDs("a", 70_000)); got[0] != 1 {
 		t.Errorf("a new bitmap had an id of the old one: %v", got)
 	}
-	if got := e.about(remembers, ask).GetIds(); !slices.Equal(got, []uint64{1, 70_000}) {
+	if got := e.about(remembers, ask).GetBitmap().GetIds(); !slices.Equal(got, []uint64{1, 70_000}) {
 		t.Errorf("made anew: ids %v", got)
 	}
 
@@ -307,7 +400,7 @@ func TestSlicedDelete(t *testing.T) {
 	if resp, err := e.keys("ebb-1").Delete(t.Context(), &ebbv1.DeleteRequest{Namespace: "people", Keys: [][]byte{[]byte("a"), []byte("b"), []byte("c")}}); err != nil || resp.GetDeleted() != 2 {
 		t.Errorf("delete: %v, %v", resp, err)
 	}
-	if got := e.about(remembers, ask).GetIds(); len(got) != 0 {
+	if got := e.about(remembers, ask).GetBitmap().GetIds(); len(got) != 0 {
 		t.Errorf("deleted: ids %v", got)
 	}
 }

@@ -305,6 +305,11 @@ func checkBitmapExpr(x *ebbv1.BitmapExpr, depth int, terms *int) *Error {
 			return checkRange(r.GetFirst(), r.GetLast(), BitTermRangeMax)
 		}
 		return CheckKey(x.GetKey())
+	case *ebbv1.BitmapExpr_Own:
+		if of := e.Own.GetOf(); of.GetRange() == nil && of.GetContainers() == nil || e.Own.GetShards() == 0 || e.Own.GetShards() > ShardsMax {
+			return ErrBadRequest.Errorf("own: it is of a range or of containers, in 1 to %d shards", ShardsMax)
+		}
+		return checkBitmapExpr(e.Own.GetOf(), depth+1, terms)
 	case *ebbv1.BitmapExpr_AtLeast:
 		if t, n := e.AtLeast.GetTimes(), len(e.AtLeast.GetOf()); t < 1 || int(t) > n {
 			return ErrBadCount.Errorf("at least %d of %d: it must be from 1 to their number", t, n)

@@ -61,7 +61,7 @@ func checkBitmapGroupsQuestion(q *ebbv1.BitmapGroupsQuestion) *Error {
 	switch n := len(q.GetKeys()); {
 	case n > BitGroupsMax:
 		return errTooManyGroups(uint64(n))
-	case n == 0 && len(q.GetPatterns()) == 0:
+	case n == 0 && len(q.GetPatterns()) == 0 && !q.GetPlain():
 		return ErrBadRequest.Errorf("counts by what? keys or patterns name the bitmaps").WithHint(`"patterns": ["country/*"] in JSON: base64 of it`)
 	}
 	for _, key := range q.GetKeys() {

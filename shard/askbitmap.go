@@ -74,7 +74,7 @@ func (f *frame) askBitmap(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAn
 		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads up to %d MiB of bitmaps in shard %d: the limit is %d", cost>>17, f.id, bitmapCostMax>>17).
 			WithHint("ask for a range of ids at a time, or name fewer keys"))
 	}
-	named := f.bitmapsOf(ns, at)
+	named := f.bitmapsOf(q.Question.GetNamespace(), ns, at)
 	if part := q.Question.GetBitmap().GetPart(); part != nil {
 		expr, err := compileBitmap(q.Question.GetBitmap().GetExpr(), named)
 		if err != nil {
@@ -91,7 +91,7 @@ func (f *frame) askBitmap(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAn
 }
 
 // evaluateBitmaps answers whatever is asked about bitmaps, but for parts.
-func evaluateBitmaps(q *ebbv1.Question, named bitmapNamer) (*ebbv1.Answer, error) {
+func evaluateBitmaps(q *ebbv1.Question, named bitmapNames) (*ebbv1.Answer, error) {
 	switch ask := q.GetAsk().(type) {
 	case *ebbv1.Question_BitmapGroups:
 		out, err := countGroups(ask.BitmapGroups, named)
@@ -133,15 +133,19 @@ func evaluatedAt(a *ebbv1.Answer, at sketch.Tick) {
 	}
 }
 
-// bitmapsOf finds bitmaps of a namespace as they are at a time.
-func (f *frame) bitmapsOf(ns *namespace, at sketch.Tick) bitmapNamer {
-	return func(name []byte) (bitmap.Cursor, error) {
-		c, err := f.bitmapOf(ns, name, at)
+// bitmapsOf finds bitmaps of a namespace, which is nil if the shard has never heard of it, as they are at a time.
+func (f *frame) bitmapsOf(name string, ns *namespace, at sketch.Tick) bitmapNames {
+	find := func(key []byte) (bitmap.Cursor, error) {
+		c, err := f.bitmapOf(ns, key, at)
 		if err != nil {
 			return nil, err
 		}
 		return c, nil
 	}
+	own := func(all bitmap.Cursor, shards uint32) bitmap.Cursor {
+		return &ownSlices{Cursor: all, namespace: name, shard: uint32(f.id), shards: shards}
+	}
+	return bitmapNames{find, own}
 }
 
 // bitmapOf is the bitmap of a key: an empty one if the key is not there.

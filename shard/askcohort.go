@@ -11,7 +11,7 @@ import (
 )
 
 // ranged compiles what an expression has in a range of ids, everything if that is nil.
-func ranged(x *ebbv1.BitmapExpr, in *ebbv1.BitRange, named bitmapNamer) (*bitmapExpr, error) {
+func ranged(x *ebbv1.BitmapExpr, in *ebbv1.BitRange, named bitmapNames) (*bitmapExpr, error) {
 	if in != nil {
 		span := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: in}}
 		if x != nil {
@@ -26,14 +26,14 @@ func ranged(x *ebbv1.BitmapExpr, in *ebbv1.BitRange, named bitmapNamer) (*bitmap
 }
 
 // countGroups evaluates a set once, slice by slice, and counts what it has in common with each bitmap.
-func countGroups(q *ebbv1.BitmapGroupsQuestion, named bitmapNamer) (*ebbv1.BitmapGroups, error) {
+func countGroups(q *ebbv1.BitmapGroupsQuestion, named bitmapNames) (*ebbv1.BitmapGroups, error) {
 	base, err := ranged(q.GetExpr(), q.GetRange(), named)
 	if err != nil {
 		return nil, err
 	}
 	members, at := make([]bitmap.Cursor, len(q.GetKeys())), make([]uint64, len(q.GetKeys()))
 	for i, key := range q.GetKeys() {
-		if members[i], err = named(key); err != nil {
+		if members[i], err = named.of(key); err != nil {
 			return nil, err
 		}
 	}
@@ -58,6 +58,10 @@ func countGroups(q *ebbv1.BitmapGroupsQuestion, named bitmapNamer) (*ebbv1.Bitma
 		here.count(whole, counts)
 		return true
 	})
+	if q.GetPlain() {
+		out.Counts = counts
+		return out, nil
+	}
 	for i, key := range q.GetKeys() {
 		out.Groups = append(out.Groups, &ebbv1.BitmapGroup{Key: bytes.Clone(key), Count: counts[i]})
 	}
@@ -128,7 +132,7 @@ var (
 	bothOf     = bitmap.MustCompile(bitmap.Expr{Op: bitmap.Or, Args: []bitmap.Expr{{Leaf: 0}, {Leaf: 1}}}, 2)
 )
 
-func countCohort(q *ebbv1.BitmapCohortQuestion, named bitmapNamer) (*ebbv1.BitmapCohort, error) {
+func countCohort(q *ebbv1.BitmapCohortQuestion, named bitmapNames) (*ebbv1.BitmapCohort, error) {
 	t := cohortTable{everyone: q.GetEveryone(), here: make([]bitmap.Container, len(q.GetPeriods()))}
 	var err error
 	if t.within, err = ranged(q.GetWithin(), q.GetRange(), named); err != nil {

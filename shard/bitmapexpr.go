@@ -1,13 +1,18 @@
 package shard
 
 import (
+	"cmp"
+
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// bitmapNamer finds the bitmap of a key.
-type bitmapNamer func(key []byte) (bitmap.Cursor, error)
+// bitmapNames finds bitmaps for expressions.
+type bitmapNames struct {
+	of  func(key []byte) (bitmap.Cursor, error)
+	own func(all bitmap.Cursor, shards uint32) bitmap.Cursor // what of it lies in this shard; nil where no shard evaluates
+}
 
 // bitmapExpr is an expression to be evaluated slice by slice.
 type bitmapExpr struct {
@@ -19,8 +24,8 @@ type bitmapExpr struct {
 	scratch bitmap.Scratch
 }
 
-// compileBitmap makes an expression ready. named finds the bitmap of a key; one that is named twice is one term.
-func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNamer) (*bitmapExpr, error) {
+// compileBitmap makes an expression ready. A key that is named twice is one term.
+func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) {
 	b := &bitmapExpr{}
 	known := map[string]int{}
 	var build func(x *ebbv1.BitmapExpr) (bitmap.Expr, error)
@@ -48,20 +53,24 @@ func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNamer) (*bitmapExpr, error) 
 			if i, ok := known[string(e.Key)]; ok {
 				return bitmap.Expr{Leaf: i}, nil
 			}
-			t, err := named(e.Key)
+			t, err := named.of(e.Key)
 			if err != nil {
 				return bitmap.Expr{}, err
 			}
 			known[string(e.Key)] = len(b.terms)
 			return add(t), nil
-		case *ebbv1.BitmapExpr_Range:
-			return add(bitmap.NewRangeCursor(e.Range.GetFirst(), e.Range.GetLast())), nil
-		case *ebbv1.BitmapExpr_Containers:
-			d, err := decodeContainers(e.Containers)
+		case *ebbv1.BitmapExpr_Range, *ebbv1.BitmapExpr_Containers:
+			c, err := givenIDs(x)
 			if err != nil {
 				return bitmap.Expr{}, err
 			}
-			return add(bitmap.NewDirectoryCursor(d)), nil
+			return add(c), nil
+		case *ebbv1.BitmapExpr_Own:
+			c, err := givenIDs(e.Own.GetOf())
+			if err != nil || named.own == nil || e.Own.GetShards() == 0 {
+				return bitmap.Expr{}, cmp.Or[error](err, proto.ErrBadRequest.Errorf("own: only a shard has ids of its own"))
+			}
+			return add(named.own(c, e.Own.GetShards())), nil
 		case *ebbv1.BitmapExpr_Or:
 			return list(bitmap.Or, e.Or.GetOf())
 		case *ebbv1.BitmapExpr_And:
@@ -88,6 +97,18 @@ func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNamer) (*bitmapExpr, error) 
 	}
 	b.walker = b.program.NewWalker(b.terms, nil)
 	return b, nil
+}
+
+// givenIDs are ids that an expression holds itself.
+func givenIDs(x *ebbv1.BitmapExpr) (bitmap.Cursor, error) {
+	if r := x.GetRange(); r != nil {
+		return bitmap.NewRangeCursor(r.GetFirst(), r.GetLast()), nil
+	}
+	d, err := decodeContainers(x.GetContainers())
+	if err != nil {
+		return nil, err
+	}
+	return bitmap.NewDirectoryCursor(d), nil
 }
 
 // seek goes to the first slice from this one on in which there may be ids, and answers which that is.

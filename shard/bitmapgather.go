@@ -181,7 +181,7 @@ func (g *BitmapGather) term(shard uint32, x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr
 // Answer evaluates the question. fetch asks the shards, all at once, and answers in the order asked; it is called until all slices that matter are there.
 func (g *BitmapGather) Answer(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)) (*ebbv1.Answer, error) {
 	g.fetch = fetch
-	a, err := evaluateBitmaps(g.ask, g.named)
+	a, err := evaluateBitmaps(g.ask, bitmapNames{of: g.named})
 	if err = cmp.Or(g.err, err); err != nil {
 		return nil, err
 	}
@@ -203,7 +203,7 @@ func (g *BitmapGather) named(name []byte) (bitmap.Cursor, error) {
 func (g *BitmapGather) Containers(fetch func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error), from uint64, room int) (c *ebbv1.BitmapContainers, ids, next uint64, more bool, err error) {
 	g.fetch = fetch
 	from = max(from, g.first)
-	expr, err := ranged(proto.BitmapExprs(g.ask)[0], proto.BitmapRange(g.ask), g.named)
+	expr, err := ranged(proto.BitmapExprs(g.ask)[0], proto.BitmapRange(g.ask), bitmapNames{of: g.named})
 	if err != nil {
 		return nil, 0, 0, false, err
 	}

@@ -75,7 +75,7 @@ func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*
 	if cost > storeCostMax {
 		return nil, proto.ErrQueryTooCostly.Errorf("storing this reads up to %d MiB of bitmaps: the limit is %d", cost>>17, storeCostMax>>17).WithHint("store parts of it first")
 	}
-	b, err := compileBitmap(x, s.bitmapsOf(ns, at))
+	b, err := compileBitmap(x, s.bitmapsOf(ns.definition.GetName(), ns, at))
 	if err != nil {
 		return nil, proto.AsError(err)
 	}

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
 // isPart says whether a key is not one that anybody made, but a part of a bitmap that is placed by slice: see proto.PartName.
@@ -19,4 +20,23 @@ func bitmapsOnly(ns *namespace) *proto.Error {
 func fixedNames(ns *namespace) *proto.Error {
 	return proto.ErrWrongKind.Errorf("namespace %s places bitmaps by slice: they cannot be renamed, for their parts lie in all shards under their names", ns.definition.GetName()).
 		WithHint("make the other one, and delete the first")
+}
+
+// ownSlices is what of some ids lies in one shard where bitmaps are placed by slice.
+type ownSlices struct {
+	bitmap.Cursor
+	namespace     string
+	shard, shards uint32
+}
+
+// Seek passes over slices that lie in other shards.
+func (o *ownSlices) Seek(slice uint64) (at uint64, ok bool) {
+	for {
+		if at, ok = o.Cursor.Seek(slice); !ok || proto.SliceShardOf(o.namespace, at, o.shards) == o.shard {
+			return at, ok
+		}
+		if slice = at + 1; slice > sliceMax {
+			return 0, false
+		}
+	}
 }

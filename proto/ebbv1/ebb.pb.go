@@ -3803,6 +3803,7 @@ type BitmapExpr struct {
 	//	*BitmapExpr_Not
 	//	*BitmapExpr_AtLeast
 	//	*BitmapExpr_Containers
+	//	*BitmapExpr_Own
 	Expr          isBitmapExpr_Expr `protobuf_oneof:"expr"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3926,6 +3927,15 @@ func (x *BitmapExpr) GetContainers() *BitmapContainers {
 	return nil
 }
 
+func (x *BitmapExpr) GetOwn() *BitmapOwn {
+	if x != nil {
+		if x, ok := x.Expr.(*BitmapExpr_Own); ok {
+			return x.Own
+		}
+	}
+	return nil
+}
+
 type isBitmapExpr_Expr interface {
 	isBitmapExpr_Expr()
 }
@@ -3975,6 +3985,11 @@ type BitmapExpr_Containers struct {
 	Containers *BitmapContainers `protobuf:"bytes,9,opt,name=containers,proto3,oneof"`
 }
 
+type BitmapExpr_Own struct {
+	// between nodes: of a range or of containers, what lies in the shard that is asked, where bitmaps are placed by slice
+	Own *BitmapOwn `protobuf:"bytes,19,opt,name=own,proto3,oneof"`
+}
+
 func (*BitmapExpr_Key) isBitmapExpr_Expr() {}
 
 func (*BitmapExpr_Range) isBitmapExpr_Expr() {}
@@ -3993,6 +4008,63 @@ func (*BitmapExpr_AtLeast) isBitmapExpr_Expr() {}
 
 func (*BitmapExpr_Containers) isBitmapExpr_Expr() {}
 
+func (*BitmapExpr_Own) isBitmapExpr_Expr() {}
+
+// BitmapOwn is what of some ids lies in one shard.
+type BitmapOwn struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// a range, or containers
+	Of *BitmapExpr `protobuf:"bytes,1,opt,name=of,proto3" json:"of,omitempty"`
+	// how many shards there are
+	Shards        uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BitmapOwn) Reset() {
+	*x = BitmapOwn{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BitmapOwn) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BitmapOwn) ProtoMessage() {}
+
+func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
+func (*BitmapOwn) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *BitmapOwn) GetOf() *BitmapExpr {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *BitmapOwn) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
 // BitmapContainers is the ids of some slices, as a part of an answer to a BitmapQuestion has them.
 type BitmapContainers struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4006,7 +4078,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4018,7 +4090,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4031,7 +4103,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -4058,7 +4130,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4070,7 +4142,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4083,7 +4155,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -4104,7 +4176,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4116,7 +4188,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4129,7 +4201,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -4157,7 +4229,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4169,7 +4241,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4182,7 +4254,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -4221,7 +4293,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4233,7 +4305,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4246,7 +4318,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -4398,7 +4470,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +4482,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +4495,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -4450,7 +4522,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4462,7 +4534,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4475,7 +4547,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -4500,7 +4572,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4512,7 +4584,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4525,7 +4597,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -4561,14 +4633,16 @@ type BitmapGroupsQuestion struct {
 	// only the largest, by name among equals; all when 0
 	Top uint32 `protobuf:"varint,4,opt,name=top,proto3" json:"top,omitempty"`
 	// only ids in this range
-	Range         *BitRange `protobuf:"bytes,5,opt,name=range,proto3" json:"range,omitempty"`
+	Range *BitRange `protobuf:"bytes,5,opt,name=range,proto3" json:"range,omitempty"`
+	// between nodes: answer with counts in the order of the keys
+	Plain         bool `protobuf:"varint,6,opt,name=plain,proto3" json:"plain,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4580,7 +4654,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4593,7 +4667,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -4631,6 +4705,13 @@ func (x *BitmapGroupsQuestion) GetRange() *BitRange {
 	return nil
 }
 
+func (x *BitmapGroupsQuestion) GetPlain() bool {
+	if x != nil {
+		return x.Plain
+	}
+	return false
+}
+
 // BitmapCohortQuestion asks for a table: the ids of each period, and how many of them come again in each later one.
 type BitmapCohortQuestion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4648,7 +4729,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4660,7 +4741,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4673,7 +4754,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -4716,7 +4797,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4728,7 +4809,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4741,7 +4822,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -4773,7 +4854,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4785,7 +4866,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4798,7 +4879,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -4845,7 +4926,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4857,7 +4938,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4870,7 +4951,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -4942,7 +5023,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4954,7 +5035,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4967,7 +5048,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -5024,7 +5105,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5036,7 +5117,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5049,7 +5130,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -5076,7 +5157,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5088,7 +5169,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5101,7 +5182,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -5123,7 +5204,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5135,7 +5216,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5148,7 +5229,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -5184,7 +5265,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5196,7 +5277,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5209,7 +5290,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -5270,7 +5351,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5282,7 +5363,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5295,7 +5376,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -5376,7 +5457,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5388,7 +5469,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5401,7 +5482,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -5498,7 +5579,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5510,7 +5591,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5523,7 +5604,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -5629,7 +5710,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5641,7 +5722,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5654,7 +5735,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -5673,7 +5754,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5685,7 +5766,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5698,7 +5779,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 type AskRequest struct {
@@ -5713,7 +5794,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5725,7 +5806,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5738,7 +5819,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -5779,7 +5860,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5791,7 +5872,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5804,7 +5885,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -5837,7 +5918,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5849,7 +5930,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5862,7 +5943,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -5946,7 +6027,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5958,7 +6039,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5971,7 +6052,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -6024,7 +6105,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6036,7 +6117,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6049,7 +6130,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -6108,7 +6189,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6120,7 +6201,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6133,7 +6214,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *Answer) GetError() *Error {
@@ -6378,15 +6459,17 @@ type BitmapGroups struct {
 	// of the set itself
 	Count uint64 `protobuf:"varint,1,opt,name=count,proto3" json:"count,omitempty"`
 	// the largest first
-	Groups        []*BitmapGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
-	AsOfUs        int64          `protobuf:"varint,3,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	Groups []*BitmapGroup `protobuf:"bytes,2,rep,name=groups,proto3" json:"groups,omitempty"`
+	AsOfUs int64          `protobuf:"varint,3,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// between nodes: of the keys of a plain question, in their order
+	Counts        []uint64 `protobuf:"varint,4,rep,packed,name=counts,proto3" json:"counts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6398,7 +6481,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6411,7 +6494,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -6435,6 +6518,13 @@ func (x *BitmapGroups) GetAsOfUs() int64 {
 	return 0
 }
 
+func (x *BitmapGroups) GetCounts() []uint64 {
+	if x != nil {
+		return x.Counts
+	}
+	return nil
+}
+
 // BitmapGroup is how many ids of a set are in a bitmap.
 type BitmapGroup struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -6446,7 +6536,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6458,7 +6548,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6471,7 +6561,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -6499,7 +6589,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6511,7 +6601,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6524,7 +6614,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -6556,7 +6646,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6568,7 +6658,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6581,7 +6671,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -6626,7 +6716,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6638,7 +6728,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6651,7 +6741,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -6725,7 +6815,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6737,7 +6827,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6750,7 +6840,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -6815,7 +6905,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6827,7 +6917,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6840,7 +6930,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -6878,7 +6968,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6890,7 +6980,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6903,7 +6993,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -6939,7 +7029,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6951,7 +7041,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6964,7 +7054,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -6993,7 +7083,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7005,7 +7095,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7018,7 +7108,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -7059,7 +7149,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7071,7 +7161,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7084,7 +7174,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -7163,7 +7253,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7175,7 +7265,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7188,7 +7278,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -7236,7 +7326,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7248,7 +7338,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7261,7 +7351,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -7338,7 +7428,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7350,7 +7440,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7363,7 +7453,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Property) GetName() string {
@@ -7394,7 +7484,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7406,7 +7496,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7419,7 +7509,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -7465,7 +7555,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7477,7 +7567,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7490,7 +7580,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -7535,7 +7625,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7547,7 +7637,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7560,7 +7650,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -7609,7 +7699,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7621,7 +7711,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7634,7 +7724,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -7710,7 +7800,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7722,7 +7812,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7735,7 +7825,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -7777,7 +7867,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7789,7 +7879,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7802,7 +7892,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -7846,7 +7936,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7858,7 +7948,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7871,7 +7961,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -7982,7 +8072,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7994,7 +8084,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8007,7 +8097,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Change) GetBin() []byte {
@@ -8104,7 +8194,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8116,7 +8206,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8129,7 +8219,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -8246,7 +8336,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8258,7 +8348,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8271,7 +8361,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -8345,7 +8435,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8357,7 +8447,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8370,7 +8460,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -8484,7 +8574,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8496,7 +8586,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8509,7 +8599,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Membership) GetContained() bool {
@@ -8537,7 +8627,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8549,7 +8639,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8562,7 +8652,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Item) GetBin() []byte {
@@ -8596,7 +8686,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8608,7 +8698,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8621,7 +8711,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -8676,7 +8766,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8688,7 +8778,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8701,7 +8791,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -8783,7 +8873,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8795,7 +8885,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8808,7 +8898,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -8944,7 +9034,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8956,7 +9046,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8969,7 +9059,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -9016,7 +9106,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9028,7 +9118,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9041,7 +9131,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -9064,7 +9154,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9076,7 +9166,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9089,7 +9179,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -9127,7 +9217,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9139,7 +9229,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9152,7 +9242,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -9192,7 +9282,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9204,7 +9294,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9217,7 +9307,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -9244,7 +9334,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9256,7 +9346,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9269,7 +9359,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -9355,7 +9445,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9367,7 +9457,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9380,7 +9470,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -9445,7 +9535,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9457,7 +9547,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9470,7 +9560,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -9510,7 +9600,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9522,7 +9612,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9535,7 +9625,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -9589,7 +9679,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9601,7 +9691,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9614,7 +9704,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Table) GetClusterId() string {
@@ -9674,7 +9764,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9686,7 +9776,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9699,7 +9789,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 type TableResponse struct {
@@ -9713,7 +9803,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9725,7 +9815,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9738,7 +9828,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -9767,7 +9857,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9779,7 +9869,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9792,7 +9882,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -9818,7 +9908,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9830,7 +9920,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9843,7 +9933,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -9861,7 +9951,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9873,7 +9963,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9886,7 +9976,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 type ListNamespacesResponse struct {
@@ -9898,7 +9988,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9910,7 +10000,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9923,7 +10013,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -9941,7 +10031,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9953,7 +10043,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9966,7 +10056,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -9991,7 +10081,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10003,7 +10093,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10016,7 +10106,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -10111,7 +10201,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10123,7 +10213,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10136,7 +10226,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -10194,7 +10284,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10206,7 +10296,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10219,7 +10309,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -10496,7 +10586,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06bitmap\x18\r \x01(\v2\x16.ebb.v1.BitmapQuestionH\x00R\x06bitmap\x12C\n" +
 	"\rbitmap_groups\x18\x0f \x01(\v2\x1c.ebb.v1.BitmapGroupsQuestionH\x00R\fbitmapGroups\x12C\n" +
 	"\rbitmap_cohort\x18\x10 \x01(\v2\x1c.ebb.v1.BitmapCohortQuestionH\x00R\fbitmapCohortB\x05\n" +
-	"\x03ask\"\x92\x03\n" +
+	"\x03ask\"\xb9\x03\n" +
 	"\n" +
 	"BitmapExpr\x12\x12\n" +
 	"\x03key\x18\x01 \x01(\fH\x00R\x03key\x12(\n" +
@@ -10509,8 +10599,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bat_least\x18\b \x01(\v2\x15.ebb.v1.BitmapAtLeastH\x00R\aatLeast\x12:\n" +
 	"\n" +
 	"containers\x18\t \x01(\v2\x18.ebb.v1.BitmapContainersH\x00R\n" +
-	"containersB\x06\n" +
-	"\x04expr\"F\n" +
+	"containers\x12%\n" +
+	"\x03own\x18\x13 \x01(\v2\x11.ebb.v1.BitmapOwnH\x00R\x03ownB\x06\n" +
+	"\x04expr\"G\n" +
+	"\tBitmapOwn\x12\"\n" +
+	"\x02of\x18\x01 \x01(\v2\x12.ebb.v1.BitmapExprR\x02of\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\"F\n" +
 	"\x10BitmapContainers\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x1e\n" +
 	"\n" +
@@ -10545,13 +10639,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"BitmapPart\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\x04R\x02to\x12\x14\n" +
-	"\x05bytes\x18\x03 \x01(\rR\x05bytes\"\xa8\x01\n" +
+	"\x05bytes\x18\x03 \x01(\rR\x05bytes\"\xbe\x01\n" +
 	"\x14BitmapGroupsQuestion\x12&\n" +
 	"\x04expr\x18\x01 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\fR\x04keys\x12\x1a\n" +
 	"\bpatterns\x18\x03 \x03(\fR\bpatterns\x12\x10\n" +
 	"\x03top\x18\x04 \x01(\rR\x03top\x12&\n" +
-	"\x05range\x18\x05 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"\xbc\x01\n" +
+	"\x05range\x18\x05 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x14\n" +
+	"\x05plain\x18\x06 \x01(\bR\x05plain\"\xbc\x01\n" +
 	"\x14BitmapCohortQuestion\x124\n" +
 	"\aperiods\x18\x01 \x03(\v2\x1a.ebb.v1.BitmapCohortPeriodR\aperiods\x12*\n" +
 	"\x06within\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x06within\x12\x1a\n" +
@@ -10691,11 +10786,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmap\x12.\n" +
 	"\x06groups\x18\x1e \x01(\v2\x14.ebb.v1.BitmapGroupsH\x00R\x06groups\x12.\n" +
 	"\x06cohort\x18\x1f \x01(\v2\x14.ebb.v1.BitmapCohortH\x00R\x06cohortB\a\n" +
-	"\x05value\"k\n" +
+	"\x05value\"\x83\x01\n" +
 	"\fBitmapGroups\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12+\n" +
 	"\x06groups\x18\x02 \x03(\v2\x13.ebb.v1.BitmapGroupR\x06groups\x12\x18\n" +
-	"\bas_of_us\x18\x03 \x01(\x03R\x06asOfUs\"5\n" +
+	"\bas_of_us\x18\x03 \x01(\x03R\x06asOfUs\x12\x16\n" +
+	"\x06counts\x18\x04 \x03(\x04R\x06counts\"5\n" +
 	"\vBitmapGroup\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\"U\n" +
@@ -11092,7 +11188,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 121)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -11145,86 +11241,87 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*ApplyResponse)(nil),          // 48: ebb.v1.ApplyResponse
 	(*Question)(nil),               // 49: ebb.v1.Question
 	(*BitmapExpr)(nil),             // 50: ebb.v1.BitmapExpr
-	(*BitmapContainers)(nil),       // 51: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),            // 52: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),              // 53: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),          // 54: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),         // 55: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),             // 56: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),              // 57: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),             // 58: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),   // 59: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),   // 60: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),     // 61: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),        // 62: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 63: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 64: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 65: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 66: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 67: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 68: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 69: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 70: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 71: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 72: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 73: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 74: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 75: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 76: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 77: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 78: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 79: ebb.v1.Answer
-	(*BitmapGroups)(nil),           // 80: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),            // 81: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),           // 82: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),        // 83: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),           // 84: ebb.v1.BitmapAnswer
-	(*Overlap)(nil),                // 85: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 86: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 87: ebb.v1.Graph
-	(*GraphNode)(nil),              // 88: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 89: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 90: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 91: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 92: ebb.v1.KeyDescription
-	(*Property)(nil),               // 93: ebb.v1.Property
-	(*KeyExport)(nil),              // 94: ebb.v1.KeyExport
-	(*Matches)(nil),                // 95: ebb.v1.Matches
-	(*Match)(nil),                  // 96: ebb.v1.Match
-	(*FeedRequest)(nil),            // 97: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 98: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 99: ebb.v1.Found
-	(*Trend)(nil),                  // 100: ebb.v1.Trend
-	(*Change)(nil),                 // 101: ebb.v1.Change
-	(*Surprise)(nil),               // 102: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 103: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 104: ebb.v1.Summary
-	(*Membership)(nil),             // 105: ebb.v1.Membership
-	(*Item)(nil),                   // 106: ebb.v1.Item
-	(*Estimate)(nil),               // 107: ebb.v1.Estimate
-	(*Coverage)(nil),               // 108: ebb.v1.Coverage
-	(*Distribution)(nil),           // 109: ebb.v1.Distribution
-	(*Bin)(nil),                    // 110: ebb.v1.Bin
-	(*KeyCount)(nil),               // 111: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 112: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 113: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 114: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 115: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 116: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 117: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 118: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 119: ebb.v1.Table
-	(*TableRequest)(nil),           // 120: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 121: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 122: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 123: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 124: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 125: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 126: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 127: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 128: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 129: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 130: ebb.v1.Error
+	(*BitmapOwn)(nil),              // 51: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),       // 52: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),            // 53: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),              // 54: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),          // 55: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),         // 56: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),             // 57: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),              // 58: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),             // 59: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),   // 60: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),   // 61: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),     // 62: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),        // 63: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 64: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 65: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 66: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 67: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),          // 68: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),          // 69: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 70: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 71: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 72: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 73: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 74: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 75: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 76: ebb.v1.AskResponse
+	(*WatchRequest)(nil),           // 77: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 78: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 79: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 80: ebb.v1.Answer
+	(*BitmapGroups)(nil),           // 81: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),            // 82: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),           // 83: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),        // 84: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),           // 85: ebb.v1.BitmapAnswer
+	(*Overlap)(nil),                // 86: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 87: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 88: ebb.v1.Graph
+	(*GraphNode)(nil),              // 89: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 90: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 91: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 92: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 93: ebb.v1.KeyDescription
+	(*Property)(nil),               // 94: ebb.v1.Property
+	(*KeyExport)(nil),              // 95: ebb.v1.KeyExport
+	(*Matches)(nil),                // 96: ebb.v1.Matches
+	(*Match)(nil),                  // 97: ebb.v1.Match
+	(*FeedRequest)(nil),            // 98: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 99: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 100: ebb.v1.Found
+	(*Trend)(nil),                  // 101: ebb.v1.Trend
+	(*Change)(nil),                 // 102: ebb.v1.Change
+	(*Surprise)(nil),               // 103: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 104: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 105: ebb.v1.Summary
+	(*Membership)(nil),             // 106: ebb.v1.Membership
+	(*Item)(nil),                   // 107: ebb.v1.Item
+	(*Estimate)(nil),               // 108: ebb.v1.Estimate
+	(*Coverage)(nil),               // 109: ebb.v1.Coverage
+	(*Distribution)(nil),           // 110: ebb.v1.Distribution
+	(*Bin)(nil),                    // 111: ebb.v1.Bin
+	(*KeyCount)(nil),               // 112: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 113: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 114: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 115: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 116: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 117: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 118: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 119: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 120: ebb.v1.Table
+	(*TableRequest)(nil),           // 121: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 122: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 123: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 124: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 125: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 126: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 127: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 128: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 129: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 130: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 131: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -11237,7 +11334,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	5,   // 7: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	11,  // 8: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	14,  // 9: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	130, // 10: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	131, // 10: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	14,  // 11: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	16,  // 12: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	14,  // 13: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -11272,134 +11369,136 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	6,   // 42: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
 	26,  // 43: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
 	11,  // 44: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	130, // 45: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	131, // 45: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	16,  // 46: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	46,  // 47: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
 	45,  // 48: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	71,  // 49: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	73,  // 50: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	70,  // 51: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	69,  // 52: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	62,  // 53: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	63,  // 54: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	64,  // 55: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	65,  // 56: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	66,  // 57: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	67,  // 58: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	68,  // 59: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	55,  // 60: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	59,  // 61: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	60,  // 62: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	72,  // 49: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	74,  // 50: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	71,  // 51: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	70,  // 52: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	63,  // 53: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	64,  // 54: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	65,  // 55: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	66,  // 56: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	67,  // 57: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	68,  // 58: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	69,  // 59: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	56,  // 60: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	60,  // 61: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	61,  // 62: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
 	26,  // 63: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	52,  // 64: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	52,  // 65: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	52,  // 66: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	52,  // 67: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	53,  // 68: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	54,  // 69: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	51,  // 70: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	50,  // 71: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 72: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 73: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	50,  // 74: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 75: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	26,  // 76: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	56,  // 77: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	57,  // 78: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	58,  // 79: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	50,  // 80: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	26,  // 81: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	61,  // 82: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	50,  // 83: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	26,  // 84: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	50,  // 85: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	5,   // 86: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	8,   // 87: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	72,  // 88: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	49,  // 89: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	7,   // 90: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	79,  // 91: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	49,  // 92: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	7,   // 93: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	77,  // 94: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	79,  // 95: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	130, // 96: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	108, // 97: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	109, // 98: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	111, // 99: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	104, // 100: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	102, // 101: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	85,  // 102: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	87,  // 103: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	91,  // 104: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	92,  // 105: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	94,  // 106: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	95,  // 107: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	100, // 108: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	84,  // 109: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	80,  // 110: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	82,  // 111: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	81,  // 112: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	83,  // 113: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	86,  // 114: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	107, // 115: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	107, // 116: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	107, // 117: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	107, // 118: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	107, // 119: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	88,  // 120: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	86,  // 121: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	89,  // 122: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	107, // 123: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	5,   // 124: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	107, // 125: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	90,  // 126: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	90,  // 127: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 128: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 129: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	93,  // 130: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	96,  // 131: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	5,   // 132: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	14,  // 133: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	99,  // 134: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	16,  // 135: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	101, // 136: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	101, // 137: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	101, // 138: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	101, // 139: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	103, // 140: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	5,   // 141: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	107, // 142: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	107, // 143: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	107, // 144: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	106, // 145: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	105, // 146: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	107, // 147: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	110, // 148: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 149: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 150: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	49,  // 151: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	112, // 152: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	7,   // 153: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	115, // 154: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	130, // 155: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	79,  // 156: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	117, // 157: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	116, // 158: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	118, // 159: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	9,   // 160: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	119, // 161: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	9,   // 162: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	9,   // 163: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	9,   // 164: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	116, // 165: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	127, // 166: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	128, // 167: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	168, // [168:168] is the sub-list for method output_type
-	168, // [168:168] is the sub-list for method input_type
-	168, // [168:168] is the sub-list for extension type_name
-	168, // [168:168] is the sub-list for extension extendee
-	0,   // [0:168] is the sub-list for field type_name
+	53,  // 64: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	53,  // 65: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	53,  // 66: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	53,  // 67: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	54,  // 68: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	55,  // 69: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	52,  // 70: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	51,  // 71: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	50,  // 72: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 73: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 74: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 75: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	50,  // 76: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	50,  // 77: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	26,  // 78: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	57,  // 79: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	58,  // 80: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	59,  // 81: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	50,  // 82: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	26,  // 83: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	62,  // 84: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	50,  // 85: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	26,  // 86: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	50,  // 87: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	5,   // 88: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	8,   // 89: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	73,  // 90: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	49,  // 91: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	7,   // 92: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	80,  // 93: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	49,  // 94: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	7,   // 95: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	78,  // 96: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	80,  // 97: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	131, // 98: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	109, // 99: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	110, // 100: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	112, // 101: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	105, // 102: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	103, // 103: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	86,  // 104: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	88,  // 105: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	92,  // 106: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	93,  // 107: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	95,  // 108: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	96,  // 109: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	101, // 110: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	85,  // 111: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	81,  // 112: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	83,  // 113: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	82,  // 114: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	84,  // 115: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	87,  // 116: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	108, // 117: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	108, // 118: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	108, // 119: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	108, // 120: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	108, // 121: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	89,  // 122: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	87,  // 123: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	90,  // 124: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	108, // 125: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	5,   // 126: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	108, // 127: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	91,  // 128: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	91,  // 129: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 130: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 131: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	94,  // 132: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	97,  // 133: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	5,   // 134: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	14,  // 135: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	100, // 136: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	16,  // 137: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	102, // 138: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	102, // 139: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	102, // 140: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	102, // 141: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	104, // 142: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	5,   // 143: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	108, // 144: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	108, // 145: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	108, // 146: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	107, // 147: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	106, // 148: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	108, // 149: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	111, // 150: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 151: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 152: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	49,  // 153: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	113, // 154: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	7,   // 155: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	116, // 156: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	131, // 157: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	80,  // 158: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	118, // 159: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	117, // 160: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	119, // 161: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	9,   // 162: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	120, // 163: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	9,   // 164: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	9,   // 165: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	9,   // 166: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	117, // 167: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	128, // 168: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	129, // 169: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	170, // [170:170] is the sub-list for method output_type
+	170, // [170:170] is the sub-list for method input_type
+	170, // [170:170] is the sub-list for extension type_name
+	170, // [170:170] is the sub-list for extension extendee
+	0,   // [0:170] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -11463,8 +11562,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Not)(nil),
 		(*BitmapExpr_AtLeast)(nil),
 		(*BitmapExpr_Containers)(nil),
+		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -11473,14 +11573,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[62].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[63].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[67].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[68].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[70].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[69].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[71].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -11496,7 +11596,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[106].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[107].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -11506,7 +11606,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   121,
+			NumMessages:   122,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
