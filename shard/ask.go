@@ -64,7 +64,7 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	case *ebbv1.Question_Match:
 		return bodyCost + matchCost*len(q.Question.GetMatch().GetText())
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
-		return f.bitmapCost(q.Question)
+		return f.bitmapWork(q.Question).cost()
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}

@@ -13,56 +13,6 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// bitmapCostMax is how many words one question about bitmaps may read in one shard: 4 GiB.
-const bitmapCostMax = 1 << 29
-
-// bitmapCost is about how many words a question about bitmaps reads.
-func (f *frame) bitmapCost(q *ebbv1.Question) int {
-	ns, ask := f.lookup([]byte(q.GetNamespace())), q.GetBitmap()
-	if ns == nil {
-		return 1
-	}
-	slices := int64(1) << (64 - sliceBits - 1)
-	switch s := ask.GetSelect().(type) {
-	case *ebbv1.BitmapQuestion_Contains:
-		slices = int64(len(s.Contains.GetIds()))
-	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
-		if soleKey(ask.GetExpr()) != nil {
-			slices = 2 // what is between, directories say
-		}
-	case *ebbv1.BitmapQuestion_Part:
-		slices = int64(min(s.Part.GetTo()-s.Part.GetFrom(), uint64(slices)-1)) + 1
-	}
-	if r := proto.BitmapRange(q); r != nil {
-		slices = min(slices, int64(r.GetLast()>>sliceBits-r.GetFirst()>>sliceBits)+1)
-	}
-	cost, most := 0, int64(0)
-	for _, name := range proto.QuestionKeys(q) {
-		words, n := f.readCost(ns, name, slices)
-		cost, most = cost+words, max(most, n)
-	}
-	return cost + cohortCost(q.GetBitmapCohort(), most)
-}
-
-// readCost is about how many words it takes to read so many slices of a key at most, and how many there are.
-func (f *frame) readCost(ns *namespace, name []byte, slices int64) (words int, n int64) {
-	key, ok := f.findKey(ns, name)
-	if !ok {
-		return bodyCost, 0
-	}
-	r := f.summaries.records.at(key)
-	if r.form() != recordBitmap {
-		return bodyCost, 0
-	}
-	h := r.bitmap()
-	most := int64(h.leaves) * leafSlices
-	if h.isSmall() {
-		most = int64(h.ids)
-	}
-	n = min(slices, most)
-	return bodyCost + int(h.leaves) + int(min(8*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n)), n
-}
-
 // soleKey is the key of an expression that is nothing else; nil otherwise.
 func soleKey(x *ebbv1.BitmapExpr) []byte { return x.GetKey() }
 
@@ -70,9 +20,8 @@ func soleKey(x *ebbv1.BitmapExpr) []byte { return x.GetKey() }
 func (f *frame) askBitmap(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, 0, at)
-	if cost := f.bitmapCost(q.Question); cost > bitmapCostMax {
-		return f.unanswered(proto.ErrResponseTooLarge.Errorf("the question reads up to %d MiB of bitmaps in shard %d: the limit is %d", cost>>17, f.id, bitmapCostMax>>17).
-			WithHint("ask for a range of ids at a time, or name fewer keys"))
+	if err := f.bitmapWork(q.Question).check(bitmapCostMax, "the question"); err != nil {
+		return f.unanswered(err)
 	}
 	named := f.bitmapsOf(q.Question.GetNamespace(), ns, at)
 	if part := q.Question.GetBitmap().GetPart(); part != nil {
@@ -240,7 +189,8 @@ func (b *bitmapExpr) total(in idSpan) (n uint64) {
 
 // eachSlice visits the slices of a span in which there may be ids, with the lows that are in the span, until visit says no.
 func (b *bitmapExpr) eachSlice(in idSpan, visit func(slice uint64, lo, hi uint16) bool) {
-	for slice, ok := b.seek(in.first >> sliceBits); ok && slice <= in.last>>sliceBits; slice, ok = b.seek(slice + 1) {
+	b.walker.Until(in.last >> sliceBits)
+	for slice, ok := b.seek(in.first >> sliceBits); ok; slice, ok = b.seek(slice + 1) {
 		if lo, hi := in.lows(slice); !visit(slice, lo, hi) {
 			return
 		}
@@ -285,9 +235,9 @@ func (b *bitmapExpr) contains(in idSpan, ids []uint64) []bool {
 			continue
 		}
 		if slice := id >> sliceBits; !known || slice != last {
-			at, ok := b.seek(slice)
 			last, known, c = slice, true, bitmap.Container{}
-			if ok && at == slice {
+			b.walker.Until(slice)
+			if _, ok := b.seek(slice); ok {
 				c = b.container()
 			}
 		}
@@ -299,8 +249,11 @@ func (b *bitmapExpr) contains(in idSpan, ids []uint64) []bool {
 // position finds the id that has so many below it.
 func (b *bitmapExpr) position(out *ebbv1.BitmapAnswer, in idSpan, position uint64) {
 	if c, ok := b.sole(); ok {
-		position += c.below(in.first)
-		if id, ok := c.selectID(position); ok && id <= in.last {
+		before := c.below(in.first)
+		if position >= c.head.ids-before {
+			return
+		}
+		if id, _ := c.selectID(before + position); id <= in.last {
 			out.Ids = []uint64{id}
 		}
 		return

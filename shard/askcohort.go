@@ -220,15 +220,6 @@ func (t *cohortTable) rowOf(c, within, seen bitmap.Container) bitmap.Container {
 	return rowOfFirst.Eval(&t.row, bitmap.Inputs{Leaves: []bitmap.Container{c, within, seen}})
 }
 
-// pairCost is how many words a pair of containers counts for that were read before.
-const pairCost = bitmap.DenseWords / 8
-
-// cohortCost is about how many words the pairs of a table add to what is read.
-func cohortCost(q *ebbv1.BitmapCohortQuestion, slices int64) int {
-	n := int64(len(q.GetPeriods()))
-	return int(min(n*(n-1)/2*slices*pairCost, 1<<40))
-}
-
 // containers is ids that came with the question: a bitmap.Directory.
 type containers []looseSlice
 

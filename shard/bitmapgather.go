@@ -35,6 +35,7 @@ type BitmapGather struct {
 
 	fetch   func([]BitmapFetch) ([]*ebbv1.ShardAnswer, error)
 	fetched bool
+	work    bitmapWork
 	err     error // the first, which ends the evaluation
 	at      sketch.Tick
 }
@@ -73,11 +74,34 @@ func SpreadBitmaps(q *ebbv1.Question, home func(key []byte) uint32) (*BitmapGath
 			ask.BitmapCohort.Within = g.spread(ask.BitmapCohort.GetWithin(), home)
 		}
 	}
+	if err := g.ranges(); err != nil {
+		return nil, err
+	}
 	if n := len(g.terms); n > gatherTermsMax {
 		return nil, proto.ErrBadCount.Errorf("the expression needs %d parts from different shards: the limit is %d", n, gatherTermsMax).
 			WithHint("name fewer keys; periods of one family (play/2011-11-01, play/2011-11-02) are in one shard, and one part")
 	}
 	return g, nil
+}
+
+// ranges refuses a question that takes too long by what needs not be fetched.
+func (g *BitmapGather) ranges() *proto.Error {
+	g.work = bitmapWork{first: g.first, last: g.last}
+	var visit func(x *ebbv1.BitmapExpr)
+	visit = func(x *ebbv1.BitmapExpr) {
+		if r := x.GetRange(); r != nil {
+			g.work.addRange(r, sliceMax+1)
+		}
+		for _, term := range proto.ExprTerms(x) {
+			visit(term)
+		}
+	}
+	for _, x := range proto.BitmapExprs(g.ask) {
+		visit(x)
+	}
+	g.work.periods = len(g.ask.GetBitmapCohort().GetPeriods())
+	g.work.terms += int64(len(g.ask.GetBitmapGroups().GetKeys()))
+	return g.work.check(bitmapCostMax, "the question")
 }
 
 // soleShard is the shard of all keys of an expression; 0 if it names none, and ok is false if there are several.
@@ -273,6 +297,12 @@ func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
 			return
 		}
 		size += bytes
+		if !g.fetched {
+			g.work.add(g.first, g.last, int64(bytes)/max(8*sliceCost, t.perSlice(answers[i])), int(bytes/8))
+		}
+	}
+	if err := g.work.check(bitmapCostMax, "the question"); err != nil && !g.fetched {
+		g.err = err
 	}
 	if !g.fetched && size > gatherBytesMax {
 		g.err = proto.ErrResponseTooLarge.Errorf("the question brings together up to %d MiB of bitmaps from several shards: the limit is %d", size>>20, gatherBytesMax>>20).
@@ -281,11 +311,16 @@ func (g *BitmapGather) load(wanted *gatherTerm, slice uint64) {
 	g.fetched = true
 }
 
+// perSlice is how many bytes a slice takes in a part that was just taken.
+func (t *gatherTerm) perSlice(a *ebbv1.ShardAnswer) int64 {
+	return int64(len(a.GetPart()) / max(1, len(t.slices)))
+}
+
 // take reads a part that begins with a slice, and says about how many bytes there are from there on.
 func (t *gatherTerm) take(from uint64, a *ebbv1.ShardAnswer) (bytes uint64, ok bool) {
 	r := reader{rest: a.GetPart()}
 	kind, at, end := r.byte(), sketch.Tick(r.uvarint()), r.uvarint()
-	bytes = r.uvarint()
+	bytes = min(r.uvarint(), 1<<50)
 	if r.bad || kind != partBitmap || at < 0 || at > clockMax || end <= from || end > t.g.last+1 {
 		return 0, false
 	}
@@ -305,4 +340,6 @@ func (t *gatherTerm) take(from uint64, a *ebbv1.ShardAnswer) (bytes uint64, ok b
 }
 
 // partBytes is about how many bytes of containers there are for a part at most.
-func (f *frame) partBytes(q *ebbv1.Question) uint64 { return 8 * uint64(cmp.Or(f.bitmapCost(q), 1)) }
+func (f *frame) partBytes(q *ebbv1.Question) uint64 {
+	return 8 * uint64(cmp.Or(f.bitmapWork(q).words, 1))
+}

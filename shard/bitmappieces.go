@@ -17,7 +17,7 @@ func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
 	if _, counts := ask.GetSelect().(*ebbv1.BitmapQuestion_Count); !counts {
 		return nil
 	}
-	n = min(n, f.bitmapCost(q.GetQuestion())/pieceCost)
+	n = min(n, f.bitmapWork(q.GetQuestion()).cost()/pieceCost)
 	if n < 2 {
 		return nil
 	}

@@ -67,13 +67,11 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 
 // evaluated is an expression as a bitmap beside the pages, which its own bitmaps are still read from.
 func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*bitmapValue, *proto.Error) {
-	cost := 0
-	for _, name := range proto.ExprKeys(x) {
-		words, _ := s.readCost(ns, name, sliceMax)
-		cost += words
-	}
-	if cost > storeCostMax {
-		return nil, proto.ErrQueryTooCostly.Errorf("storing this reads up to %d MiB of bitmaps: the limit is %d", cost>>17, storeCostMax>>17).WithHint("store parts of it first")
+	w := bitmapWork{last: sliceMax}
+	c := costing{f: &s.frame, ns: ns, work: &w, slices: sliceMax + 1, known: map[string]bool{}}
+	c.expr(x)
+	if err := w.check(storeCostMax, "storing this"); err != nil {
+		return nil, err
 	}
 	b, err := compileBitmap(x, s.bitmapsOf(ns.definition.GetName(), ns, at))
 	if err != nil {

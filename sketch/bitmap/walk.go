@@ -103,29 +103,42 @@ const none = SliceMax + 1
 // Walker goes through the slices in which a program may have lows.
 type Walker struct {
 	p       *Program
-	cursors []Cursor // of the leaves, and of the universe
-	at      []uint64 // by node: which slice a leaf has next, none before this one that matters to the node above
-	from    uint64   // what was asked for last
-	nexts   []uint64 // a stack
+	cursors []Cursor   // of the leaves, and of the universe
+	nodes   []leafNode // that are leaves
+	at      []uint64   // by node: which slice a leaf has next, none before this one that matters to the node above
+	from    uint64     // what was asked for last
+	last    uint64     // no slice behind it is looked for
+	nexts   []uint64   // a stack
 	leaves  []Container
 }
+
+// leafNode is a node of a program that is a leaf, and which.
+type leafNode struct{ node, leaf int }
 
 // NewWalker goes through whole bitmaps. Cursors are those of the leaves, and of the universe, which may be nil when the program asks for none.
 func (p *Program) NewWalker(cursors []Cursor, universe Cursor) *Walker {
 	if universe == nil {
 		universe = NewRangeCursor(1, 0)
 	}
-	w := &Walker{p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes)), leaves: make([]Container, p.leaves+1)}
+	w := &Walker{
+		p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes)), last: SliceMax, leaves: make([]Container, p.leaves+1),
+	}
+	for i, n := range p.nodes {
+		if n.op == Leaf {
+			w.nodes = append(w.nodes, leafNode{i, n.leaf})
+		}
+	}
 	w.rewind(0)
 	return w
 }
 
+// Until ends the walk with a slice: an intersection does not look behind it for one that it may have.
+func (w *Walker) Until(slice uint64) { w.last = slice }
+
 // rewind forgets what the cursors are known to have next.
 func (w *Walker) rewind(slice uint64) {
-	for i, n := range w.p.nodes {
-		if n.op == Leaf {
-			w.at[i] = w.seek(n.leaf, slice)
-		}
+	for _, n := range w.nodes {
+		w.at[n.node] = w.seek(n.leaf, slice)
 	}
 }
 
@@ -136,25 +149,35 @@ func (w *Walker) Seek(slice uint64) (at uint64, in Inputs, ok bool) {
 		w.rewind(slice)
 	}
 	w.from = slice
-	if slice > SliceMax {
+	if slice > w.last {
 		return 0, in, false
 	}
-	if at = w.next(w.p.root, slice); at > SliceMax {
+	if at = w.next(w.p.root, slice); at > w.last {
 		return 0, in, false
 	}
-	for i, c := range w.cursors {
-		w.leaves[i] = Container{}
-		if here, ok := c.Seek(at); ok && here == at {
-			w.leaves[i] = c.Container()
+	return at, w.gather(at), true
+}
+
+// gather takes the containers of a slice. A bitmap that is known to go on behind it is not asked.
+func (w *Walker) gather(slice uint64) Inputs {
+	clear(w.leaves)
+	for _, n := range w.nodes {
+		if w.at[n.node] < slice {
+			w.at[n.node] = w.seek(n.leaf, slice)
+		}
+		if w.at[n.node] == slice && w.leaves[n.leaf].Count == 0 {
+			w.seek(n.leaf, slice) // another node may have sent it elsewhere
+			w.leaves[n.leaf] = w.cursors[n.leaf].Container()
 		}
 	}
-	return at, Inputs{Leaves: w.leaves[:w.p.leaves], Universe: w.leaves[w.p.leaves]}, true
+	return Inputs{Leaves: w.leaves[:w.p.leaves], Universe: w.leaves[w.p.leaves]}
 }
 
 // Walk yields the slices from one to another, both included, in which the program may have lows, with what to evaluate it on until yield returns, until yield answers false.
 func (p *Program) Walk(cursors []Cursor, universe Cursor, from, to uint64, yield func(slice uint64, in Inputs) bool) {
 	w := p.NewWalker(cursors, universe)
-	for slice, in, ok := w.Seek(from); ok && slice <= to && yield(slice, in); {
+	w.Until(to)
+	for slice, in, ok := w.Seek(from); ok && yield(slice, in); {
 		slice, in, ok = w.Seek(slice + 1)
 	}
 }
@@ -189,7 +212,7 @@ func (w *Walker) next(at int, slice uint64) uint64 {
 
 // meet is where all arguments may have some.
 func (w *Walker) meet(n *node, slice uint64) uint64 {
-	for i := 0; i < len(n.args) && slice < none; i++ {
+	for i := 0; i < len(n.args) && slice <= w.last; i++ {
 		if next := w.next(n.args[i], slice); next > slice {
 			slice, i = next, -1
 		}
@@ -209,7 +232,7 @@ func (w *Walker) meetSome(n *node, slice uint64) uint64 {
 		slices.Sort(list)
 		w.nexts = w.nexts[:from]
 		next := list[n.t-1]
-		if next == slice || next >= none {
+		if next == slice || next > w.last {
 			return next
 		}
 		slice = next

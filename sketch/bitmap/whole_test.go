@@ -213,3 +213,49 @@ func TestWalkPassesOver(t *testing.T) {
 		}
 	}
 }
+
+// counted is a cursor that counts how often it is asked.
+type counted struct {
+	Cursor
+	seeks *int
+}
+
+func (c counted) Seek(slice uint64) (at uint64, ok bool) {
+	*c.seeks++
+	return c.Cursor.Seek(slice)
+}
+
+// TestWalkerAsksLittle: behind the end of a walk nothing is looked for, though two bitmaps never meet; and in a union a bitmap is not asked about slices before its next one.
+func TestWalkerAsksLittle(t *testing.T) {
+	even, odd := ids{}, ids{}
+	for slice := uint64(0); slice < 2000; slice += 2 {
+		even[slice<<16], odd[(slice+1)<<16] = true, true
+	}
+	seeks := 0
+	cursors := []Cursor{counted{NewDirectoryCursor(even.shelve()), &seeks}, counted{NewDirectoryCursor(odd.shelve()), &seeks}}
+	w := MustCompile(Expr{Op: And, Args: leafs(2)}, 2).NewWalker(cursors, nil)
+	for slice := range uint64(100) {
+		w.Until(slice)
+		if at, _, ok := w.Seek(slice); ok {
+			t.Fatalf("slice %d is in both", at)
+		}
+	}
+	if seeks > 300 {
+		t.Errorf("%d looks for 100 slices", seeks)
+	}
+	var many []Cursor
+	seeks = 0
+	for i := range uint64(100) {
+		many = append(many, counted{NewRangeCursor(i<<20, i<<20|(1<<20-1)), &seeks}) // 16 slices each
+	}
+	w, visited := MustCompile(Expr{Op: Or, Args: leafs(100)}, 100).NewWalker(many, nil), 0
+	for slice, in, ok := w.Seek(0); ok; slice, in, ok = w.Seek(slice + 1) {
+		if c := in.Leaves[slice/16]; !c.Full() {
+			t.Fatalf("slice %d has %d", slice, c.Count)
+		}
+		visited++
+	}
+	if visited != 1600 || seeks > 4000 {
+		t.Errorf("%d looks in %d slices", seeks, visited)
+	}
+}

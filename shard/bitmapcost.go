@@ -1,0 +1,173 @@
+package shard
+
+import (
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+const (
+	// bitmapCostMax is how many words one question about bitmaps may read in one shard, or what takes as long: 4 GiB.
+	bitmapCostMax = 1 << 29
+	// sliceCost is how many words it takes to find a container, and twiceCost into how many parts of what was read once it costs to read it again, out of a cache.
+	sliceCost = 8
+	twiceCost = 8
+)
+
+// bitmapWork is what it takes to evaluate expressions, as far as that is known before it begins.
+type bitmapWork struct {
+	first, last uint64 // the slices that are asked about
+	words       int    // that are read
+	terms       int64  // as often as they are named
+	slices      int64  // of all terms together
+	from, to    uint64 // between which slices the terms are, if there are any slices
+	periods     int    // of a table, each counted with each
+}
+
+// add notes a term that has up to so many slices, from one to another, and so many words to be read.
+func (w *bitmapWork) add(from, to uint64, slices int64, words int) {
+	w.words, w.terms = w.words+words, w.terms+1
+	from, to = max(from, w.first), min(to, w.last)
+	if slices == 0 || from > to {
+		return
+	}
+	slices = min(slices, int64(to-from)+1)
+	if w.slices == 0 {
+		w.from, w.to = from, to
+	}
+	w.slices += slices
+	w.from, w.to = min(w.from, from), max(w.to, to)
+}
+
+// cost is about how many words could be read meanwhile: in each slice that one term has all are looked at, and each period is read again for each other.
+func (w *bitmapWork) cost() int {
+	visited := int64(0)
+	if w.slices > 0 {
+		visited = min(w.slices, int64(w.to-w.from)+1)
+	}
+	looks := float64(visited) * float64(w.terms)
+	pairs := float64(max(0, w.periods-1)) / 2 * (float64(w.words)/twiceCost + 2*sliceCost*float64(w.slices))
+	return w.words + int(min(looks+pairs, 1<<40))
+}
+
+// check refuses what takes too much.
+func (w *bitmapWork) check(most int, what string) *proto.Error {
+	const hint = "ask for a range of ids at a time, name fewer keys and ranges, or store parts of it first"
+	switch {
+	case w.words > most:
+		return proto.ErrQueryTooCostly.Errorf("%s reads up to %d MiB of bitmaps: the limit is %d", what, w.words>>17, most>>17).WithHint(hint)
+	case w.cost() > most:
+		return proto.ErrQueryTooCostly.Errorf("%s looks at %d bitmaps and ranges in up to %d slices of 65,536 ids, which takes as long as to read %d MiB: the limit is %d",
+			what, w.terms, w.slices, w.cost()>>17, most>>17).WithHint(hint)
+	}
+	return nil
+}
+
+// bitmapWork is what a question about bitmaps takes.
+func (f *frame) bitmapWork(q *ebbv1.Question) *bitmapWork {
+	ns, ask := f.lookup([]byte(q.GetNamespace())), q.GetBitmap()
+	in := spanOf(proto.BitmapRange(q))
+	w := &bitmapWork{first: in.first >> sliceBits, last: in.last >> sliceBits}
+	slices := int64(sliceMax + 1)
+	switch s := ask.GetSelect().(type) {
+	case *ebbv1.BitmapQuestion_Contains:
+		slices = int64(len(s.Contains.GetIds()))
+	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
+		if soleKey(ask.GetExpr()) != nil {
+			slices = 2 // what is between, directories say
+		}
+	case *ebbv1.BitmapQuestion_Part:
+		w.first, w.last = max(w.first, s.Part.GetFrom()), min(w.last, s.Part.GetTo())
+	}
+	c := costing{f: f, ns: ns, work: w, slices: slices, known: map[string]bool{}}
+	for _, x := range proto.BitmapExprs(q) {
+		c.expr(x)
+	}
+	if groups := q.GetBitmapGroups(); groups != nil {
+		c.members(groups.GetKeys())
+	}
+	w.periods = len(q.GetBitmapCohort().GetPeriods())
+	return w
+}
+
+// costing adds up the work of expressions, whose terms have up to so many slices that are asked about.
+type costing struct {
+	f      *frame
+	ns     *namespace // nil: there are no keys
+	work   *bitmapWork
+	slices int64
+	known  map[string]bool
+}
+
+func (c *costing) expr(x *ebbv1.BitmapExpr) {
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Key:
+		from, to, n, words := c.read(e.Key, c.slices)
+		if c.known[string(e.Key)] {
+			words /= twiceCost
+		}
+		c.known[string(e.Key)] = true
+		c.work.add(from, to, n, words)
+	case *ebbv1.BitmapExpr_Range:
+		c.work.addRange(e.Range, c.slices)
+	case *ebbv1.BitmapExpr_Containers:
+		n := len(e.Containers.GetContainers())
+		c.work.add(e.Containers.GetFrom(), sliceMax, int64(n/4), bodyCost+n/8) // none takes less than 4 bytes
+	}
+	for _, term := range proto.ExprTerms(x) {
+		c.expr(term)
+	}
+}
+
+// members are looked at wherever the set is that they are counted with.
+func (c *costing) members(keys [][]byte) {
+	for _, key := range keys {
+		_, _, _, words := c.read(key, min(c.slices, c.work.slices))
+		c.work.words += words
+		c.work.terms++
+	}
+}
+
+// read is about how many words it takes to read so many slices of a key at most, how many those are, and between which.
+func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, words int) {
+	if c.ns == nil {
+		return 0, 0, 0, bodyCost
+	}
+	key, ok := c.f.findKey(c.ns, name)
+	if !ok {
+		return 0, 0, 0, bodyCost
+	}
+	r := c.f.summaries.records.at(key)
+	if r.form() != recordBitmap {
+		return 0, 0, 0, bodyCost
+	}
+	h := r.bitmap()
+	from, to, n = c.f.summaries.bins.extent(h)
+	from, to = max(from, c.work.first), min(to, c.work.last)
+	if from > to {
+		return 0, 0, 0, bodyCost
+	}
+	n = min(n, slices, int64(to-from)+1)
+	return from, to, n, bodyCost + int(h.leaves) + int(min(sliceCost*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n))
+}
+
+// addRange notes a range of ids.
+func (w *bitmapWork) addRange(r *ebbv1.BitRange, slices int64) {
+	from, to := r.GetFirst()>>sliceBits, r.GetLast()>>sliceBits
+	n := min(slices, int64(min(to, w.last)-min(from, w.last))+1)
+	w.add(from, to, n, bodyCost+int(sliceCost*n))
+}
+
+// extent is between which slices a bitmap is that is not empty, and about how many it has, no fewer.
+func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
+	if h.isSmall() {
+		s := b.small(h)
+		first, _ := s.Select(0)
+		last, _ := s.Select(h.ids - 1)
+		return first >> sliceBits, last >> sliceBits, int64(h.ids)
+	}
+	root := b.at(h.root)
+	r := entryAt(root, int(h.leaves)-1)
+	end := entryAt(b.at(r.ref()), r.count()-1)
+	return entryAt(root, 0).slice(), end.slice(), int64(h.leaves) * leafSlices
+}

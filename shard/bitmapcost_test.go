@@ -1,0 +1,144 @@
+package shard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+func unionOf(of ...*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: &ebbv1.BitmapExprs{Of: of}}}
+}
+
+// rangesOf are so many ranges that are as long as they may be, one after the other.
+func rangesOf(n int) (of []*ebbv1.BitmapExpr) {
+	for i := range uint64(n) {
+		of = append(of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: i << 32, Last: i<<32 | (1<<32 - 1)}}})
+	}
+	return of
+}
+
+// What would take long is refused before it begins, though little of it would be read: many ranges, one bitmap named again and again, many bitmaps in many slices. What is usual is not.
+func TestBitmapWork(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+	for slice := range uint64(512) {
+		var ids []uint64
+		for low := uint64(0); low < 1<<16; low += 2 {
+			ids = append(ids, slice<<16|low)
+		}
+		applyOne(t, s, edits(bitsOf("dense", setOp, ids...)))
+	}
+	var ids []uint64
+	for slice := range uint64(1 << 15) {
+		ids = append(ids, slice<<20)
+	}
+	applyOne(t, s, edits(bitsOf("sparse", setOp, ids...)))
+	var small, days []*ebbv1.BitmapExpr
+	for i := range uint64(5000) {
+		key := fmt.Sprintf("small/%d", i)
+		applyOne(t, s, edits(bitsOf(key, setOp, i*7919%(1<<32), i*104729%(1<<32))))
+		small = append(small, keyExpr(key))
+		days = append(days, keyExpr("dense"))
+	}
+	period := func(x *ebbv1.BitmapExpr, n int) (of []*ebbv1.BitmapCohortPeriod) {
+		for range n {
+			of = append(of, &ebbv1.BitmapCohortPeriod{Expr: x})
+		}
+		return of
+	}
+	count := func(x *ebbv1.BitmapExpr) *ebbv1.Question {
+		return &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{Expr: x, Select: &ebbv1.BitmapQuestion_Count{Count: true}}}}
+	}
+	within := func(q *ebbv1.Question, last uint64) *ebbv1.Question {
+		q.GetBitmap().Range = &ebbv1.BitRange{Last: last}
+		return q
+	}
+	groups := func(x *ebbv1.BitmapExpr, keys ...[]byte) *ebbv1.Question {
+		return &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_BitmapGroups{BitmapGroups: &ebbv1.BitmapGroupsQuestion{Expr: x, Keys: keys}}}
+	}
+	cohort := func(periods []*ebbv1.BitmapCohortPeriod) *ebbv1.Question {
+		return &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: &ebbv1.BitmapCohortQuestion{Periods: periods}}}
+	}
+	for _, c := range []struct {
+		name    string
+		q       *ebbv1.Question
+		refused bool
+	}{
+		{"one range", count(unionOf(append(rangesOf(1), keyExpr("dense"))...)), false},
+		{"many ranges", count(unionOf(append(rangesOf(1000), keyExpr("dense"))...)), true},
+		{"many ranges, few ids asked about", within(count(unionOf(append(rangesOf(1000), keyExpr("dense"))...)), 1<<20), false},
+		{"many small bitmaps", count(unionOf(small...)), false},
+		{"many small bitmaps and one of many slices", count(unionOf(append(small[:len(small):len(small)], unionOf(keyExpr("sparse"), rangesOf(2)[1]))...)), true},
+		{"thirty days", count(unionOf(days[:30]...)), false},
+		{"a bitmap named again and again", count(&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Xor{Xor: &ebbv1.BitmapExprs{Of: append(days, days...)}}}), true},
+		{"a table of weeks", cohort(period(keyExpr("dense"), 52)), false},
+		{"a table of ranges", cohort(period(rangesOf(1)[0], 400)), true},
+		{"groups of few", groups(keyExpr("dense"), []byte("sparse"), []byte("small/1")), false},
+		{"groups of many slices", groups(unionOf(rangesOf(100)...), []byte("sparse")), true},
+	} {
+		a := s.Ask(&ebbv1.ShardQuestion{Question: c.q}, beginning)
+		if refused := a.GetError().GetCode() == ebbv1.Code_CODE_QUERY_TOO_COSTLY; refused != c.refused || a.GetError() != nil && !refused {
+			t.Errorf("%s: %v, of cost %d", c.name, a.GetError(), s.Cost(&ebbv1.ShardQuestion{Question: c.q}))
+		}
+		if c.refused && s.Cost(&ebbv1.ShardQuestion{Question: c.q}) <= bitmapCostMax {
+			t.Errorf("%s: it costs %d", c.name, s.Cost(&ebbv1.ShardQuestion{Question: c.q}))
+		}
+	}
+	if res := applyOne(t, s, storing("k", unionOf(rangesOf(40)...))); res.GetError().GetCode() != ebbv1.Code_CODE_QUERY_TOO_COSTLY {
+		t.Errorf("a command that takes long is applied: %v", res)
+	}
+	home := func(key []byte) uint32 { return 1 + uint32(key[0])%2 }
+	if _, err := SpreadBitmaps(cohort(period(rangesOf(1)[0], 400)), home); err == nil || err.Code != ebbv1.Code_CODE_QUERY_TOO_COSTLY {
+		t.Errorf("a table of ranges over no shard: %v", err)
+	}
+	g, err := SpreadBitmaps(count(unionOf(append(rangesOf(60), keyExpr("a"), keyExpr("b"))...)), home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, refused := g.Answer(func(list []BitmapFetch) ([]*ebbv1.ShardAnswer, error) {
+		var answers []*ebbv1.ShardAnswer
+		for _, f := range list {
+			b := []byte{partBitmap, 1}
+			b = binary.AppendUvarint(b, f.Question.GetPart().GetTo()+1)
+			b = append(binary.AppendUvarint(b, 255<<20), 0) // there is much, they say
+			answers = append(answers, &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Part{Part: b}})
+		}
+		return answers, nil
+	})
+	if e := proto.AsError(refused); e == nil || e.Code != ebbv1.Code_CODE_QUERY_TOO_COSTLY || !strings.Contains(e.Message, "62 bitmaps and ranges") {
+		t.Errorf("ranges beside much of two shards: %v", refused)
+	}
+}
+
+// A position behind the last id finds nothing, also where ids before a range are left out: they are not added to it.
+func TestPositionBehindTheEnd(t *testing.T) {
+	for name, ids := range map[string][]uint64{"small": {1, 5, 9}, "large": nil} {
+		s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+		if ids == nil {
+			for id := uint64(0); id < 3*bitmap.SmallWords; id++ {
+				ids = append(ids, id<<20)
+			}
+		}
+		applyOne(t, s, edits(bitsOf("k", setOp, ids...)))
+		for _, x := range []*ebbv1.BitmapExpr{keyExpr("k"), unionOf(keyExpr("k"), keyExpr("nothing"))} {
+			for before := range uint64(3) {
+				q := &ebbv1.BitmapQuestion{Expr: x, Range: &ebbv1.BitRange{First: ids[before], Last: 1<<64 - 1}}
+				for _, position := range []uint64{1<<64 - 1, 1<<64 - 1 - before, 1<<63 + 1, uint64(len(ids)) - before} {
+					q.Select = &ebbv1.BitmapQuestion_Position{Position: position}
+					if got := askBits(t, &s.frame, q).GetIds(); len(got) > 0 {
+						t.Errorf("%s: id %d has %d below it, from %d on", name, got[0], position, ids[before])
+					}
+				}
+				q.Select = &ebbv1.BitmapQuestion_Position{Position: uint64(len(ids)) - before - 1}
+				if got := askBits(t, &s.frame, q).GetIds(); len(got) != 1 || got[0] != ids[len(ids)-1] {
+					t.Errorf("%s: the last from %d on is %v", name, ids[before], got)
+				}
+			}
+		}
+	}
+}
