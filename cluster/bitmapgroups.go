@@ -10,8 +10,11 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps.
-const groupsRoom = 1 << 20
+// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps: to each shard so many at most, and to all together what one node takes in one call.
+const (
+	groupsRoom    = 1 << 20
+	groupsRoomAll = 3 << 20
+)
 
 // groupSum is what has been counted so far.
 type groupSum struct {
@@ -94,8 +97,9 @@ func (s *spreadAsk) countElsewhere(sum *groupSum, ask *ebbv1.BitmapGroupsQuestio
 	if refused != nil {
 		return refused
 	}
+	room := min(groupsRoom, groupsRoomAll/max(1, len(at)))
 	for from, more, first := uint64(0), true, true; more; first = false {
-		some, ids, next, left, err := g.Containers(s.fetch, from, groupsRoom)
+		some, ids, next, left, err := g.Containers(s.fetch, from, room)
 		if err != nil {
 			return err
 		}

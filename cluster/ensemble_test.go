@@ -153,6 +153,9 @@ func (r replica) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Sh
 	if err != nil {
 		return nil, err
 	}
+	if size := pb.Size(req); size > proto.MessageBytesMax {
+		r.e.t.Errorf("a call of %d bytes, which no peer takes", size)
+	}
 	r.e.mu.Lock()
 	defer r.e.mu.Unlock()
 	resp := new(ebbv1.ShardAskResponse)

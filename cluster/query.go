@@ -90,7 +90,7 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 		if len(e.questions) > 0 {
 			var err error
 			resp, err = q.coordinator.Ask(ctx, &ebbv1.AskRequest{
-				Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial(),
+				Questions: e.questions, Consistency: plan.GetConsistency(), MaxStalenessUs: plan.GetMaxStalenessUs(), AllowPartial: plan.GetAllowPartial() && !e.whole,
 			})
 			if err != nil {
 				return nil, err
@@ -111,6 +111,7 @@ func (q *Queries) run(ctx context.Context, plan *ebbv1.Plan, e *errand) (*ebbv1.
 type errand struct {
 	step      string // what is done with the answers, in a few words
 	questions []*ebbv1.Question
+	whole     bool                      // without one of the shards the others say something else
 	store     *ebbv1.StoreBitmapRequest // instead of questions
 	then      string                    // what may have to be asked when they are answered
 	thenMost  int                       // how many questions that may be

@@ -15,6 +15,9 @@ const idsDefault = 100
 
 // bitmap makes an errand of a question about bitmaps.
 func (i *inquiry) bitmap() (*errand, *proto.Error) {
+	if i.plan.GetAsOfUs() != 0 {
+		return nil, proto.ErrBadQuery.Errorf("bitmaps are as they are now: as of is for what is forgotten with time").WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
+	}
 	switch ask := i.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:
 		return i.counts(ask.Count)
@@ -26,14 +29,17 @@ func (i *inquiry) bitmap() (*errand, *proto.Error) {
 	return i.store(i.plan.GetStore())
 }
 
-// found is which keys patterns mean; bitmaps that are named need not be looked for.
-type found map[string][][]byte
+// found is which keys patterns mean, and the key of all that there may be, if the namespace has one. Bitmaps that are named need not be looked for.
+type found struct {
+	matched  map[string][][]byte
+	universe []byte
+}
 
 // keys are those that a term means.
 func (f found) keys(t *ebbv1.PlanTerm) [][]byte {
 	switch of := t.GetOf().(type) {
 	case *ebbv1.PlanTerm_Pattern:
-		return f[string(of.Pattern)]
+		return f.matched[string(of.Pattern)]
 	case *ebbv1.PlanTerm_Range:
 		return query.Keys(of.Range)
 	}
@@ -59,14 +65,15 @@ func (i *inquiry) resolved(
 	if err != nil {
 		return nil, err
 	}
+	f := found{universe: i.table.Namespace(a.namespace).GetUniverse()}
 	if len(a.patterns) == 0 {
-		e, answer, err := then(a.namespace, nil, nil)
+		e, answer, err := then(a.namespace, f, nil)
 		if answer != nil { // of nothing, which need not be asked for
 			e = &errand{step: step, fold: func([]*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) { return nil, answer, nil }}
 		}
 		return e, err
 	}
-	e := &errand{step: "which bitmaps match", then: step, thenMost: 1}
+	e := &errand{step: "which bitmaps match", then: step, thenMost: 1, whole: true}
 	for _, pattern := range a.patterns {
 		e.questions = append(e.questions, i.keysQuestion(a.namespace, &ebbv1.KeysQuestion{Pattern: pattern, Kind: ebbv1.Kind_KIND_BITMAP, Limit: proto.KeysListMax}))
 	}
@@ -74,7 +81,7 @@ func (i *inquiry) resolved(
 		if err := failed(answers); err != nil {
 			return nil, nil, err
 		}
-		f := found{}
+		f.matched = map[string][][]byte{}
 		for at, answer := range answers {
 			if n := answer.GetKeys().GetMatched(); n > proto.BitTermsMax {
 				return nil, nil, proto.ErrQueryTooCostly.Errorf("the pattern %q matches %d bitmaps: the limit is %d", a.patterns[at], n, proto.BitTermsMax)
@@ -83,7 +90,7 @@ func (i *inquiry) resolved(
 			for _, info := range answer.GetKeys().GetKeys() {
 				keys = append(keys, info.GetKey())
 			}
-			f[string(a.patterns[at])] = keys
+			f.matched[string(a.patterns[at])] = keys
 		}
 		return then(a.namespace, f, answers[0].GetCoverage())
 	}
@@ -117,7 +124,7 @@ func (i *inquiry) ids(p *ebbv1.PlanIds) (*errand, *proto.Error) {
 func (i *inquiry) one(of *ebbv1.PlanExpression, page *ebbv1.BitmapQuestion_Ids) (*errand, *proto.Error) {
 	const step = "one expression"
 	return i.resolved(step, termsOf(nil, of), func(namespace string, f found, c *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		expr, err := i.bounded(namespace, f, of)
+		expr, err := f.expr(of)
 		if err != nil || expr == nil {
 			return nil, empty(c), err
 		}
@@ -135,7 +142,7 @@ func (i *inquiry) groups(c *ebbv1.PlanCount) (*errand, *proto.Error) {
 	terms := append(termsOf(nil, c.GetOf()), c.GetBy()...)
 	const step = "one expression with each bitmap"
 	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		expr, err := i.bounded(namespace, f, c.GetOf())
+		expr, err := f.expr(c.GetOf())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -199,29 +206,19 @@ func keyExprs(keys [][]byte) []*ebbv1.BitmapExpr {
 	return out
 }
 
-// expr is an expression as shards take it; nil of what is empty whatever they hold, as the bitmaps of a pattern that matches none.
+// expr is an expression as shards take it; nil of what is empty whatever they hold, as the bitmaps of a pattern that matches none. What is not in something is what of the universe
+// is not.
 func (f found) expr(e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
-	x, err := f.formula(e)
-	if err == nil && x.not {
-		return nil, unbounded(e)
-	}
-	return x.set, err
-}
-
-// bounded is an expression as shards take it, in the universe of its namespace if it has one.
-func (i *inquiry) bounded(namespace string, f found, e *ebbv1.PlanExpression) (*ebbv1.BitmapExpr, *proto.Error) {
-	universe := i.table.Namespace(namespace).GetUniverse()
-	if len(universe) == 0 {
-		return f.expr(e)
-	}
 	x, err := f.formula(e)
 	switch {
 	case err != nil || !x.not:
 		return x.set, err
+	case len(f.universe) == 0:
+		return nil, unbounded(e)
 	case x.set == nil:
-		return keyExpr(universe), nil
+		return keyExpr(f.universe), nil
 	}
-	return without(keyExpr(universe), []*ebbv1.BitmapExpr{x.set}), nil
+	return without(keyExpr(f.universe), []*ebbv1.BitmapExpr{x.set}), nil
 }
 
 // unbounded refuses what depends on what everything is.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -423,6 +424,8 @@ func TestQueryBitmapsRefused(t *testing.T) {
 		{"count(" + strings.Repeat("(a | b & ", 70) + "c" + strings.Repeat(")", 70) + ")", proto.ErrBadRequest, "64 deep"},
 		{"store clicks/1 = a | b", proto.ErrWrongKind, "distribution"},
 		{"store @a/x = @b/x", proto.ErrBadQuery, "two namespaces"},
+		{"count(play/2011) as of 2013-05-06", proto.ErrBadQuery, "as they are now"},
+		{"cohort(play/2011-01-01 .. 2011-01-31) as of 2013-05-06", proto.ErrBadQuery, "as they are now"},
 	} {
 		if _, err := e.query(c.text); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %v: want %v saying %q", c.text, err, c.want, c.says)
@@ -458,5 +461,97 @@ func TestQueryExplainExpression(t *testing.T) {
 	}
 	if _, err := query.Parse(resp.GetText()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Which bitmaps a pattern means is known of all shards or not at all: without one of them the others would say something else, and be stored, too.
+func TestQueryPatternsAreWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 4)
+		e.put(map[string]ids{"a/1": {1: true}, "a/2": {2: true}, "a/3": {3: true}, "a/4": {4: true}, "a/5": {5: true}})
+		e.with(func() { e.leads[e.table.ShardOf(proto.DefaultNamespace, []byte("a/3"))] = "" })
+		for _, text := range []string{"count(a/*)", "ids(a/*)", "count by a/* (a/1)", "store a/1 = a/*", "cohort(a/2011-11-01 .. 2011-11-03, a/*)"} {
+			if got, err := e.query(text + " allow partial"); !errors.Is(err, proto.ErrIncomplete) {
+				t.Errorf("%s: %v, %v", text, got.GetAnswer(), err)
+			}
+		}
+	})
+}
+
+// In a namespace with a universe a complement is what of that is not in something, wherever it stands.
+func TestQueryUniverse(t *testing.T) {
+	e := newEnsemble(t, 4)
+	e.create(&ebbv1.Namespace{Name: "people", Universe: []byte("all")})
+	req := &ebbv1.BitsRequest{Namespace: "people"}
+	for key, ids := range map[string][]uint64{"all": {1, 2, 3, 4, 5, 6}, dayKey(1): {1, 2, 3}, dayKey(2): {3, 4}, "a": {1, 6}} {
+		req.Changes = append(req.Changes, &ebbv1.BitChange{Key: []byte(key), Op: ebbv1.BitOp_BIT_OP_SET, Ids: ids})
+	}
+	if _, err := e.router("ebb-0").Bits(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text string
+		want uint64
+	}{
+		{"count(~a)", 4},
+		{"count(~(a - play/2011-11-01) | a)", 6},
+		{"count(~nothing/*)", 6},
+		{"count(a & ~nothing/*)", 2},
+		{"count(~play/* ^ a)", 2},
+		{"count(atleast(2, ~play/2011-11-01, a, ~play/2011-11-02))", 3},
+		{"count(atleast(1, ~(play/* | a)))", 1},
+		{"store b = ~a", 4},
+		{"count(b & a)", 0},
+		{"store b = ~nothing/*", 6},
+	} {
+		got, err := e.query(c.text + " in people")
+		if n := got.GetAnswer().GetBitmap().GetCount(); err != nil || n != c.want {
+			t.Errorf("%s is %d, %v: want %d", c.text, n, err, c.want)
+		}
+	}
+	got, err := e.query("cohort(play/2011-11-01 .. 2011-11-02, ~a) in people")
+	if rows := got.GetAnswer().GetCohort().GetRows(); err != nil || len(rows) != 2 || rows[0].GetCount() != 2 || rows[0].GetAgain()[0] != 1 || rows[1].GetCount() != 1 {
+		t.Errorf("of those who are not in a: %v, %v", rows, err)
+	}
+}
+
+// A set that others count by their bitmaps goes to all of them in calls that a peer takes, however many shards one has.
+func TestCountByOfManyShards(t *testing.T) {
+	e := newEnsemble(t, 64)
+	req := &ebbv1.BitsRequest{}
+	for i := range 300 {
+		req.Changes = append(req.Changes, &ebbv1.BitChange{Key: fmt.Appendf(nil, "country/%d", i), Op: ebbv1.BitOp_BIT_OP_SET, Ids: []uint64{uint64(i), 1 << 20}})
+	}
+	if _, err := e.router("ebb-0").Bits(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	n := uint64(0)
+	for range 7 { // 217 dense containers
+		change := &ebbv1.BitChange{Key: []byte("wide"), Op: ebbv1.BitOp_BIT_OP_SET}
+		for range 31 {
+			for low := range uint64(2100) {
+				change.Ids = append(change.Ids, n<<16|31*low)
+			}
+			n++
+		}
+		if _, err := e.router("ebb-0").Bits(t.Context(), &ebbv1.BitsRequest{Changes: []*ebbv1.BitChange{change}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := e.query("count by country/* (wide)")
+	g := got.GetAnswer().GetGroups()
+	if err != nil || g.GetCount() != n*2100 || len(g.GetGroups()) != 300 {
+		t.Fatalf("%d of %d groups, %v", g.GetCount(), len(g.GetGroups()), err)
+	}
+	for _, group := range g.GetGroups() {
+		var i uint64
+		fmt.Sscanf(string(group.GetKey()), "country/%d", &i)
+		want := uint64(1) // 2^20 begins slice 16
+		if i%31 == 0 {
+			want++
+		}
+		if group.GetCount() != want {
+			t.Errorf("%s has %d, want %d", group.GetKey(), group.GetCount(), want)
+		}
 	}
 }

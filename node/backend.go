@@ -96,6 +96,9 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
 	for i, q := range req.GetQuestions() {
 		gate := gates.of(q.GetShard())
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx) // nobody waits for the others
+		}
 		if gate.err != nil {
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: gate.err.Wire()}
 			continue

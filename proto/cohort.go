@@ -62,7 +62,7 @@ func checkBitmapGroupsQuestion(q *ebbv1.BitmapGroupsQuestion) *Error {
 	case n > BitGroupsMax:
 		return errTooManyGroups(uint64(n))
 	case n == 0 && len(q.GetPatterns()) == 0 && !q.GetPlain():
-		return ErrBadRequest.Errorf("counts by what? keys or patterns name the bitmaps").WithHint(`"patterns": ["country/*"] in JSON: base64 of it`)
+		return ErrBadRequest.Errorf("counts by what? keys or patterns name the bitmaps").WithHint(`as in "patterns": ["country/*"]`)
 	}
 	for _, key := range q.GetKeys() {
 		if err := CheckKey(key); err != nil {
