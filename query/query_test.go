@@ -325,3 +325,16 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+// A question is about the namespace of its keys, or else that of its clause.
+func TestNamespace(t *testing.T) {
+	for text, want := range map[string]string{
+		"top 10 clicks": "", "top 10 clicks in sales": "sales", "top 10 @sales/clicks": "sales", "count(a & ~(@people/b - @people/c))": "people",
+		"count by @people/* (@people/a)": "people", "store @people/a = @people/b": "people", "keys @sales/**": "sales", "similar(@sales/a)": "sales", "keys in sales": "sales",
+	} {
+		plan, err := Parse(text)
+		if err != nil || Namespace(plan) != want {
+			t.Errorf("%s: %q, %v: want %q", text, Namespace(plan), err, want)
+		}
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -135,7 +136,7 @@ type bitsJSON struct {
 	Key       string       `json:"key"`
 	Count     *uint64      `json:"count,omitempty"`
 	StdError  float64      `json:"std_error"`
-	IDs       []uint64     `json:"ids,omitempty"`
+	IDs       []uint64     `json:"ids,omitzero"` // of questions that list ids, not nil
 	Contains  []bool       `json:"contains,omitempty"`
 	More      bool         `json:"more,omitempty"`
 	Next      uint64       `json:"next,omitempty"`
@@ -167,11 +168,14 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 		w := a.GetBitmap()
 		if s.output == "json" {
 			out := bitsJSON{
-				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), IDs: w.GetIds(), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
+				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
 				AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 			}
 			if counts {
 				out.Count = new(w.GetCount())
+			}
+			if listsIDs(q) {
+				out.IDs = append([]uint64{}, w.GetIds()...)
 			}
 			return printJSON(s.term.out, out)
 		}
@@ -184,9 +188,17 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 		if w.GetMore() {
 			fmt.Fprintf(s.term.err, "note: there are more: --from %d goes on\n", w.GetNext())
 		}
-		_, err := fmt.Fprintf(s.term.out, "\nexact, as of %s\n%s\n", when(w.GetAsOfUs()), coverageText(a.GetCoverage()))
-		return err
+		return s.printExact(w.GetAsOfUs(), a.GetCoverage())
 	})
+}
+
+// listsIDs says whether the answer to a question has ids, if there are any.
+func listsIDs(q *ebbv1.BitmapQuestion) bool {
+	switch q.GetSelect().(type) {
+	case *ebbv1.BitmapQuestion_Ids, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
+		return true
+	}
+	return false
 }
 
 func newBitsCount(s *session) *cobra.Command {
@@ -243,6 +255,9 @@ func newBitsIDs(s *session) *cobra.Command {
 		Long:    "Lists ids in ascending order. A page has up to 100,000; --from goes on after it. `ebb bits export` writes all.",
 		Example: "  ebb bits ids play/2011-11-01\n  ebb bits ids play/2011-11-01 --from 5000 --limit 100 -o tsv",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if limit == 0 {
+				return usagef("--limit 0: a page has 1 to %d ids", proto.BitPageMax)
+			}
 			page := &ebbv1.BitmapPage{Limit: limit}
 			if from != "" {
 				var err error

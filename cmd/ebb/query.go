@@ -134,7 +134,7 @@ func (s *session) printResult(text string, a *ebbv1.Answer) error {
 	if err != nil {
 		return err
 	}
-	if ns := plan.GetNamespace(); ns != "" {
+	if ns := query.Namespace(plan); ns != "" {
 		s.namespace = ns
 	}
 	switch a.GetValue().(type) {

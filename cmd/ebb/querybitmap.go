@@ -11,8 +11,9 @@ import (
 type bitmapJSON struct {
 	Namespace string       `json:"namespace"`
 	Count     *uint64      `json:"count,omitempty"` // of count
-	IDs       []uint64     `json:"ids,omitempty"`   // of ids
+	IDs       []uint64     `json:"ids,omitzero"`    // of ids, not nil
 	Next      *uint64      `json:"next,omitempty"`  // there are more, from this one on
+	StdError  float64      `json:"std_error"`
 	AsOfUS    int64        `json:"as_of_us"`
 	Coverage  coverageJSON `json:"coverage"`
 }
@@ -21,8 +22,10 @@ type bitmapJSON struct {
 func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	w := a.GetBitmap()
 	if s.output == "json" {
-		out := bitmapJSON{Namespace: s.namespace, IDs: w.GetIds(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
-		if !ids {
+		out := bitmapJSON{Namespace: s.namespace, StdError: w.GetStdError(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		if ids {
+			out.IDs = append([]uint64{}, w.GetIds()...)
+		} else {
 			out.Count = &w.Count
 		}
 		if w.GetMore() {
@@ -39,7 +42,16 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	case w.GetMore():
 		fmt.Fprintf(s.term.err, "note: the first %d ids; more are from %d\n", len(w.GetIds()), w.GetNext())
 	}
-	return nil
+	if s.output == "tsv" {
+		return nil
+	}
+	return s.printExact(w.GetAsOfUs(), a.GetCoverage())
+}
+
+// printExact ends an answer about bitmaps: they have no error.
+func (s *session) printExact(asOfUS int64, c *ebbv1.Coverage) error {
+	_, err := fmt.Fprintf(s.term.out, "\nexact, as of %s\n%s\n", when(asOfUS), coverageText(c))
+	return err
 }
 
 // groupsJSON is the answer to count by as JSON.
