@@ -24,7 +24,7 @@ import (
 // Bitmaps measures Spool's question in one process, states of shards without log and network: how many different users were
 // there within 1, 7 and 30 days, a bitmap of all users for each day. The slices of the bitmaps lie in as many states as there
 // are cores, which are asked at once; nothing is kept from one question for the next, and the caches are filled with other
-// things before each.
+// things before each. Then the same with unions of periods kept, as a node keeps them, for windows that roll: see BitmapRolling.
 type Bitmaps struct {
 	IDs     uint64 // users; 128,000,000 if 0
 	Shape   BitmapShape
@@ -60,6 +60,8 @@ type BitmapsResult struct {
 	Mapped        int64          `json:"mapped_bytes"`
 	Bandwidth     float64        `json:"memory_bytes_per_second"` // read by all cores, as they come
 	Windows       []BitmapWindow `json:"windows"`
+
+	Rolling []BitmapRolling `json:"rolling"`
 }
 
 // BitmapWindow is one question.
@@ -88,7 +90,7 @@ func (b Bitmaps) Run(ctx context.Context) (r BitmapsResult, err error) {
 	if b.Say == nil {
 		b.Say = func(string) {}
 	}
-	w := &bitmapWorld{Bitmaps: b, days: bitmapDays[len(bitmapDays)-1], other: make([]uint64, 64<<20/8)}
+	w := &bitmapWorld{Bitmaps: b, days: bitmapDays[len(bitmapDays)-1] + rolledDays, other: make([]uint64, 64<<20/8)}
 	for i := range runtime.GOMAXPROCS(0) {
 		mem := mapped.New()
 		w.mems = append(w.mems, mem)
@@ -119,6 +121,14 @@ func (b Bitmaps) Run(ctx context.Context) (r BitmapsResult, err error) {
 		r.Windows = append(r.Windows, window)
 	}
 	r.Bandwidth = w.bandwidth()
+	for _, days := range bitmapDays[1:] {
+		b.Say(fmt.Sprintf("windows of %d days that roll", days))
+		rolling, err := w.roll(ctx, days)
+		if err != nil {
+			return r, err
+		}
+		r.Rolling = append(r.Rolling, rolling)
+	}
 	if b.Roaring {
 		b.Say("the same with roaring/v2")
 		if err := w.roaring(ctx, &r); err != nil {
@@ -132,7 +142,9 @@ func (b Bitmaps) Run(ctx context.Context) (r BitmapsResult, err error) {
 	return r, err
 }
 
-func bitmapKey(day int) []byte { return fmt.Appendf(nil, "play/2011-11-%02d", day+1) }
+func bitmapKey(day int) []byte {
+	return time.Date(2011, 11, 1+day, 0, 0, 0, 0, time.UTC).AppendFormat([]byte("play/"), time.DateOnly)
+}
 
 // eachSlice gives the ids of a day, if there are any, that are in each slice of a part of all slices: part, part+parts, ...
 func (w *bitmapWorld) eachSlice(day, part, parts int, f func(ids []uint64) error) error {
@@ -251,28 +263,43 @@ func (l *bitmapLoader) apply(command []byte) error {
 	return nil
 }
 
-// count asks all states at once how many ids there are in any of the first days.
-func (w *bitmapWorld) count(days int) (uint64, error) {
+func bitmapAsk(q *ebbv1.BitmapQuestion) *ebbv1.ShardQuestion {
+	return &ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: q}}}
+}
+
+// anyDay is who was there on one of so many days.
+func anyDay(first, days int) *ebbv1.BitmapExpr {
 	or := &ebbv1.BitmapExprs{}
 	for day := range days {
-		or.Of = append(or.Of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: bitmapKey(day)}})
+		or.Of = append(or.Of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: bitmapKey(first + day)}})
 	}
+	return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}
+}
+
+// count asks all states at once how many ids there are in any of the first days.
+func (w *bitmapWorld) count(days int) (uint64, error) {
+	or := anyDay(0, days)
 	// Of one bitmap the directories know the count. One id less, and it is counted as others are.
 	q := &ebbv1.BitmapQuestion{
 		Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_AndNot{AndNot: &ebbv1.BitmapExprs{Of: []*ebbv1.BitmapExpr{
-			{Expr: &ebbv1.BitmapExpr_Or{Or: or}}, {Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: w.IDs, Last: w.IDs}}},
+			or, {Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: w.IDs, Last: w.IDs}}},
 		}}}},
 		Select: &ebbv1.BitmapQuestion_Count{Count: true},
 	}
 	if days > 1 {
-		q.Expr = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}
+		q.Expr = or
 	}
+	return w.total(func(i int) *ebbv1.ShardAnswer { return w.states[i].Ask(bitmapAsk(q), w.states[i].Now()) })
+}
+
+// total adds up what all states count, asked at once.
+func (w *bitmapWorld) total(ask func(state int) *ebbv1.ShardAnswer) (uint64, error) {
 	counts, errs := make([]uint64, len(w.states)), make([]error, len(w.states))
 	var wg sync.WaitGroup
-	for i, s := range w.states {
+	for i := range w.states {
 		wg.Go(func() {
-			a := s.Ask(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: q}}}, s.Now()).GetAnswer()
-			counts[i] = a.GetBitmap().GetCount()
+			a := ask(i)
+			counts[i] = a.GetAnswer().GetBitmap().GetCount()
 			if e := proto.FromWire(a.GetError()); e != nil {
 				errs[i] = e
 			}
@@ -329,7 +356,7 @@ func (w *bitmapWorld) roaring(ctx context.Context, r *BitmapsResult) error {
 	var wg sync.WaitGroup
 	for part := range parts {
 		wg.Go(func() {
-			for day := range w.days {
+			for day := range bitmapDays[len(bitmapDays)-1] {
 				m := roaring.New()
 				var lows []uint32
 				errs[part] = cmp.Or(errs[part], w.eachSlice(day, part, parts, func(ids []uint64) error {

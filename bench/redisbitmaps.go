@@ -25,7 +25,7 @@ func (w *bitmapWorld) redis(ctx context.Context, r *BitmapsResult) error {
 	defer conn.Close()
 	c := respConn{conn: conn, in: bufio.NewReader(conn)}
 	image := make([]byte, (w.IDs+7)/8)
-	for day := range w.days {
+	for day := range bitmapDays[len(bitmapDays)-1] {
 		clear(image)
 		if err := w.eachSlice(day, 0, 1, func(ids []uint64) error {
 			for _, id := range ids {

@@ -40,6 +40,13 @@ var (
 	descAppliedSize  = describe("applied_bytes_total", "Bytes in them.")
 	descQuestions    = describe("questions_total", "Questions answered by shards.")
 	descViews        = describe("questions_on_views_total", "Questions so expensive that they were answered on a frozen view.")
+	descUnionBytes   = describe("bitmap_unions_bytes", "Bytes of unions of periods that are kept for windows.")
+	descUnions       = describe("bitmap_unions", "Unions of periods that are kept for windows.")
+	descUnionsMade   = describe("bitmap_unions_made_total", "Unions of periods that were made.")
+	descUnionsGone   = describe("bitmap_unions_evicted_total", "Of them, those that made way for others.")
+	descUnionsOld    = describe("bitmap_unions_outdated_total", "Of them, those of which a bitmap changed.")
+	descWindows      = describe("bitmap_windows_total", "Windows of periods in questions to shards.")
+	descWindowsHit   = describe("bitmap_windows_answered_total", "Of them, those that unions were there for.")
 	descRounds       = describe("read_rounds_total", "Confirmations of leadership for reads.")
 	descSnapshots    = describe("snapshots_total", "Snapshots taken.")
 	descSnapBytes    = describe("snapshot_bytes_total", "Bytes in them.")
@@ -73,6 +80,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(descAppliedSize, k.apply.bytes.Load())
 	count(descQuestions, k.read.questions.Load())
 	count(descViews, k.read.views.Load())
+	c.unions(gauge, count)
 	count(descRounds, k.read.rounds.Load())
 	count(descSnapshots, k.snapshot.snapshots.Load())
 	count(descSnapBytes, k.snapshot.bytes.Load())
@@ -80,6 +88,17 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	for peer, offset := range c.n.mux.Offsets() {
 		gauge(descOffset, offset.Seconds(), peer)
 	}
+}
+
+func (c *collector) unions(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {
+	s := c.n.unions.stats()
+	gauge(descUnionBytes, float64(s.Bytes))
+	gauge(descUnions, float64(s.Kept))
+	count(descUnionsMade, s.Made)
+	count(descUnionsGone, s.Evicted)
+	count(descUnionsOld, s.Outdated)
+	count(descWindows, s.Windows)
+	count(descWindowsHit, s.Answered)
 }
 
 func (c *collector) groups(gauge func(*prometheus.Desc, float64, ...string)) {

@@ -43,6 +43,9 @@ type Config struct {
 	// BootstrapExpect if smaller.
 	Replication uint32
 
+	// UnionBytes is how much memory unions of bitmaps of periods may take, which answer windows: 512 MiB by default, none below 0.
+	UnionBytes int
+
 	// Clock, Network and FS are the machine's own by default.
 	Clock   Clock
 	Network Network
@@ -62,12 +65,14 @@ type Config struct {
 	Fatal func(error)
 }
 
-// Default addresses.
+// Defaults.
 const (
 	DefaultGRPC   = "127.0.0.1:7070"
 	DefaultHTTP   = "127.0.0.1:7080"
 	DefaultGossip = "127.0.0.1:7071"
 	DefaultAdmin  = "127.0.0.1:7081"
+	// DefaultUnionBytes is what Config.UnionBytes is when it is 0.
+	DefaultUnionBytes = 512 << 20
 	// Off as an address turns a listener off.
 	Off = "-"
 )
@@ -96,6 +101,7 @@ func (c Config) withDefaults() Config {
 	or(&c.BootstrapExpect, 1)
 	or(&c.Shards, proto.ShardsDefault)
 	or(&c.Replication, uint32(min(3, c.BootstrapExpect)))
+	or(&c.UnionBytes, DefaultUnionBytes)
 	or(&c.Version, "dev")
 	if c.DataDir == "" {
 		c.DataDir = DefaultDataDir()

@@ -50,7 +50,7 @@ func (n *Node) newGroups(birth *cluster.Table) (*groups, error) {
 			g.members = append(g.members, g.control.member)
 			continue
 		}
-		r := newReplica(s, newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, slots, &n.counts.apply), replicaConfig{
+		r := newReplica(s, newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, slots, &n.counts.apply, n.unions), replicaConfig{
 			keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
 		})
 		g.replicas = append(g.replicas, r)

@@ -37,6 +37,7 @@ type Node struct {
 	started time.Time
 	phase   *phase
 	counts  counts
+	unions  *unions // of bitmaps of periods
 
 	dir       *datadir
 	tables    *tables
@@ -79,7 +80,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n := &Node{
 		cfg: cfg, logger: cfg.Logger.With("node", cfg.Name), repeats: newRepeats(),
-		started: cfg.Clock.Now(),
+		started: cfg.Clock.Now(), unions: newUnions(cfg.UnionBytes),
 	}
 	n.phase = newPhase(n.logger)
 	n.ctx, n.cancel = context.WithCancel(context.Background())

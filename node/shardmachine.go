@@ -20,6 +20,7 @@ type shardMachine struct {
 	mem   func() shard.Memory // for each state its own
 	slots chan struct{}       // limits restores at a time, over all groups of the node
 	count *applyMetrics
+	kept  *unions // of periods, by all shards of the node; nil: none are
 
 	mu    sync.RWMutex // guards state: applies and freezes alone, questions together
 	state *shard.State
@@ -31,8 +32,8 @@ type shardMachine struct {
 
 var _ machine = (*shardMachine)(nil)
 
-func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics) *shardMachine {
-	return &shardMachine{id: id, mem: mem, slots: slots, count: count, state: shard.New(id, mem())}
+func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics, kept *unions) *shardMachine {
+	return &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, state: shard.New(id, mem())}
 }
 
 // index implements machine.
@@ -87,6 +88,7 @@ func (m *shardMachine) answer(q *ebbv1.ShardQuestion, at sketch.Tick, count *rea
 	count.views.Add(1)
 	view := m.freeze()
 	defer view.Release()
+	defer m.kept.lend(view, q, at)()
 	if pieces := view.Pieces(q, runtime.GOMAXPROCS(0)); pieces != nil {
 		return atOnce(view, pieces, at)
 	}

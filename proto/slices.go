@@ -34,6 +34,14 @@ func PartName(number uint64, key []byte) []byte {
 // IsPartName tells the name of a part from that of a key.
 func IsPartName(name []byte) bool { return len(name) > partHead && name[0] == 0 }
 
+// PartOf takes the name of a part apart. Any other key is itself, under the number 0.
+func PartOf(name []byte) (number uint64, key []byte) {
+	if !IsPartName(name) {
+		return 0, name
+	}
+	return binary.BigEndian.Uint64(name[1:]), name[partHead:]
+}
+
 // CheckSliceKey refuses keys that no bitmap of a namespace of slices may have.
 func CheckSliceKey(key []byte) *Error {
 	switch {

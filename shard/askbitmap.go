@@ -94,7 +94,11 @@ func (f *frame) bitmapsOf(name string, ns *namespace, at sketch.Tick) bitmapName
 	own := func(all bitmap.Cursor, shards uint32) bitmap.Cursor {
 		return &ownSlices{Cursor: all, namespace: name, shard: uint32(f.id), shards: shards}
 	}
-	return bitmapNames{find, own}
+	names := bitmapNames{of: find, own: own}
+	if len(f.unions) > 0 {
+		names.united = (&periods{f, ns, at, f.unions}).united
+	}
+	return names
 }
 
 // bitmapOf is the bitmap of a key: an empty one if the key is not there.

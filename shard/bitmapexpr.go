@@ -12,6 +12,8 @@ import (
 type bitmapNames struct {
 	of  func(key []byte) (bitmap.Cursor, error)
 	own func(all bitmap.Cursor, shards uint32) bitmap.Cursor // what of it lies in this shard; nil where no shard evaluates
+	// united is what stands for some of the arguments of a union, and the others; nil where nothing does.
+	united func(of []*ebbv1.BitmapExpr) (unions []bitmap.Cursor, rest []*ebbv1.BitmapExpr)
 }
 
 // bitmapExpr is an expression to be evaluated slice by slice.
@@ -29,8 +31,19 @@ func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) 
 	b := &bitmapExpr{}
 	known := map[string]int{}
 	var build func(x *ebbv1.BitmapExpr) (bitmap.Expr, error)
+	add := func(t bitmap.Cursor) bitmap.Expr {
+		b.terms = append(b.terms, t)
+		return bitmap.Expr{Leaf: len(b.terms) - 1}
+	}
 	list := func(op bitmap.Logic, of []*ebbv1.BitmapExpr) (bitmap.Expr, error) {
 		n := bitmap.Expr{Op: op}
+		if op == bitmap.Or && named.united != nil {
+			var unions []bitmap.Cursor
+			unions, of = named.united(of)
+			for _, t := range unions {
+				n.Args = append(n.Args, add(t))
+			}
+		}
 		for _, x := range of {
 			sub, err := build(x)
 			if err != nil {
@@ -42,10 +55,6 @@ func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) 
 			return n.Args[0], nil
 		}
 		return n, nil
-	}
-	add := func(t bitmap.Cursor) bitmap.Expr {
-		b.terms = append(b.terms, t)
-		return bitmap.Expr{Leaf: len(b.terms) - 1}
 	}
 	build = func(x *ebbv1.BitmapExpr) (bitmap.Expr, error) {
 		switch e := x.GetExpr().(type) {

@@ -114,7 +114,9 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64) (chan
 	} else {
 		changed = uint64(t.edit(bitmap.Op(e.Op), t.ids))
 	}
-	v.head = t.head
+	if v.head = t.head; changed > 0 {
+		v.edited = 0
+	}
 	s.put(key, &sum)
 	switch {
 	case v.head.root == 0:

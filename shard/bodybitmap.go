@@ -14,6 +14,8 @@ type bitmapValue struct {
 	pages *slab // nil: it is loose
 	head  bitmapHead
 	loose []looseSlice
+	// edited is the index of the entry that changed it last, 0 until it is put; not replicated
+	edited uint64
 }
 
 // looseSlice is a container that has a place of its own.

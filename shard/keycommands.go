@@ -220,6 +220,9 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 	sum := s.own(key)
 	if sum.body = img.body; img.body != nil {
 		s.bodyBytes += img.body.Held()
+		if v := sum.bitmap(); v != nil {
+			v.edited = 0 // it is new to this key
+		}
 	} else {
 		sum.dist.Merge(ns.params(), &img.dist, func(i uint32) uint32 { return s.internBin(img.names[i]) })
 		sum.spare()

@@ -18,7 +18,8 @@ import (
 //	6  where its name lies (32) | its namespace (16) | era (16)
 //	7  place in the order of visits, plus one (32) | 32 unused; not replicated
 //
-// Of a bitmap 0 is how many ids it has, and 1 how many leaves (32) | whether it is small and wide.
+// Of a bitmap 0 is how many ids it has, 1 how many leaves (32) | whether it is small and wide, and 4, in place of the landmark, the entry that edited it last;
+// not replicated.
 //
 // What is under a form lies in a block, or among the Go values when it is
 // recordBody. A free key has a record of zeros.
@@ -54,6 +55,11 @@ func (r record) setBitmap(head bitmapHead) {
 	}
 	r.move(uint32(head.root))
 }
+
+// edited is the index in the log of the entry that changed the bitmap of a key last.
+func (r record) edited() uint64 { return r[4] & (1<<markBits - 1) }
+
+func (r record) setEdited(index uint64) { r[4] = r[4]>>markBits<<markBits | index&(1<<markBits-1) }
 
 // Forms of records.
 const (

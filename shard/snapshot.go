@@ -304,6 +304,7 @@ func restoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error)
 
 func (s *State) restore(b *blockReader) {
 	s.readHeader(b)
+	s.applying = s.applied // for bitmaps, of which it does not say when they were edited
 	s.readNamespaces(b)
 	b.section(sectionBins)
 	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })

@@ -47,6 +47,8 @@ type frame struct {
 	sessions roster[session]
 	sources  roster[source]
 	answered roster[answered]
+
+	unions map[windowID][]*Union // that a view was given, see View.Use
 }
 
 // State is the state machine of one shard. See the package comment for who may

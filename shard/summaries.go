@@ -36,7 +36,7 @@ func (s *summaries) load(key uint32, sum *summary) {
 		sum.body = s.bodies.at(r.where()).body
 		return
 	case recordBitmap:
-		sum.body = &bitmapValue{pages: &s.bins, head: r.bitmap()}
+		sum.body = &bitmapValue{pages: &s.bins, head: r.bitmap(), edited: r.edited()}
 		return
 	}
 	var words []uint64
@@ -84,6 +84,7 @@ func (s *summaries) put(key uint32, sum *summary, epoch uint32) {
 		bits.bring(&s.bins, epoch)
 		r.store(sum, 0)
 		r.setBitmap(bits.head)
+		r.setEdited(bits.edited)
 		return
 	case sum.body != nil:
 		if form != recordBody {

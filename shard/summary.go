@@ -60,7 +60,12 @@ func (s *State) own(key uint32) (sum summary) {
 }
 
 // put stores what a key holds.
-func (s *State) put(key uint32, sum *summary) { s.summaries.put(key, sum, s.epoch) }
+func (s *State) put(key uint32, sum *summary) {
+	if v := sum.bitmap(); v != nil && v.edited == 0 {
+		v.edited = s.applying
+	}
+	s.summaries.put(key, sum, s.epoch)
+}
 
 // touch returns a key for writing: found or created, converted to the present
 // settings, and empty again if it was dead.

@@ -79,6 +79,10 @@ func benchBitmaps(ctx context.Context, s *session, b bench.Bitmaps) (err error) 
 			}
 			fmt.Fprintln(w)
 		}
+		for _, d := range r.Rolling {
+			fmt.Fprintf(w, "  %2d days that roll, %d users: first %9v   second, with a union made, %9v   then %9v   %d unions kept, %.0f MB\n",
+				d.Days, d.Count, round(d.First), round(d.Second), round(d.Third), d.Unions, float64(d.Bytes)/1e6)
+		}
 		fmt.Fprintf(w, "  memory is read at %.1f GB/s\n", r.Bandwidth/1e9)
 	}
 	return nil

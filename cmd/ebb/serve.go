@@ -19,9 +19,13 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
+// unionMBMax is a TiB.
+const unionMBMax = 1 << 20
+
 func newServe(s *session) *cobra.Command {
 	var cfg node.Config
 	var logFormat, logLevel string
+	var unionMB int
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a node; alone, without flags, it is a working cluster of one", Args: noArgs,
 		Example: `  ebb serve
@@ -33,6 +37,12 @@ func newServe(s *session) *cobra.Command {
 			logger, err := newLogger(s, logFormat, logLevel)
 			if err != nil {
 				return err
+			}
+			if unionMB < 0 || unionMB > unionMBMax {
+				return usagef("--bitmap-unions-mb %d: it is from 0 to %d", unionMB, unionMBMax)
+			}
+			if cfg.UnionBytes = unionMB << 20; unionMB == 0 {
+				cfg.UnionBytes = -1
 			}
 			cfg.Logger, cfg.Version = logger, version
 			cfg.Fatal = func(err error) { os.Exit(exitCode(s.term.err, err)) }
@@ -55,6 +65,7 @@ func newServe(s *session) *cobra.Command {
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "how many nodes the cluster is born with")
 	f.Uint32Var(&cfg.Shards, "shards", 0, fmt.Sprintf("number of shards, fixed when the cluster is born (default %d)", proto.ShardsDefault))
 	f.Uint32Var(&cfg.Replication, "replication", 0, "replicas of each shard (default 3, or the number of nodes if smaller)")
+	f.IntVar(&unionMB, "bitmap-unions-mb", node.DefaultUnionBytes>>20, "`megabytes` (MiB) for unions of bitmaps of periods, which answer windows like the last 30 days; 0 for none")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd

@@ -1,0 +1,96 @@
+package bench
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ebbdb/ebb/node/mapped"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+)
+
+// rolledDays are the last days, of each of which windows are asked for that end with it.
+const rolledDays = 7
+
+// unionBytes is how much all unions may take, as in a node by default.
+const unionBytes = 512 << 20
+
+// BitmapRolling is a window that rolls on, a day at a time, over weeks before anything is measured. Each day it is asked for three times, the caches filled with other things before
+// each: First finds the unions of earlier windows and the new day, Second makes a union that ends with that day, and Third finds two unions. Times are the median of the last days.
+type BitmapRolling struct {
+	Days   int           `json:"days"`
+	Count  uint64        `json:"count"` // of the last window
+	First  time.Duration `json:"first_ns"`
+	Second time.Duration `json:"second_ns"`
+	Third  time.Duration `json:"third_ns"`
+	Unions int           `json:"unions"` // that are kept in the end, in each state
+	Bytes  int           `json:"union_bytes"`
+	Made   uint64        `json:"unions_made"` // in each state, in all days
+}
+
+// roll asks for windows that end with each day.
+func (w *bitmapWorld) roll(ctx context.Context, days int) (r BitmapRolling, err error) {
+	r.Days = days
+	mems, kept := make([]*mapped.Memory, len(w.states)), make([]*shard.Unions, len(w.states))
+	for i := range w.states {
+		mems[i] = mapped.New()
+		kept[i] = shard.NewUnions(mems[i], unionBytes/len(w.states))
+	}
+	var took [3][]time.Duration
+	for last := range w.days {
+		q := bitmapAsk(&ebbv1.BitmapQuestion{Expr: anyDay(last-days+1, days), Select: &ebbv1.BitmapQuestion_Count{Count: true}})
+		measured := last >= w.days-rolledDays
+		for turn := range took {
+			if measured {
+				w.fillCaches()
+			}
+			start := time.Now()
+			n, err := w.total(func(i int) *ebbv1.ShardAnswer { return united(w.states[i], kept[i], mems[i], q) })
+			if took := &took[turn]; measured {
+				*took = append(*took, time.Since(start))
+			}
+			if err != nil || ctx.Err() != nil {
+				return r, cmp.Or(err, ctx.Err())
+			}
+			if turn > 0 && n != r.Count {
+				return r, fmt.Errorf("%d days, with unions: %d users, without %d", days, n, r.Count)
+			}
+			if r.Count = n; turn == 0 && measured {
+				if r.Count, err = w.total(func(i int) *ebbv1.ShardAnswer { return w.states[i].Ask(q, w.states[i].Now()) }); err != nil {
+					return r, err
+				}
+				if r.Count != n {
+					return r, fmt.Errorf("%d days, with unions: %d users, without %d", days, n, r.Count)
+				}
+			}
+		}
+	}
+	for turn, of := range []*time.Duration{&r.First, &r.Second, &r.Third} {
+		slices.Sort(took[turn])
+		*of = took[turn][rolledDays/2]
+	}
+	for _, u := range kept {
+		r.Bytes += u.Bytes
+	}
+	r.Unions, r.Made = kept[0].Kept, kept[0].Made
+	return r, nil
+}
+
+// united asks a state as a node does. What is evicted meanwhile is not used: there is one question at a time.
+func united(s *shard.State, kept *shard.Unions, mem *mapped.Memory, q *ebbv1.ShardQuestion) *ebbv1.ShardAnswer {
+	view := s.Freeze()
+	defer view.Release()
+	defer mem.Hold()()
+	for _, w := range view.Windows(q, s.Now()) {
+		have, drafts := kept.Find(w)
+		for _, d := range drafts {
+			kept.Add(view.Unite(d, s.Now(), mem))
+			have = kept.Cover(w)
+		}
+		view.Use(w, have)
+	}
+	return view.Ask(q, s.Now())
+}

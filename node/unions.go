@@ -1,0 +1,97 @@
+package node
+
+import (
+	"sync"
+
+	"github.com/ebbdb/ebb/node/mapped"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// unions keeps unions of periods for all shards of a node.
+type unions struct {
+	mem *mapped.Memory
+	mu  sync.Mutex // guards all
+	all *shard.Unions
+}
+
+// newUnions keeps so many bytes; nil keeps nothing.
+func newUnions(bytes int) *unions {
+	if bytes <= 0 {
+		return nil
+	}
+	mem := mapped.New()
+	return &unions{mem: mem, all: shard.NewUnions(mem, bytes)}
+}
+
+// lend gives a view the unions that it can answer a question with, of which it makes some first. They stay until release is called.
+func (u *unions) lend(view *shard.View, q *ebbv1.ShardQuestion, at sketch.Tick) (release func()) {
+	if u == nil {
+		return func() {}
+	}
+	windows := view.Windows(q, at)
+	if len(windows) == 0 {
+		return func() {}
+	}
+	release = u.mem.Hold()
+	have, drafts := u.find(windows)
+	if len(drafts) > 0 {
+		u.add(made(view, drafts, at, u.mem))
+		have = u.cover(windows)
+	}
+	for i, w := range windows {
+		view.Use(w, have[i])
+	}
+	return release
+}
+
+func (u *unions) find(windows []*shard.Window) (have [][]*shard.Union, drafts []*shard.Draft) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, w := range windows {
+		unions, worth := u.all.Find(w)
+		have, drafts = append(have, unions), append(drafts, worth...)
+	}
+	return have, drafts
+}
+
+func (u *unions) cover(windows []*shard.Window) (have [][]*shard.Union) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, w := range windows {
+		have = append(have, u.all.Cover(w))
+	}
+	return have
+}
+
+func (u *unions) add(list []*shard.Union) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, union := range list {
+		if union != nil {
+			u.all.Add(union)
+		}
+	}
+}
+
+func (u *unions) stats() shard.UnionsStats {
+	if u == nil {
+		return shard.UnionsStats{}
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.all.UnionsStats
+}
+
+// made makes unions at the same time: a window wants two at most.
+func made(view *shard.View, drafts []*shard.Draft, at sketch.Tick, mem shard.Memory) []*shard.Union {
+	list := make([]*shard.Union, len(drafts))
+	var making sync.WaitGroup
+	for i, d := range drafts[1:] {
+		making.Go(func() { list[i+1] = view.Unite(d, at, mem) })
+	}
+	list[0] = view.Unite(drafts[0], at, mem)
+	making.Wait()
+	return list
+}

@@ -1,0 +1,80 @@
+package shard
+
+import (
+	"slices"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// Union is what the bitmaps of a span have together, in memory of its own. It stays what it was made of: Unions knows when that is out of date.
+type Union struct {
+	windowID
+	editions   []Edition
+	containers containers
+	chunks     [][]uint64 // in which they lie
+	used       int        // words of the last one
+}
+
+const (
+	unionPages = 16 // of a chunk
+	unionSlot  = 56 // bytes of a looseSlice
+)
+
+// Bytes is how much memory it takes.
+func (u *Union) Bytes() int {
+	return 8*unionPages*PageWords*len(u.chunks) + unionSlot*cap(u.containers)
+}
+
+// add copies a container.
+func (u *Union) add(mem Memory, slice uint64, c bitmap.Container) {
+	n := len(c.Words)
+	if len(u.chunks) == 0 || u.used+n > unionPages*PageWords {
+		u.chunks, u.used = append(u.chunks, mem.Run(unionPages)), 0
+	}
+	words := u.chunks[len(u.chunks)-1][u.used : u.used+n : u.used+n]
+	u.used += n
+	copy(words, c.Words)
+	c.Words = words
+	u.containers = append(u.containers, looseSlice{slice, c})
+}
+
+func (u *Union) free(mem Memory) {
+	for _, chunk := range u.chunks {
+		mem.FreeRun(chunk)
+	}
+	u.chunks, u.containers = nil, nil
+}
+
+// Draft is a union to be made, of a part of a window, with the help of others.
+type Draft struct {
+	Window *Window
+	Span
+	Of []*Union
+}
+
+// Unite makes a union, of bitmaps as they are at the time at which the question is answered that the window was found in. It is nil if the view is not the one that found it.
+func (v *View) Unite(d *Draft, at sketch.Tick, mem Memory) *Union {
+	w, from := d.Window, d.First-d.Window.First
+	ns := v.lookup([]byte(w.Namespace))
+	u := &Union{windowID: windowID{w.Family, d.Span}, editions: slices.Clone(w.editions(d.Span))}
+	or := &ebbv1.BitmapExprs{}
+	for _, key := range w.keys[from : from+int64(d.Len)] {
+		or.Of = append(or.Of, &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}})
+	}
+	at = v.evaluation(ns, 0, at)
+	named := v.bitmapsOf(w.Namespace, ns, at)
+	named.united = (&periods{&v.frame, ns, at, map[windowID][]*Union{u.windowID: d.Of}}).united
+	x, err := compileBitmap(&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}, named)
+	if err != nil {
+		return nil
+	}
+	x.eachSlice(idSpan{0, 1<<64 - 1}, func(slice uint64, _, _ uint16) bool {
+		if c := x.container(); c.Count > 0 {
+			u.add(mem, slice, c)
+		}
+		return true
+	})
+	return u
+}

@@ -1,0 +1,178 @@
+package shard
+
+import (
+	"container/list"
+	"math/bits"
+	"slices"
+)
+
+// Unions keeps unions of periods that questions ask for, of the bitmaps of any number of states and outside of what is replicated. A union of so many periods as a power of two is kept from
+// where a window begins, and another that ends where it ends; where they overlap nothing is lost, since it is a union:
+//
+//	window   1  2  3  4  5  6  7
+//	unions  |-----4----|
+//	                 |-----4----|
+//
+// So the next window needs one more, and whatever a window is, it is two bitmaps; three when its last period is still written to. A union is made when it is asked for a second
+// time and none of its bitmaps has changed, and used as long as none of them has. One goroutine at a time may use it.
+type Unions struct {
+	// UnionsStats says what it did.
+	UnionsStats
+	mem    Memory
+	max    int
+	all    map[Family]map[Span]*list.Element // of *Union
+	recent list.List                         // of *Union: the first was used last
+	noted  map[windowID][]Edition            // what was asked for once
+}
+
+// UnionsStats says what Unions did.
+type UnionsStats struct {
+	Bytes    int    // of unions that are kept
+	Kept     int    // unions that are kept
+	Windows  uint64 // that were asked for
+	Answered uint64 // of them, by at least one union
+	Made     uint64 // unions
+	Evicted  uint64 // unions that made way for others
+	Outdated uint64 // unions of which a bitmap changed
+}
+
+const (
+	// unionsOpen is how many of the last periods of a window may be written to while it is asked for.
+	unionsOpen = 3
+	// notedMax is how many spans are remembered that were asked for once.
+	notedMax = 1 << 14
+)
+
+// NewUnions returns an empty Unions that keeps so many bytes at most.
+func NewUnions(mem Memory, bytesMax int) *Unions {
+	return &Unions{mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, noted: map[windowID][]Edition{}}
+}
+
+// Find returns the unions that are there for a window, fewest first to last, and those that are worth making now; whoever makes them Adds them, and finds again what there is then.
+func (u *Unions) Find(w *Window) (have []*Union, worth []*Draft) {
+	u.Windows++
+	if w.Whole && w.Bytes <= u.max/2 {
+		for _, s := range u.worth(w) {
+			part := *w
+			part.Span = s
+			part.Editions, part.keys = w.editions(s), w.keys[s.First-w.First:][:s.Len]
+			worth = append(worth, &Draft{w, s, u.Cover(&part)})
+		}
+	}
+	have = u.Cover(w)
+	if len(have) > 0 {
+		u.Answered++
+	}
+	return have, worth
+}
+
+// worth are the unions that a window was asked for before, and that are not there. When its last period has changed since, it is looked at without that.
+func (u *Unions) worth(w *Window) (missing []Span) {
+	for open := range unionsOpen + 1 {
+		n := w.Len - open
+		if n < windowLeast {
+			break
+		}
+		size := 1 << (bits.Len(uint(n)) - 1)
+		pair := []Span{{w.First, size}, {w.First + int64(n-size), size}}
+		missing, quiet := missing[:0], true
+		for _, s := range slices.Compact(pair) {
+			editions, id := w.editions(s), windowID{w.Family, s}
+			switch {
+			case u.valid(w, s) != nil:
+			case slices.Equal(u.noted[id], editions):
+				missing = append(missing, s)
+			default:
+				quiet = false
+				u.note(id, editions)
+			}
+		}
+		if quiet {
+			for _, s := range missing {
+				delete(u.noted, windowID{w.Family, s}) // whoever asks meanwhile does not make it as well
+			}
+			return missing
+		}
+	}
+	return nil
+}
+
+func (u *Unions) note(id windowID, editions []Edition) {
+	if len(u.noted) >= notedMax {
+		clear(u.noted)
+	}
+	u.noted[id] = slices.Clone(editions)
+}
+
+// valid is the union of a span of a window, if it is there and of the same editions. One of others goes.
+func (u *Unions) valid(w *Window, s Span) *list.Element {
+	e := u.all[w.Family][s]
+	if e == nil {
+		return nil
+	}
+	if union := e.Value.(*Union); !slices.Equal(union.editions, w.editions(s)) {
+		u.drop(e)
+		u.Outdated++
+		return nil
+	}
+	return e
+}
+
+// Cover returns the unions that are there for a window, as few as reach.
+func (u *Unions) Cover(w *Window) (have []*Union) {
+	var within []*list.Element
+	for s := range u.all[w.Family] {
+		if s.First >= w.First && s.end() <= w.end() {
+			if e := u.valid(w, s); e != nil {
+				within = append(within, e)
+			}
+		}
+	}
+	for at := w.First; at < w.end(); {
+		var best *list.Element
+		reach := at + 1 // of the bitmap itself
+		for _, e := range within {
+			if s := e.Value.(*Union).Span; s.First <= at && s.end() > reach {
+				best, reach = e, s.end()
+			}
+		}
+		if best != nil {
+			have = append(have, best.Value.(*Union))
+			u.recent.MoveToFront(best)
+		}
+		at = reach
+	}
+	return have
+}
+
+// Add keeps a union. Others make way for it, those first that were not used for longest.
+func (u *Unions) Add(union *Union) {
+	if e := u.all[union.Family][union.Span]; e != nil {
+		u.drop(e)
+	}
+	family := u.all[union.Family]
+	if family == nil {
+		family = map[Span]*list.Element{}
+		u.all[union.Family] = family
+	}
+	family[union.Span] = u.recent.PushFront(union)
+	u.Bytes += union.Bytes()
+	u.Kept++
+	u.Made++
+	for u.Bytes > u.max {
+		u.drop(u.recent.Back())
+		u.Evicted++
+	}
+}
+
+func (u *Unions) drop(e *list.Element) {
+	union := e.Value.(*Union)
+	u.recent.Remove(e)
+	delete(u.all[union.Family], union.Span)
+	if len(u.all[union.Family]) == 0 {
+		delete(u.all, union.Family)
+	}
+	u.Bytes -= union.Bytes()
+	u.Kept--
+	union.free(u.mem)
+}
