@@ -69,9 +69,7 @@ func (u *unions) add(list []*shard.Union) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, union := range list {
-		if union != nil {
-			u.all.Add(union)
-		}
+		u.all.Add(union)
 	}
 }
 

@@ -40,21 +40,22 @@ func (u *Union) add(mem Memory, slice uint64, c bitmap.Container) {
 	u.containers = append(u.containers, looseSlice{slice, c})
 }
 
+// free gives its memory back. It stays as it is for those who hold that.
 func (u *Union) free(mem Memory) {
 	for _, chunk := range u.chunks {
 		mem.FreeRun(chunk)
 	}
-	u.chunks, u.containers = nil, nil
 }
 
 // Draft is a union to be made, of a part of a window, with the help of others.
 type Draft struct {
 	Window *Window
 	Span
-	Of []*Union
+	Of  []*Union
+	Max int // bytes that it may take
 }
 
-// Unite makes a union, of bitmaps as they are at the time at which the question is answered that the window was found in. It is nil if the view is not the one that found it.
+// Unite makes a union, of bitmaps as they are at the time at which the question is answered that the window was found in. It is nil if there is too much of it.
 func (v *View) Unite(d *Draft, at sketch.Tick, mem Memory) *Union {
 	w, from := d.Window, d.First-d.Window.First
 	ns := v.lookup([]byte(w.Namespace))
@@ -74,7 +75,11 @@ func (v *View) Unite(d *Draft, at sketch.Tick, mem Memory) *Union {
 		if c := x.container(); c.Count > 0 {
 			u.add(mem, slice, c)
 		}
-		return true
+		return u.Bytes() <= d.Max
 	})
+	if u.Bytes() > d.Max {
+		u.free(mem)
+		return nil
+	}
 	return u
 }

@@ -56,7 +56,7 @@ func (u *Unions) Find(w *Window) (have []*Union, worth []*Draft) {
 			part := *w
 			part.Span = s
 			part.Editions, part.keys = w.editions(s), w.keys[s.First-w.First:][:s.Len]
-			worth = append(worth, &Draft{w, s, u.Cover(&part)})
+			worth = append(worth, &Draft{w, s, u.Cover(&part), u.max / 2})
 		}
 	}
 	have = u.Cover(w)
@@ -68,6 +68,12 @@ func (u *Unions) Find(w *Window) (have []*Union, worth []*Draft) {
 
 // worth are the unions that a window was asked for before, and that are not there. When its last period has changed since, it is looked at without that.
 func (u *Unions) worth(w *Window) (missing []Span) {
+	var fresh []Span
+	defer func() {
+		for _, s := range fresh {
+			u.note(windowID{w.Family, s}, w.editions(s))
+		}
+	}()
 	for open := range unionsOpen + 1 {
 		n := w.Len - open
 		if n < windowLeast {
@@ -83,8 +89,7 @@ func (u *Unions) worth(w *Window) (missing []Span) {
 			case slices.Equal(u.noted[id], editions):
 				missing = append(missing, s)
 			default:
-				quiet = false
-				u.note(id, editions)
+				quiet, fresh = false, append(fresh, s)
 			}
 		}
 		if quiet {
@@ -145,8 +150,11 @@ func (u *Unions) Cover(w *Window) (have []*Union) {
 	return have
 }
 
-// Add keeps a union. Others make way for it, those first that were not used for longest.
+// Add keeps a union, if it is one. Others make way for it, those first that were not used for longest.
 func (u *Unions) Add(union *Union) {
+	if union == nil {
+		return
+	}
 	if e := u.all[union.Family][union.Span]; e != nil {
 		u.drop(e)
 	}

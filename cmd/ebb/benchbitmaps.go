@@ -21,7 +21,9 @@ func newBenchBitmaps(s *session, bf *benchFlags) *cobra.Command {
 		Use: "bitmaps", Short: "How many of many users were there within 1, 7 and 30 days, beside roaring bitmaps and Redis", Args: noArgs,
 		Long: `Loads a bitmap of all users for each of 30 days into states of shards in this process, without log and
 network, and counts who was there within 1, 7 and 30 days, with the caches full of other things; beside roaring/v2,
-redis-server (BITOP OR and BITCOUNT) and how fast the machine reads memory.`,
+redis-server (BITOP OR and BITCOUNT) and how fast the machine reads memory. Then windows of 7 and 30 days roll on with
+unions kept, as a node keeps them: how long the first question of a day takes, the second, which makes a union, and
+those that follow.`,
 		Example: `  ebb bench bitmaps
   ebb bench bitmaps --ids 10000000 --rival=false --json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
