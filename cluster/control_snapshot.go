@@ -87,15 +87,6 @@ func (c *Control) Restore(r io.Reader) error {
 	return nil
 }
 
-// RestoreControl makes a Control of a snapshot.
-func RestoreControl(r io.Reader) (*Control, error) {
-	c := NewControl()
-	if err := c.Restore(r); err != nil {
-		return nil, err
-	}
-	return c, nil
-}
-
 func parseControlSnapshot(raw []byte) (*ControlView, error) {
 	if len(raw) < controlHeaderLen+controlTrailerLen || !bytes.HasPrefix(raw, []byte(controlMagic)) {
 		return nil, proto.ErrCorrupt.Errorf("control snapshot of %d bytes: not a snapshot", len(raw))

@@ -323,9 +323,15 @@ func snapshot(t interface{ Fatal(...any) }, c *Control) []byte {
 	return b.Bytes()
 }
 
+// restored is a Control of a snapshot.
+func restored(raw []byte) (*Control, error) {
+	c := NewControl()
+	return c, c.Restore(bytes.NewReader(raw))
+}
+
 func reborn(t interface{ Fatal(...any) }, c *Control) *Control {
 	raw := snapshot(t, c)
-	got, err := RestoreControl(bytes.NewReader(raw))
+	got, err := restored(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -488,7 +494,7 @@ func seal(version uint16, payload []byte) []byte {
 }
 
 func TestControlRejectsASnapshotOfTheFuture(t *testing.T) {
-	if _, err := RestoreControl(bytes.NewReader(seal(2, nil))); !errors.Is(err, proto.ErrNewerVersion) {
+	if _, err := restored(seal(2, nil)); !errors.Is(err, proto.ErrNewerVersion) {
 		t.Error(err)
 	}
 }
@@ -500,7 +506,7 @@ func FuzzControlRestore(f *testing.F) {
 	raw := snapshot(f, c)
 	f.Add(raw[controlHeaderLen : len(raw)-controlTrailerLen])
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		got, err := RestoreControl(bytes.NewReader(seal(controlVersion, payload)))
+		got, err := restored(seal(controlVersion, payload))
 		if err != nil {
 			return
 		}

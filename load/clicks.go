@@ -196,19 +196,6 @@ func (c *Clicks) Next(t time.Time) Click {
 	return click
 }
 
-// Rate returns how many clicks come at t, as a multiple of the average.
-func (c *Clicks) Rate(t time.Time) float64 {
-	c.turn(t)
-	var all float64
-	for i := range countries {
-		all += countries[i].share
-	}
-	return c.cumulative[len(c.cumulative)-1] / all
-}
-
-// Link returns the name of the link of a rank, from 0.
-func (c *Clicks) Link(rank int) string { return c.names[rank] }
-
 // turn brings the shares of countries up to t.
 func (c *Clicks) turn(t time.Time) {
 	slot := t.UnixNano() / int64(sunTurn)

@@ -60,14 +60,6 @@ type Progress struct {
 	Done    bool
 }
 
-// Left estimates the time to the end of the file; 0 if it cannot.
-func (p Progress) Left() time.Duration {
-	if p.Bytes <= 0 || p.Size <= p.Bytes {
-		return 0
-	}
-	return time.Duration(float64(p.Elapsed) * float64(p.Size-p.Bytes) / float64(p.Bytes))
-}
-
 // interruptedMax is how long an interrupted import takes to write what it has read.
 const interruptedMax = 5 * time.Second
 

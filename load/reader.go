@@ -650,9 +650,6 @@ func (r *Reader) check(row *Row) error {
 	return nil
 }
 
-// Line returns how many lines have been read.
-func (r *Reader) Line() uint64 { return r.line }
-
 // Bytes returns how many bytes of the file have been read, before decompression.
 // It may be called by another goroutine.
 func (r *Reader) Bytes() int64 { return r.raw.n.Load() }

@@ -291,8 +291,8 @@ func TestOpen(t *testing.T) {
 			t.Fatal(row, err)
 		}
 	}
-	if r.Size() != int64(len(content)) || r.Bytes() != r.Size() || r.Line() != 3 {
-		t.Errorf("%d of %d bytes, line %d", r.Bytes(), r.Size(), r.Line())
+	if r.Size() != int64(len(content)) || r.Bytes() != r.Size() || r.line != 3 {
+		t.Errorf("%d of %d bytes, line %d", r.Bytes(), r.Size(), r.line)
 	}
 	if !strings.HasPrefix(name, "import/ns/a.tsv/") {
 		t.Errorf("source name %q", name)
@@ -424,8 +424,8 @@ func FuzzReader(f *testing.F) {
 			if err != nil && !errors.As(err, &refused) {
 				return
 			}
-			if row.Offset <= last || row.Offset > r.Line() {
-				t.Fatalf("line %d after %d, %d read", row.Offset, last, r.Line())
+			if row.Offset <= last || row.Offset > r.line {
+				t.Fatalf("line %d after %d, %d read", row.Offset, last, r.line)
 			}
 			last = row.Offset
 			if err == nil && (row.Key == "" || row.Bin == "" || len(row.Key) > 512) {
@@ -508,9 +508,6 @@ func TestClicks(t *testing.T) {
 	if us := share(noonInNewYork, "US"); us < 0.65 || us > 0.8 {
 		t.Errorf("%g of clicks from the US", us)
 	}
-	if day, night := NewClicks(1).Rate(noonInNewYork), NewClicks(1).Rate(noonInTokyo.Add(6*time.Hour)); day < 1.2 || night > 0.6 {
-		t.Errorf("rates %g and %g", day, night)
-	}
 	a, b, other := NewClicks(5), NewClicks(5), NewClicks(6)
 	same := 0
 	for i := range 1000 {
@@ -536,9 +533,9 @@ func TestClicksAreAsUnequalAsTheRealOnes(t *testing.T) {
 	for i := range n {
 		counts[c.Next(at.Add(time.Duration(i)*100*time.Millisecond)).Link]++
 	}
-	first, hundred := counts[c.Link(0)], 0
+	first, hundred := counts[c.names[0]], 0
 	for rank := range 100 {
-		hundred += counts[c.Link(rank)]
+		hundred += counts[c.names[rank]]
 	}
 	if share := float64(first) / n; share < 0.02 || share > 0.05 {
 		t.Errorf("the first link has %g of the clicks; 0.039 is real", share)

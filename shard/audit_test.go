@@ -360,3 +360,14 @@ func reopen(t fataler, s *State) *State {
 }
 
 var _ fataler = (*testing.T)(nil)
+
+func (h *heap) len() int { return len(h.items) }
+
+func (h *heap) holds(slot uint32) bool {
+	p := *h.places
+	if uint32(len(p)) <= slot || p[slot] == 0 {
+		return false
+	}
+	i := int(p[slot]) - 1
+	return i < len(h.items) && h.items[i].slot == slot
+}

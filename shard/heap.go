@@ -23,8 +23,6 @@ type heap struct {
 	places *[]uint32
 }
 
-func (h *heap) len() int { return len(h.items) }
-
 // top returns the next visit.
 func (h *heap) top() (due, bool) {
 	if len(h.items) == 0 {
@@ -58,15 +56,6 @@ func (h *heap) remove(slot uint32) {
 	}
 	h.put(i, last)
 	h.down(h.up(i))
-}
-
-func (h *heap) holds(slot uint32) bool {
-	p := *h.places
-	if uint32(len(p)) <= slot || p[slot] == 0 {
-		return false
-	}
-	i := int(p[slot]) - 1
-	return i < len(h.items) && h.items[i].slot == slot
 }
 
 func (h *heap) put(i int, d due) {

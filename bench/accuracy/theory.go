@@ -33,10 +33,3 @@ func LinearTheory(m, n float64) float64 {
 
 // MorrisTheory is sqrt(a/2 (n-1)/n) for a base of 1+a (Flajolet 1985): exact for all n.
 func MorrisTheory(a, n float64) float64 { return math.Sqrt(a / 2 * (n - 1) / n) }
-
-// BloomSize is the classic filter for n keys with this rate of false positives: -n ln(rate) / ln(2)^2 bits, rounded up, and the whole number
-// of hashes that is nearest to bits/n ln 2 (Bloom 1970).
-func BloomSize(n, rate float64) (bits, hashes int) {
-	b := -n * math.Log(rate) / (math.Ln2 * math.Ln2)
-	return int(math.Ceil(b)), int(math.Round(b / n * math.Ln2))
-}

@@ -190,27 +190,3 @@ func AndCount(a, b *Block) int {
 	}
 	return n + m
 }
-
-// AndNotCount is how many bits are set in a and not in b.
-func AndNotCount(a, b *Block) int {
-	n, m := 0, 0
-	for i := 0; i < Words; i += 4 {
-		n += bits.OnesCount64(a[i] &^ b[i])
-		m += bits.OnesCount64(a[i+1] &^ b[i+1])
-		n += bits.OnesCount64(a[i+2] &^ b[i+2])
-		m += bits.OnesCount64(a[i+3] &^ b[i+3])
-	}
-	return n + m
-}
-
-// XorCount is how many bits are set in one of a and b.
-func XorCount(a, b *Block) int {
-	n, m := 0, 0
-	for i := 0; i < Words; i += 4 {
-		n += bits.OnesCount64(a[i] ^ b[i])
-		m += bits.OnesCount64(a[i+1] ^ b[i+1])
-		n += bits.OnesCount64(a[i+2] ^ b[i+2])
-		m += bits.OnesCount64(a[i+3] ^ b[i+3])
-	}
-	return n + m
-}

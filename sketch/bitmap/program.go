@@ -62,9 +62,6 @@ type node struct {
 	weight int   // leaves below it
 }
 
-// Leaves is how many bitmaps an evaluation wants, the universe not counted.
-func (p *Program) Leaves() int { return p.leaves }
-
 // Compile makes a program of an expression over this many bitmaps.
 func Compile(e Expr, leaves int) (*Program, error) {
 	c := compiler{p: &Program{leaves: leaves}}

@@ -10,6 +10,17 @@ type Cursor interface {
 	Container() Container
 }
 
+// SliceMax is the highest slice that ids have.
+const SliceMax = 1<<48 - 1
+
+// Directory is a whole bitmap as whoever keeps it can tell: containers, none of them empty, in the order of their slices.
+type Directory interface {
+	Len() int
+	Slice(i int) uint64
+	Lows(i int) int // how many lows container i has, without a look at it
+	Container(i int) Container
+}
+
 // DirectoryCursor is the cursor of a directory.
 type DirectoryCursor struct {
 	d  Directory
@@ -48,34 +59,6 @@ func (c *DirectoryCursor) Seek(slice uint64) (at uint64, ok bool) {
 // Container is that of the slice that Seek went to.
 func (c *DirectoryCursor) Container() Container { return c.d.Container(c.at) }
 
-// SmallCursor is the cursor of a Small.
-type SmallCursor struct {
-	s     Small
-	slice uint64
-	words []uint64
-}
-
-// NewSmallCursor is at the first slice of a Small, and allocates what its largest container may need.
-func NewSmallCursor(s Small) *SmallCursor {
-	return &SmallCursor{s: s, words: make([]uint64, s.SmallScratch())}
-}
-
-// Seek is a binary search.
-func (c *SmallCursor) Seek(slice uint64) (at uint64, ok bool) {
-	i := int(c.s.Count)
-	if slice <= SliceMax {
-		i = c.s.Rank(slice << 16)
-	}
-	if i == int(c.s.Count) {
-		return 0, false
-	}
-	c.slice = c.s.at(i) >> 16
-	return c.slice, true
-}
-
-// Container is that of the slice that Seek went to.
-func (c *SmallCursor) Container() Container { return c.s.Container(c.words, c.slice) }
-
 // RangeCursor is the cursor of all ids from one to another: a universe.
 type RangeCursor struct {
 	lo, hi, at uint64
@@ -93,7 +76,13 @@ func (c *RangeCursor) Seek(slice uint64) (at uint64, ok bool) {
 
 // Container is that of the slice that Seek went to.
 func (c *RangeCursor) Container() Container {
-	first, last, _ := part(c.at, c.lo, c.hi)
+	first, last := uint16(0), uint16(SliceLen-1)
+	if c.at == c.lo>>16 {
+		first = uint16(c.lo)
+	}
+	if c.at == c.hi>>16 {
+		last = uint16(c.hi)
+	}
 	return RangeContainer(c.word[:], first, last)
 }
 
@@ -173,15 +162,6 @@ func (w *Walker) gather(slice uint64) Inputs {
 	return Inputs{Leaves: w.leaves[:w.p.leaves], Universe: w.leaves[w.p.leaves]}
 }
 
-// Walk yields the slices from one to another, both included, in which the program may have lows, with what to evaluate it on until yield returns, until yield answers false.
-func (p *Program) Walk(cursors []Cursor, universe Cursor, from, to uint64, yield func(slice uint64, in Inputs) bool) {
-	w := p.NewWalker(cursors, universe)
-	w.Until(to)
-	for slice, in, ok := w.Seek(from); ok && yield(slice, in); {
-		slice, in, ok = w.Seek(slice + 1)
-	}
-}
-
 func (w *Walker) seek(i int, slice uint64) uint64 {
 	if at, ok := w.cursors[i].Seek(slice); ok {
 		return at
@@ -237,18 +217,4 @@ func (w *Walker) meetSome(n *node, slice uint64) uint64 {
 		}
 		slice = next
 	}
-}
-
-// Total is how many ids from lo to hi, both included, the program has in whole bitmaps.
-func (p *Program) Total(s *Scratch, cursors []Cursor, universe Cursor, lo, hi uint64) uint64 {
-	n := uint64(0)
-	if lo > hi {
-		return 0
-	}
-	p.Walk(cursors, universe, lo>>16, hi>>16, func(slice uint64, in Inputs) bool {
-		first, last, _ := part(slice, lo, hi)
-		n += uint64(p.CountRange(s, in, first, last))
-		return true
-	})
-	return n
 }
