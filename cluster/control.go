@@ -166,12 +166,24 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 		}
 		base = proto.DefaultNamespaceSettings()
 		base.HashSeed = hashSeed(table.ClusterID(), want.Name)
+		if d := want.Dictionary; d != nil {
+			if d.Parts != 0 && d.Parts != table.Shards() {
+				return nil, proto.ErrBadNamespace.Errorf("namespace %s: a dictionary of %d parts: it has as many as there are shards, which are %d", want.Name, d.Parts, table.Shards())
+			}
+			want.Dictionary = &ebbv1.Dictionary{Parts: table.Shards()}
+		}
 	} else if want.HashSeed != 0 && want.HashSeed != have.HashSeed {
 		return nil, proto.ErrBadNamespace.Errorf("namespace %s: its hash seed cannot change", want.Name)
 	}
 	if have != nil && want.BitmapPlacement != 0 && proto.BySlice(want) != proto.BySlice(have) {
 		return nil, proto.ErrBadNamespace.Errorf("namespace %s: where its bitmaps lie cannot change", want.Name).
 			WithHint("create another namespace with --bitmap-placement, and copy them: ebb bits export, ebb bits load")
+	}
+	if d := want.Dictionary; have != nil && d != nil && (have.Dictionary == nil || d.Parts != 0 && d.Parts != have.Dictionary.Parts) {
+		return nil, proto.ErrBadNamespace.Errorf("namespace %s: whether its ids stand for strings cannot change", want.Name).
+			WithHint("create another namespace with --dictionary")
+	} else if have != nil {
+		want.Dictionary = have.Dictionary
 	}
 	want.Version = base.Version
 	proto.FillNamespace(want, base)

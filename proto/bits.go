@@ -48,6 +48,7 @@ const (
 	FieldBitEditRange  = 4
 	FieldBitEditOffset = 5
 	FieldBitEditFresh  = 6
+	FieldBitEditNamed  = 7
 	FieldBitRangeFirst = 1
 	FieldBitRangeLast  = 2
 )
@@ -61,6 +62,7 @@ type BitEditWire struct {
 	First, Last uint64
 	Offset      uint64
 	Fresh       bool
+	Named       bool
 }
 
 // Parse reads one serialised BitEdit and reports whether it is well formed. Unknown fields are skipped.
@@ -78,6 +80,8 @@ func (e *BitEditWire) Parse(raw []byte) bool {
 			e.Offset = v
 		case FieldBitEditFresh:
 			e.Fresh = v != 0
+		case FieldBitEditNamed:
+			e.Named = v != 0
 		case FieldBitEditRange:
 			e.Ranged = true
 			return WalkFields(b, func(num protowire.Number, v uint64, _ []byte) bool {
@@ -231,19 +235,28 @@ func CheckBits(req *ebbv1.BitsRequest) *Error {
 		return ErrBadTime.Errorf("idempotency key issued at %d µs: it must be after 1970-01-01", id.GetIssuedAtUs())
 	}
 	ids, span := 0, uint64(0)
+	var names [][]byte
 	for i, c := range req.GetChanges() {
 		e := BitEditWire{Key: c.GetKey(), Op: c.GetOp()}
 		if r := c.GetRange(); r != nil {
 			e.Ranged, e.First, e.Last = true, r.GetFirst(), r.GetLast()
 		}
-		if len(c.GetIds()) > 0 {
+		if len(c.GetIds())+len(c.GetNames()) > 0 {
 			e.IDs = []byte{0}
 		}
-		if err := e.Check(); err != nil {
+		err := e.Check()
+		if err == nil && len(c.GetIds()) > 0 && len(c.GetNames()) > 0 {
+			err = ErrBadRequest.Errorf("key %q: ids and names: only one of them may be given", e.Key)
+		}
+		if err != nil {
 			err.Message = fmt.Sprintf("change %d: %s", i, err.Message)
 			return err
 		}
 		ids, span = ids+len(c.GetIds()), span+e.Span()
+		names = append(names, c.GetNames()...)
+	}
+	if err := checkNames(names); err != nil {
+		return err
 	}
 	return checkBitTotals(len(req.GetChanges()), BitChangesMax, ids, span)
 }
@@ -276,9 +289,13 @@ func checkBitmapQuestion(q *ebbv1.BitmapQuestion) *Error {
 			return ErrBadCount.Errorf("limit %d: an answer lists 1 to %d ids", s.Ids.GetLimit(), BitPageMax)
 		}
 	case *ebbv1.BitmapQuestion_Contains:
-		if n := len(s.Contains.GetIds()); n == 0 || n > BitContainsMax {
+		switch n, names := len(s.Contains.GetIds()), len(s.Contains.GetNames()); {
+		case n > 0 && names > 0:
+			return ErrBadRequest.Errorf("contains: ids or names: only one of them may be given")
+		case n+names == 0 || n > BitContainsMax:
 			return ErrBadCount.Errorf("%d ids: a question looks for 1 to %d", n, BitContainsMax)
 		}
+		return checkNames(s.Contains.GetNames())
 	case *ebbv1.BitmapQuestion_Part:
 		if s.Part.GetFrom() > s.Part.GetTo() || s.Part.GetTo() > BitSliceMax || s.Part.GetBytes() > BitPartBytesMax {
 			return ErrBadRequest.Errorf("slices %d to %d in %d bytes: they are upside down, or out of bounds", s.Part.GetFrom(), s.Part.GetTo(), s.Part.GetBytes())

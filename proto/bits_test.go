@@ -29,6 +29,11 @@ func TestBitFieldNumbers(t *testing.T) {
 		{&ebbv1.BitEdit{}, "ids", proto.FieldBitEditIDs},
 		{&ebbv1.BitEdit{}, "range", proto.FieldBitEditRange},
 		{&ebbv1.BitEdit{}, "offset", proto.FieldBitEditOffset},
+		{&ebbv1.BitEdit{}, "fresh", proto.FieldBitEditFresh},
+		{&ebbv1.BitEdit{}, "named", proto.FieldBitEditNamed},
+		{&ebbv1.Command{}, "names", proto.FieldCommandNames},
+		{&ebbv1.Names{}, "names", proto.FieldNamesNames},
+		{&ebbv1.Names{}, "shards", proto.FieldNamesShards},
 		{&ebbv1.BitRange{}, "first", proto.FieldBitRangeFirst},
 		{&ebbv1.BitRange{}, "last", proto.FieldBitRangeLast},
 	} {

@@ -259,6 +259,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkBitEdits(v)
 	case FieldCommandStore:
 		return checkStoreCommand(v)
+	case FieldCommandNames:
+		return checkNamesCommand(v)
 	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
 	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
 	default:
@@ -366,6 +368,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	if err := checkBitmapSettings(ns); err != nil {
 		return err
 	}
+	if err := checkDictionary(ns); err != nil {
+		return err
+	}
 	return checkTemplate(ns)
 }
 
@@ -420,6 +425,7 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	fill(&ns.WindowUs, base.WindowUs)
 	fill(&ns.SlowHalfLifeUs, base.SlowHalfLifeUs)
 	fill(&ns.BitmapPlacement, base.BitmapPlacement)
+	fill(&ns.Dictionary, base.Dictionary)
 	if ns.Universe == nil {
 		ns.Universe = base.Universe
 	}
@@ -491,6 +497,8 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkBitmapGroupsQuestion(ask.BitmapGroups)
 	case *ebbv1.Question_BitmapCohort:
 		return checkBitmapCohortQuestion(ask.BitmapCohort)
+	case *ebbv1.Question_Names:
+		return checkNamesQuestion(ask.Names)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -499,7 +507,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.

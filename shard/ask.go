@@ -65,6 +65,8 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		return bodyCost + matchCost*len(q.Question.GetMatch().GetText())
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
 		return f.bitmapWork(q.Question).cost()
+	case *ebbv1.Question_Names:
+		return nameCost*len(ask.Names.GetNames()) + bytesPerCost*len(ask.Names.GetIds())
 	case *ebbv1.Question_CountKeys:
 		return int(f.keys.names.slots)
 	}
@@ -117,6 +119,8 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askTrend(q, ask.Trend, at)
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
 		return f.askBitmap(q, at)
+	case *ebbv1.Question_Names:
+		return f.askNames(q, ask.Names, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}

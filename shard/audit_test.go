@@ -23,6 +23,7 @@ func audit(t fataler, s *State) {
 	auditDictionary(t, &s.bins)
 	auditKeyring(t, &s.keys)
 	auditSummaries(t, s)
+	auditLedgers(t, s)
 	auditVisits(t, s.deaths)
 	for _, v := range s.eventDeaths {
 		auditVisits(t, v)
@@ -260,6 +261,24 @@ func auditVisits(t fataler, v *visits) {
 		}
 		if v.records.at(key).visit() != i+1 {
 			t.Fatalf("visits have lost key %d", key)
+		}
+	}
+}
+
+// auditLedgers looks each string up under its own number, and each part under its namespace.
+func auditLedgers(t fataler, s *State) {
+	t.Helper()
+	for i := range s.ledgers {
+		l := &s.ledgers[i]
+		ns := s.namespaces[l.space]
+		for number := range l.count {
+			name := l.at(number)
+			if id, ok := s.idOf(ns, name); !ok || id != ns.idOf(l.part, number) || ns.partOf(name) != l.part {
+				t.Fatalf("string %q, number %d of part %d: id %d, %v", name, number, l.part, id, ok)
+			}
+		}
+		if l.index.used != l.count || l.count == 0 {
+			t.Fatalf("part %d: %d strings, %d in the index", l.part, l.count, l.index.used)
 		}
 	}
 }

@@ -92,6 +92,9 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64) (chan
 	if proto.BySlice(ns.definition) && !e.Fresh && !proto.IsPartName(e.Key) {
 		return 0, ebbv1.Code_CODE_WRONG_SHARD
 	}
+	if numbered(ns, e) {
+		return 0, ebbv1.Code_CODE_BAD_REQUEST
+	}
 	clock := ns.clock(s.now)
 	if e.Fresh {
 		if key, ok := s.findKey(ns, e.Key); ok && s.alive(ns, key, clock) {
@@ -127,6 +130,11 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64) (chan
 	return changed, 0
 }
 
+// numbered says whether an edit brings numbers where ids stand for strings. The home of a bitmap that is placed by slice holds a number.
+func numbered(ns *namespace, e *proto.BitEditWire) bool {
+	return proto.HasDictionary(ns.definition) && !e.Named && (!e.Fresh || !proto.BySlice(ns.definition))
+}
+
 // refusedEdit puts a refusal into words, which follow from the code and the edit, so that a repetition hears the same.
 func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Error {
 	if err := e.Check(); err != nil && err.Code == code {
@@ -141,6 +149,8 @@ func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Er
 	case code == ebbv1.Code_CODE_WRONG_KIND:
 		return proto.ErrWrongKind.Errorf("bits of key %s: it holds another kind than a bitmap", quote(e.Key)).
 			WithHint("a key keeps the kind of its first write until it has faded; choose another key")
+	case code == ebbv1.Code_CODE_BAD_REQUEST && ns != nil && numbered(ns, e):
+		return proto.ErrNumbered(ns.definition.GetName())
 	case code == ebbv1.Code_CODE_BAD_REQUEST:
 		return proto.ErrBadRequest.Errorf("bits of key %s: its ids do not ascend, there are more than a command may have, or its offset does not grow", quote(e.Key))
 	}

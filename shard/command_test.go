@@ -44,8 +44,8 @@ func TestFieldNumbers(t *testing.T) {
 			t.Errorf("%s is field %d, the reader takes %d", c.name, got, c.want)
 		}
 	}
-	if n := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields().Len(); n != proto.FieldCommandStore {
-		t.Errorf("Command has %d fields, the switch knows %d", n, proto.FieldCommandStore)
+	if n := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields().Len(); n != proto.FieldCommandNames {
+		t.Errorf("Command has %d fields, the switch knows %d", n, proto.FieldCommandNames)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 type Limits struct {
 	Namespaces      int
 	HalfLifeChanges int         // a namespace
+	PartNames       int         // strings in a part of a dictionary
 	BodyBytes       int         // of all summaries that are no distributions; one that is there may grow over it by an eighth
 	Future          sketch.Tick // how far past the stamp an event may claim to be
 
@@ -31,6 +32,7 @@ func DefaultLimits() Limits {
 	return Limits{
 		Namespaces:      proto.NamespacesMax,
 		HalfLifeChanges: proto.HalfLifeChangesMax,
+		PartNames:       proto.PartNamesMax,
 		BodyBytes:       proto.BodyBytesMax,
 		Future:          proto.FutureMaxUS,
 

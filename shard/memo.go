@@ -28,6 +28,9 @@ func memoOf(c *command, r *ebbv1.CommandResult) memo {
 	if c.kind == proto.FieldCommandBits || c.kind == proto.FieldCommandStore {
 		m.applied = uint32(r.Changed)
 	}
+	if c.kind == proto.FieldCommandNames && r.Error == nil {
+		return m // a repetition looks the strings up
+	}
 	if r.Error == nil && len(r.Refused) == 0 && r.Session == 0 && r.Epoch == 0 && r.LastOffset == 0 {
 		return m
 	}
@@ -72,6 +75,9 @@ func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
 	}
 	if c.kind == proto.FieldCommandStore {
 		return f.recallStored(m)
+	}
+	if c.kind == proto.FieldCommandNames && m.more == "" {
+		return f.recallNames(c)
 	}
 	r := &ebbv1.CommandResult{Applied: uint64(m.applied)}
 	if m.more == "" {

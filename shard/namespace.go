@@ -35,6 +35,8 @@ type namespace struct {
 	companion bool   // it is one
 	closed    bool   // it is one of a namespace without a second half-life
 
+	ledgers []int // of its dictionary: numbers in frame.ledgers
+
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts
 	// through those that follow. Eras at the front that no key is in are gone.
@@ -211,7 +213,7 @@ func (s *State) redefine(ns *namespace, def *ebbv1.Namespace) {
 		ns.eras = append(ns.eras, era{params: paramsOf(def), from: clock})
 		ns.count(noEra, noEra)
 	}
-	def.HashSeed = ns.seed
+	def.HashSeed, def.Dictionary = ns.seed, ns.definition.GetDictionary()
 	ns.signed = ns.signed || def.GetAllowNegative()
 	ns.definition = def
 	// The clock never runs backwards, not even when it becomes another one.

@@ -28,6 +28,7 @@ import (
 //	keys        roster { space name era due on-event prune-at pruned len distribution }
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	bitmaps     { 1 + distance-from-last-key { slice } 0 } 0   of keys that hold one, by slot; a slice as in bodybitmap.go
+//	ledgers     count { space part strings { text } }   in the order in which they began
 //	sessions    roster { id top low used due window { value } odd { sequence more } }
 //	sources     roster { name epoch token last refused { gap code } }
 //	answered    roster { issued-at hi lo applied more }
@@ -52,6 +53,7 @@ const (
 	sectionEnd
 	sectionExpiries
 	sectionBitmaps
+	sectionLedgers
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
@@ -71,6 +73,8 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	f.writeExpiries(b)
 	b.section(sectionBitmaps)
 	f.writeBitmaps(b)
+	b.section(sectionLedgers)
+	f.writeLedgers(b)
 	b.section(sectionSessions)
 	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b) })
 	b.section(sectionSources)
@@ -147,6 +151,7 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	b.uvarint(uint64(def.GetSlowHalfLifeUs()))
 	b.uvarint(uint64(def.GetBitmapPlacement()))
 	b.text(def.GetUniverse())
+	b.uvarint(uint64(def.GetDictionary().GetParts()))
 }
 
 // primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
@@ -318,6 +323,8 @@ func (s *State) restore(b *blockReader) {
 		s.readExpiries(b)
 		b.section(sectionBitmaps)
 		s.readBitmaps(b)
+		b.section(sectionLedgers)
+		s.readLedgers(b)
 	}
 	b.section(sectionSessions)
 	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
@@ -511,6 +518,9 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 		def.BitmapPlacement = ebbv1.BitmapPlacement(b.uint32())
 		if universe := b.text(proto.KeyLenMax); len(universe) > 0 {
 			def.Universe = universe
+		}
+		if parts := b.uint32(); parts > 0 {
+			def.Dictionary = &ebbv1.Dictionary{Parts: parts}
 		}
 	}
 	return def

@@ -83,6 +83,8 @@ func furnished(t testing.TB) *State {
 	define(&ebbv1.Namespace{Name: "default", Version: 4, HalfLifeUs: 60 * second})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session + 1}}})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: 1}}})
+	define(&ebbv1.Namespace{Name: "people", Version: 1, Dictionary: &ebbv1.Dictionary{Parts: 2}})
+	apply(naming("people", 1, "alice", "bob", "eve"))
 	audit(t, s)
 	return s
 }
@@ -417,6 +419,14 @@ var misfits = []struct {
 	{"a namespace that begins tomorrow", func(s *State) { s.namespaces[0].began = s.now + 1 }},
 	{"an exposure that begins tomorrow", func(s *State) { s.namespaces[0].exposure.From = s.now + 1 }},
 	{"an exposure that is no number", func(s *State) { s.namespaces[0].exposure.Had = math.NaN() }},
+	{"a string in another part than its own", func(s *State) { s.ledgers[0].part, s.ledgers[1].part = s.ledgers[1].part, s.ledgers[0].part }},
+	{"a part that no dictionary has", func(s *State) { s.ledgers[0].part = 2 }},
+	{"strings of a namespace without a dictionary", func(s *State) { s.ledgers[0].space = 0 }},
+	{"a part that is there twice", func(s *State) { s.ledgers = append(s.ledgers, s.ledgers[0]) }},
+	{"a part without strings", func(s *State) { s.ledgers[0].count = 0 }},
+	{"a string that is there twice", func(s *State) { s.ledgers[0].add(1, s.ledgers[0].at(0), s.epoch) }},
+	{"an empty string", func(s *State) { s.ledgers[0].add(1, nil, s.epoch) }},
+	{"a dictionary of too many parts", func(s *State) { s.lookup([]byte("people")).definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }
 

@@ -43,6 +43,7 @@ type frame struct {
 	keys      keyring
 	summaries summaries // by key
 	expiries  expiries  // by key
+	ledgers   []ledger  // parts of dictionaries of namespaces, in the order in which they began
 
 	sessions roster[session]
 	sources  roster[source]
@@ -232,6 +233,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.bits(c, nil)
 	case proto.FieldCommandStore:
 		return s.storeBitmap(c)
+	case proto.FieldCommandNames:
+		return s.names(c)
 	}
 	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
 }
@@ -272,6 +275,10 @@ func (s *State) Freeze() *View {
 	v.namespaces = slices.Clone(s.namespaces)
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
 	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries.records)
+	v.ledgers = make([]ledger, len(s.ledgers))
+	for i := range s.ledgers {
+		v.ledgers[i] = s.ledgers[i].frozen()
+	}
 	v.sessions, v.sources, v.answered = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen()
 	s.spacesShared = true
 	s.epoch++

@@ -1,0 +1,218 @@
+package shard
+
+import (
+	"bytes"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// names gives ids to strings that have none, and answers with those of all. A string of another shard refuses the command as a whole; one for which there is no room is refused by itself.
+func (s *State) names(c *command) *ebbv1.CommandResult {
+	ns := s.lookup(c.namespace)
+	if ns == nil {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	if !proto.HasDictionary(ns.definition) {
+		return failed(proto.ErrNoDictionary(ns.definition.GetName()).WithShard(uint32(s.id)))
+	}
+	if err := s.checkNames(ns, c.body); err != nil {
+		return failed(err.WithShard(uint32(s.id)))
+	}
+	ns = s.editNamespace(ns.space)
+	r := &ebbv1.CommandResult{}
+	proto.Names(c.body, func(name []byte) bool {
+		part, tag := ns.partOf(name), tagOf(name, ns.seed)
+		l := s.ledgerOf(ns, part)
+		if l == nil {
+			l = s.addLedger(ns, part)
+		}
+		number, known := l.find(tag, name)
+		switch {
+		case known:
+			r.Duplicates++
+		case l.full(name, s.limits.PartNames):
+			s.refuseName(ns, r, part)
+			return true
+		default:
+			number = l.add(tag, name, s.epoch)
+			r.Applied++
+		}
+		r.Ids = append(r.Ids, ns.idOf(part, number))
+		return true
+	})
+	return r
+}
+
+// recallNames makes the result again for a repetition: ids do not change.
+func (f *frame) recallNames(c *command) *ebbv1.CommandResult {
+	r := &ebbv1.CommandResult{}
+	ns := f.lookup(c.namespace)
+	if ns == nil || !proto.HasDictionary(ns.definition) {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	proto.Names(c.body, func(name []byte) bool {
+		part := ns.partOf(name)
+		if id, ok := f.idOf(ns, name); ok {
+			r.Ids = append(r.Ids, id)
+			r.Duplicates++
+		} else {
+			f.refuseName(ns, r, part)
+		}
+		return true
+	})
+	return r
+}
+
+func (f *frame) refuseName(ns *namespace, r *ebbv1.CommandResult, part uint32) {
+	err := proto.ErrResourceExhausted.Errorf("part %d of the dictionary of namespace %s is full: strings that it does not have get no ids", part, ns.definition.GetName()).
+		WithHint("a namespace has as many parts as there were shards when it was created")
+	r.Refused = append(r.Refused, &ebbv1.Refusal{Index: uint32(len(r.Ids)), Error: err.WithShard(uint32(f.id)).Wire()})
+	r.Ids = append(r.Ids, 0)
+}
+
+func (s *State) checkNames(ns *namespace, body []byte) (err *proto.Error) {
+	shards, _ := proto.Names(body, func([]byte) bool { return true })
+	if shards == 0 || shards > proto.ShardsMax {
+		return proto.ErrBadRequest.Errorf("strings for one of %d shards: there are 1 to %d", shards, proto.ShardsMax)
+	}
+	proto.Names(body, func(name []byte) bool {
+		if err = proto.CheckName(name); err == nil && proto.PartShard(ns.partOf(name), shards) != uint32(s.id) {
+			err = proto.ErrWrongShard.Errorf("string %s is of shard %d", quote(name), proto.PartShard(ns.partOf(name), shards))
+		}
+		return err == nil
+	})
+	return err
+}
+
+// partOf returns the part of the dictionary that has a string.
+func (ns *namespace) partOf(name []byte) uint32 {
+	return proto.PartOf(ns.definition.GetName(), name, ns.definition.GetDictionary().GetParts())
+}
+
+// idOf returns the id of the string of this number in a part.
+func (ns *namespace) idOf(part, number uint32) uint64 {
+	return uint64(part) + uint64(number)*uint64(ns.definition.GetDictionary().GetParts())
+}
+
+// ledgerOf returns a part of the dictionary of a namespace, nil if nothing is in it here.
+func (f *frame) ledgerOf(ns *namespace, part uint32) *ledger {
+	for _, i := range ns.ledgers {
+		if f.ledgers[i].part == part {
+			return &f.ledgers[i]
+		}
+	}
+	return nil
+}
+
+// addLedger begins a part of the dictionary of a namespace that may be written to.
+func (s *State) addLedger(ns *namespace, part uint32) *ledger {
+	ns.ledgers = append(slices.Clip(ns.ledgers), len(s.ledgers))
+	s.ledgers = append(s.ledgers, newLedger(s.mem, ns.space, part))
+	return &s.ledgers[len(s.ledgers)-1]
+}
+
+// idOf looks up a string.
+func (f *frame) idOf(ns *namespace, name []byte) (id uint64, ok bool) {
+	part := ns.partOf(name)
+	l := f.ledgerOf(ns, part)
+	if l == nil {
+		return 0, false
+	}
+	number, ok := l.find(tagOf(name, ns.seed), name)
+	return ns.idOf(part, number), ok
+}
+
+// named returns the string of an id where it lies, nil if there is none here.
+func (f *frame) named(ns *namespace, id uint64) []byte {
+	parts := uint64(ns.definition.GetDictionary().GetParts())
+	l := f.ledgerOf(ns, uint32(id%parts))
+	if l == nil || id/parts >= uint64(l.count) {
+		return nil
+	}
+	return l.at(uint32(id / parts))
+}
+
+// nameCost is what it takes to look a string up, in bins read.
+const nameCost = 16
+
+// askNames looks strings and ids up, as far as this shard has them.
+func (f *frame) askNames(q *ebbv1.ShardQuestion, ask *ebbv1.NamesQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	ns := f.lookup([]byte(q.Question.Namespace))
+	at = f.evaluation(ns, 0, at)
+	a := &ebbv1.NamesAnswer{AsOfUs: int64(at)}
+	if len(ask.Names) > 0 {
+		a.Ids, a.Found = make([]uint64, len(ask.Names)), make([]bool, len(ask.Names))
+	}
+	if len(ask.Ids) > 0 {
+		a.Names = make([][]byte, len(ask.Ids))
+	}
+	if ns != nil && proto.HasDictionary(ns.definition) {
+		for i, name := range ask.Names {
+			if id, ok := f.idOf(ns, name); ok {
+				a.Ids[i], a.Found[i] = id, true
+			}
+		}
+		size := 0
+		for i, id := range ask.Ids {
+			a.Names[i] = bytes.Clone(f.named(ns, id))
+			if size += len(a.Names[i]) + 4; size > answerBytesMax {
+				return f.unanswered(proto.ErrResponseTooLarge.Errorf("the strings of %d ids take more than %d bytes: that is the limit of an answer", len(ask.Ids), answerBytesMax).
+					WithHint("ask for fewer ids at once"))
+			}
+		}
+	}
+	return &ebbv1.ShardAnswer{Value: &ebbv1.ShardAnswer_Answer{Answer: &ebbv1.Answer{Value: &ebbv1.Answer_Names{Names: a}}}, AsOfUs: int64(at)}
+}
+
+// writeLedgers writes the parts of dictionaries, in the order in which they began.
+func (f *frame) writeLedgers(b *blockWriter) {
+	b.uvarint(uint64(len(f.ledgers)))
+	for i := range f.ledgers {
+		l := &f.ledgers[i]
+		b.uvarint(uint64(l.space))
+		b.uvarint(uint64(l.part))
+		b.uvarint(uint64(l.count))
+		for number := range l.count {
+			b.text(l.at(number))
+			b.flushFull()
+		}
+	}
+}
+
+func (s *State) readLedgers(b *blockReader) {
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		space, part, count := b.uvarint(), b.uint32(), b.uint32()
+		if b.err != nil {
+			return
+		}
+		if space >= uint64(len(s.namespaces)) || s.namespaces[space].companion || part >= s.namespaces[space].definition.GetDictionary().GetParts() {
+			b.corrupt("part %d of the dictionary of namespace %d", part, space)
+			return
+		}
+		ns := s.namespaces[space]
+		if s.ledgerOf(ns, part) != nil || count == 0 || int(count) > s.limits.PartNames {
+			b.corrupt("part %d of the dictionary of namespace %q: twice, or %d strings", part, ns.definition.Name, count)
+			return
+		}
+		s.addLedger(ns, part)
+		s.readLedger(b, ns, &s.ledgers[len(s.ledgers)-1], count)
+	}
+}
+
+func (s *State) readLedger(b *blockReader, ns *namespace, l *ledger, count uint32) {
+	for ; count > 0 && b.err == nil; count-- {
+		name := b.text(proto.NameLenMax)
+		if b.err != nil {
+			return
+		}
+		tag := tagOf(name, ns.seed)
+		if _, known := l.find(tag, name); known || len(name) == 0 || ns.partOf(name) != l.part || l.full(name, s.limits.PartNames) {
+			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
+			return
+		}
+		l.add(tag, name, s.epoch)
+	}
+}
