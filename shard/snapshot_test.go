@@ -31,7 +31,9 @@ func furnished(t testing.TB) *State {
 		apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}})
 	}
 	define(&ebbv1.Namespace{Name: "default", Version: 1})
-	define(&ebbv1.Namespace{Name: "history", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT, Precision: ebbv1.Precision_PRECISION_COMPACT})
+	define(&ebbv1.Namespace{
+		Name: "history", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT, Precision: ebbv1.Precision_PRECISION_COMPACT, Dictionary: &ebbv1.Dictionary{Parts: 2},
+	})
 	define(&ebbv1.Namespace{Name: "leak", Version: 1, Decay: ebbv1.Decay_DECAY_LINEAR})
 	session := apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}).Session
 	apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})
@@ -83,8 +85,7 @@ func furnished(t testing.TB) *State {
 	define(&ebbv1.Namespace{Name: "default", Version: 4, HalfLifeUs: 60 * second})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session + 1}}})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: 1}}})
-	define(&ebbv1.Namespace{Name: "people", Version: 1, Dictionary: &ebbv1.Dictionary{Parts: 2}})
-	apply(naming("people", 1, "alice", "bob", "eve"))
+	apply(naming("history", 1, "a", "b", "eve"))
 	audit(t, s)
 	return s
 }
@@ -426,7 +427,7 @@ var misfits = []struct {
 	{"a part without strings", func(s *State) { s.ledgers[0].count = 0 }},
 	{"a string that is there twice", func(s *State) { s.ledgers[0].add(1, s.ledgers[0].at(0), s.epoch) }},
 	{"an empty string", func(s *State) { s.ledgers[0].add(1, nil, s.epoch) }},
-	{"a dictionary of too many parts", func(s *State) { s.lookup([]byte("people")).definition.Dictionary.Parts = proto.ShardsMax + 1 }},
+	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }
 
