@@ -24,19 +24,31 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
+	req, err := r.numbered(ctx, table, namespace, req)
+	if err != nil {
+		return nil, err
+	}
 	if proto.BySlice(table.Namespace(namespace)) {
 		return r.slicedBits(ctx, table, namespace, req)
 	}
-	apply := &ebbv1.ApplyRequest{}
+	apply, of := &ebbv1.ApplyRequest{}, []int(nil)
 	for i, change := range req.GetChanges() {
+		if len(change.GetIds()) == 0 && change.GetRange() == nil {
+			continue // strings to be taken out that have no ids
+		}
 		edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{proto.EditOf(change)}}
 		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: edits}}, namespace, partKey(req.GetIdempotencyKey(), uint64(i)))
 		if err != nil {
 			return nil, err
 		}
 		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, change.GetKey()), Command: cmd})
+		of = append(of, i)
 	}
-	return mergeBits(r.apply(ctx, table, apply, untilLeader))
+	merged := &ebbv1.ApplyResponse{Results: make([]*ebbv1.CommandResult, len(req.GetChanges()))}
+	for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
+		merged.Results[of[j]] = result
+	}
+	return mergeBits(merged)
 }
 
 func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {

@@ -37,6 +37,7 @@ type CoordinatorConfig struct {
 type Coordinator struct {
 	cfg     CoordinatorConfig
 	numbers numbers
+	words   words
 }
 
 // NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
@@ -68,9 +69,14 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		defer cancel()
 	}
 	req, refused := inUniverse(table, req)
+	req, unknown := c.withIDs(ctx, table, req)
 	answers, err := c.answer(ctx, table, req)
 	if err != nil {
 		return nil, err
+	}
+	c.withNames(ctx, table, req, answers)
+	for i, err := range unknown {
+		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}
 	for i, err := range refused {
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
@@ -110,7 +116,11 @@ func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.
 	c.scatter(ctx, table, p)
 	answers := p.fold()
 	for _, i := range p.spread {
-		answers[i] = c.askSpread(ctx, table, p, req.GetQuestions()[i])
+		if q := req.GetQuestions()[i]; q.GetNames() != nil {
+			answers[i] = c.askNames(ctx, table, req, q)
+		} else {
+			answers[i] = c.askSpread(ctx, table, p, q)
+		}
 	}
 	return answers, nil
 }

@@ -24,7 +24,7 @@ type askPlan struct {
 	parts       []askPart      // by question, then by shard
 	first       []int          // question i has parts first[i] to first[i+1]
 	refused     []*proto.Error // by question, for those that are not asked at all; nil when all are
-	spread      []int          // questions that are asked apart; see askSpread
+	spread      []int          // questions that are asked apart; see askSpread and askNames
 }
 
 // askPart is what one shard is asked of one question.
@@ -51,7 +51,7 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 			p.refuse(i, err)
 			continue
 		}
-		if spreads(table, q) {
+		if q.GetNames() != nil || spreads(table, q) {
 			p.spread = append(p.spread, i)
 			continue
 		}
@@ -89,6 +89,9 @@ func checkQuestion(table *Table, q *ebbv1.Question) *proto.Error {
 	name := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
 	if err := checkNamespaceExists(table, name); err != nil {
 		return proto.AsError(err)
+	}
+	if err := checkNamed(table.Namespace(name), q); err != nil || q.GetNames() != nil {
+		return err
 	}
 	if err := checkSliced(table.Namespace(name), q); err != nil {
 		return err
@@ -420,6 +423,15 @@ const (
 	keyRoom    = 8
 )
 
+// namesSize is what the strings of an answer take, and the ids of one about a dictionary.
+func namesSize(a *ebbv1.Answer) int {
+	size := 11 * len(a.GetNames().GetIds())
+	for _, name := range slices.Concat(a.GetBitmap().GetNames(), a.GetNames().GetNames()) {
+		size += len(name) + keyRoom
+	}
+	return size
+}
+
 // limitResponse refuses the answers that would push the response over the
 // message limit, in their order. It measures only responses that might.
 func limitResponse(answers []*ebbv1.Answer) {
@@ -435,7 +447,7 @@ func limitResponse(answers []*ebbv1.Answer) {
 		bound += answerRoom + keys*(proto.KeyLenMax+keyRoom) + bins*(proto.BinLenMax+binRoom) +
 			(len(s.GetBins())+len(s.GetQuantiles())+len(s.GetMemberships())+len(x.GetSurpriseBits()))*binRoom +
 			4*(len(a.GetCoverage().GetShardsFailed())+len(a.GetCoverage().GetShardsStale())) + pb.Size(a.GetOverlap()) + pb.Size(a.GetGraph()) + pb.Size(a.GetTrend()) + pb.Size(a.GetGroups()) + pb.Size(a.GetCohort()) +
-			10*len(a.GetBitmap().GetIds()) + len(a.GetBitmap().GetContains()) + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
+			10*len(a.GetBitmap().GetIds()) + namesSize(a) + len(a.GetBitmap().GetContains()) + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+2*binRoom) + len(a.GetExport().GetImage())
 	}
 	if bound <= proto.MessageBytesMax {
 		return

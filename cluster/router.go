@@ -23,6 +23,7 @@ type RouterConfig struct {
 // once, and says so: who receives it answers NOT_LEADER rather than send it on.
 type Router struct {
 	cfg RouterConfig
+	ask *Coordinator // asks in its name
 }
 
 // NewRouter returns a Router. It panics if a field of cfg is missing.
@@ -30,7 +31,7 @@ func NewRouter(cfg RouterConfig) *Router {
 	if cfg.Node == "" || cfg.Table == nil || cfg.Leaders == nil || cfg.Local == nil || cfg.Peers == nil {
 		panic("cluster: RouterConfig is incomplete")
 	}
-	return &Router{cfg: cfg}
+	return &Router{cfg: cfg, ask: NewCoordinator(CoordinatorConfig{Node: cfg.Node, Table: cfg.Table, Leaders: cfg.Leaders, Local: cfg.Local, Peers: cfg.Peers})}
 }
 
 // Apply puts commands through the logs of their shards and answers position by

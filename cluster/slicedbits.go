@@ -13,11 +13,6 @@ import (
 // A write to bitmaps that are placed by slice first asks the homes of the keys for the numbers of the bitmaps, and makes those that are not there; then it edits the parts under these
 // numbers, all at once. So an edit counts if the bitmap had that number at some time while it was under way, and one that is overtaken by a delete is of what the delete forgot.
 
-// asker asks in the name of a router.
-func (r *Router) asker() *Coordinator {
-	return NewCoordinator(CoordinatorConfig{Node: r.cfg.Node, Table: r.cfg.Table, Leaders: r.cfg.Leaders, Local: r.cfg.Local, Peers: r.cfg.Peers})
-}
-
 // homeNumbers asks the homes of bitmaps for their numbers, 0 for those that are not there.
 func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
 	p := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
@@ -119,8 +114,7 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		}
 		filled[key] = filled[key] || change.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR
 	}
-	ask := r.asker()
-	numbers, err := ask.homeNumbers(ctx, table, namespace, keys)
+	numbers, err := r.ask.homeNumbers(ctx, table, namespace, keys)
 	if err != nil {
 		return nil, err
 	}
@@ -144,7 +138,7 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		if made.Error != nil {
 			return nil, proto.FromWire(made.Error)
 		}
-		if numbers, err = ask.homeNumbers(ctx, table, namespace, keys); err != nil { // another may have been faster
+		if numbers, err = r.ask.homeNumbers(ctx, table, namespace, keys); err != nil { // another may have been faster
 			return nil, err
 		}
 	}

@@ -261,9 +261,9 @@ func CheckBits(req *ebbv1.BitsRequest) *Error {
 	return checkBitTotals(len(req.GetChanges()), BitChangesMax, ids, span)
 }
 
-// EditOf is a change as it travels. It sorts a copy of its ids.
+// EditOf is a change as it travels. The ids of one that names strings are those of its strings. It sorts a copy of its ids.
 func EditOf(c *ebbv1.BitChange) *ebbv1.BitEdit {
-	e := &ebbv1.BitEdit{Key: c.GetKey(), Op: c.GetOp(), Range: c.GetRange()}
+	e := &ebbv1.BitEdit{Key: c.GetKey(), Op: c.GetOp(), Range: c.GetRange(), Named: len(c.GetNames()) > 0}
 	if ids := c.GetIds(); len(ids) > 0 {
 		ids = slices.Clone(ids)
 		slices.Sort(ids)

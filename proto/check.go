@@ -542,6 +542,9 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 // CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side of a
 // comparison that has no keys there, unless there are patterns, and name one set of an overlap.
 func CheckShardQuestion(q *ebbv1.ShardQuestion) *Error {
+	if len(q.GetQuestion().GetBitmap().GetContains().GetNames()) > 0 {
+		return ErrBadRequest.Errorf("contains: a shard knows ids, and not for which strings they stand").WithHint("ask any node: Ask, or ebb bits get")
+	}
 	if o := q.GetQuestion().GetOverlap(); o != nil && q.GetPartial() {
 		return cmp.Or(checkNamespaceNamed(q.GetQuestion()), checkOverlapQuestion(o, 1))
 	}

@@ -59,7 +59,7 @@ func EditPieces(namespace string, c *ebbv1.BitChange, shards uint32) []EditPiece
 	at := func(slice uint64) *EditPiece {
 		shard := SliceShardOf(namespace, slice, shards)
 		if by[shard] == nil {
-			by[shard] = &EditPiece{Shard: shard}
+			by[shard] = &EditPiece{Shard: shard, Named: len(c.GetNames()) > 0}
 		}
 		return by[shard]
 	}
@@ -86,6 +86,7 @@ func EditPieces(namespace string, c *ebbv1.BitChange, shards uint32) []EditPiece
 // EditPiece is what a shard gets of a change: ids, which ascend, or ranges.
 type EditPiece struct {
 	Shard  uint32
+	Named  bool // the ids are those of strings
 	IDs    []uint64
 	Ranges []*ebbv1.BitRange
 }
@@ -94,7 +95,7 @@ type EditPiece struct {
 func (p *EditPiece) Edits(name []byte, op ebbv1.BitOp) *ebbv1.BitEdits {
 	out := &ebbv1.BitEdits{}
 	if len(p.IDs) > 0 {
-		out.Edits = append(out.Edits, &ebbv1.BitEdit{Key: name, Op: op, Ids: AppendBitIDs(nil, p.IDs)})
+		out.Edits = append(out.Edits, &ebbv1.BitEdit{Key: name, Op: op, Ids: AppendBitIDs(nil, p.IDs), Named: p.Named})
 	}
 	for _, r := range p.Ranges {
 		out.Edits = append(out.Edits, &ebbv1.BitEdit{Key: name, Op: op, Range: r})

@@ -1,0 +1,391 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"sync"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// In a namespace with a dictionary ids of bitmaps stand for strings. Who is asked puts ids in the place of strings in questions and changes, and strings beside the ids of answers. What a string
+// is, is asked of the shards of its part; an answer is right for ever, so whoever has one need not be asked again, and a replica that lags says nothing wrong where it knows a string.
+
+// words is what a node remembers of dictionaries.
+type words struct {
+	mu    sync.Mutex // guards both
+	ids   recent[word, uint64]
+	names recent[wordID, string]
+}
+
+// word is a string of a namespace, and wordID an id.
+type (
+	word   struct{ namespace, name string }
+	wordID struct {
+		namespace string
+		id        uint64
+	}
+)
+
+// recentMax is how many pairs each half of a memory has: some 10 MB of uuids in both directions.
+const recentMax = 1 << 14
+
+// recent remembers pairs: those that were set or found among the last recentMax, and some before them.
+type recent[K comparable, V any] struct{ young, old map[K]V }
+
+func (r *recent[K, V]) get(k K) (v V, ok bool) {
+	if v, ok = r.young[k]; ok {
+		return v, true
+	}
+	if v, ok = r.old[k]; ok {
+		r.set(k, v)
+	}
+	return v, ok
+}
+
+func (r *recent[K, V]) set(k K, v V) {
+	if r.young == nil || len(r.young) >= recentMax {
+		r.young, r.old = map[K]V{}, r.young
+	}
+	r.young[k] = v
+}
+
+func (w *words) learn(namespace string, name []byte, id uint64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	text := string(name)
+	w.ids.set(word{namespace, text}, id)
+	w.names.set(wordID{namespace, id}, text)
+}
+
+// consultation is strings and ids that are looked up.
+type consultation struct {
+	namespace string
+	parts     uint32
+	names     [][]byte
+	ids       []uint64
+	answer    *ebbv1.NamesAnswer
+	coverage  ebbv1.Coverage // of the last round that asked shards
+}
+
+func (c *Coordinator) consultation(table *Table, namespace string, names [][]byte, ids []uint64) *consultation {
+	return &consultation{
+		namespace: namespace, parts: table.Namespace(namespace).GetDictionary().GetParts(), names: names, ids: ids,
+		answer: &ebbv1.NamesAnswer{Ids: make([]uint64, len(names)), Found: make([]bool, len(names)), Names: make([][]byte, len(ids)), AsOfUs: c.cfg.Now().UnixMicro()},
+	}
+}
+
+// consultPart is how many ids are asked for their strings in one question, so that its answer fits a message.
+const consultPart = 4096
+
+// lookUp finds what it can in the node's memory and in replicas, however far these lag, and asks for the rest as the consistency has it.
+func (c *Coordinator) lookUp(ctx context.Context, table *Table, w *consultation, req *ebbv1.AskRequest) *proto.Error {
+	c.remembered(w)
+	anywhere := &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}
+	err := c.consult(ctx, table, w, anywhere)
+	if err == nil && req.GetConsistency() == ebbv1.Consistency_CONSISTENCY_ANY {
+		return nil
+	}
+	return c.consult(ctx, table, w, req)
+}
+
+// remembered answers what the node's memory knows.
+func (c *Coordinator) remembered(w *consultation) {
+	c.words.mu.Lock()
+	defer c.words.mu.Unlock()
+	for i, name := range w.names {
+		w.answer.Ids[i], w.answer.Found[i] = c.words.ids.get(word{w.namespace, string(name)})
+	}
+	for i, id := range w.ids {
+		if name, ok := c.words.names.get(wordID{w.namespace, id}); ok {
+			w.answer.Names[i] = []byte(name)
+		}
+	}
+}
+
+// consult asks the shards for what has no answer yet.
+func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation, req *ebbv1.AskRequest) *proto.Error {
+	p := &askPlan{req: req, consistency: cmp.Or(req.GetConsistency(), ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)}
+	var at [][]uint32 // by question: positions of its strings, or of its ids
+	open := map[uint32]int{}
+	add := func(shard uint32) (int, *ebbv1.NamesQuestion) {
+		i, ok := open[shard]
+		if !ok {
+			i = len(p.parts)
+			open[shard] = i
+			q := &ebbv1.Question{Namespace: w.namespace, Ask: &ebbv1.Question_Names{Names: &ebbv1.NamesQuestion{}}}
+			p.parts, at = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: shard, Question: q}}), append(at, nil)
+		}
+		return i, p.parts[i].question.GetQuestion().GetNames()
+	}
+	for i, name := range w.names {
+		if !w.answer.Found[i] {
+			part, q := add(proto.PartShard(proto.PartOf(w.namespace, name, w.parts), table.Shards()))
+			q.Names, at[part] = append(q.Names, name), append(at[part], uint32(i))
+		}
+	}
+	clear(open) // a question is about one or the other
+	for i, id := range w.ids {
+		if len(w.answer.Names[i]) > 0 {
+			continue
+		}
+		shard := proto.PartShard(uint32(id%uint64(w.parts)), table.Shards())
+		part, q := add(shard)
+		q.Ids, at[part] = append(q.Ids, id), append(at[part], uint32(i))
+		if len(q.Ids) == consultPart {
+			delete(open, shard)
+		}
+	}
+	if len(p.parts) == 0 {
+		return nil
+	}
+	c.scatter(ctx, table, p)
+	w.coverage = ebbv1.Coverage{}
+	for i := range p.parts {
+		cover(&w.coverage, &p.parts[i])
+		w.take(&c.words, p.parts[i].answer.GetAnswer().GetNames(), p.parts[i].question.GetQuestion().GetNames(), at[i])
+	}
+	if e := verdict(p.parts); e != nil {
+		return proto.FromWire(e)
+	}
+	if len(w.coverage.ShardsFailed) > 0 {
+		return proto.FromWire(incomplete(p.parts, &w.coverage))
+	}
+	return nil
+}
+
+// take puts the answer of a shard in its places.
+func (w *consultation) take(known *words, a *ebbv1.NamesAnswer, q *ebbv1.NamesQuestion, at []uint32) {
+	if a == nil || len(a.GetIds()) != len(q.GetNames()) || len(a.GetFound()) != len(q.GetNames()) || len(a.GetNames()) != len(q.GetIds()) {
+		return
+	}
+	w.answer.AsOfUs = max(w.answer.AsOfUs, a.GetAsOfUs())
+	for i, name := range q.GetNames() {
+		if a.Found[i] {
+			w.answer.Ids[at[i]], w.answer.Found[at[i]] = a.Ids[i], true
+			known.learn(w.namespace, name, a.Ids[i])
+		}
+	}
+	for i, id := range q.GetIds() {
+		if name := a.Names[i]; len(name) > 0 {
+			w.answer.Names[at[i]] = name
+			known.learn(w.namespace, name, id)
+		}
+	}
+}
+
+// askNames answers a question about a dictionary.
+func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, q *ebbv1.Question) *ebbv1.Answer {
+	namespace := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
+	w := c.consultation(table, namespace, q.GetNames().GetNames(), q.GetNames().GetIds())
+	if err := c.lookUp(ctx, table, w, req); err != nil && (!req.GetAllowPartial() || err.Code/1000 == 2) {
+		return &ebbv1.Answer{Error: err.Wire(), Coverage: &w.coverage}
+	}
+	if w.coverage.ShardsTotal == 0 { // nobody had to be asked: what the node knows stays
+		w.coverage = ebbv1.Coverage{AsOfMinUs: w.answer.AsOfUs, AsOfMaxUs: w.answer.AsOfUs}
+	}
+	return &ebbv1.Answer{Coverage: &w.coverage, Value: &ebbv1.Answer_Names{Names: w.answer}}
+}
+
+// checkNamed refuses strings where ids are numbers.
+func checkNamed(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
+	if proto.HasDictionary(ns) || q.GetNames() == nil && len(q.GetBitmap().GetContains().GetNames()) == 0 {
+		return nil
+	}
+	return proto.ErrNoDictionary(ns.GetName())
+}
+
+// noID is in the place of strings without ids: none has it.
+const noID = math.MaxUint64
+
+// withIDs puts ids in the place of the strings that questions look for. Those that have none are not in, whatever the shards say: see withNames. Questions whose strings could not be looked up
+// are refused, by their position.
+func (c *Coordinator) withIDs(ctx context.Context, table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
+	var refused map[int]*proto.Error
+	out := req
+	for i, q := range req.GetQuestions() {
+		list := q.GetBitmap().GetContains()
+		namespace := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
+		if len(list.GetNames()) == 0 || checkQuestion(table, q) != nil {
+			continue
+		}
+		w := c.consultation(table, namespace, list.GetNames(), nil)
+		if err := c.lookUp(ctx, table, w, req); err != nil {
+			if refused == nil {
+				refused = map[int]*proto.Error{}
+			}
+			refused[i] = err
+		}
+		for at, found := range w.answer.Found {
+			if !found {
+				w.answer.Ids[at] = noID
+			}
+		}
+		if out == req {
+			out = withQuestions(req, nil, slices.Clone(req.GetQuestions()))
+		}
+		fit := pb.CloneOf(q)
+		fit.GetBitmap().GetContains().Ids, fit.GetBitmap().GetContains().Names = w.answer.Ids, nil
+		out.Questions[i] = fit
+	}
+	return out, refused
+}
+
+// namesRoom is how many bytes of strings an answer lists.
+const namesRoom = proto.MessageBytesMax - 1<<20
+
+// withNames puts their strings beside the ids of answers. A page ends early where they would not fit a message.
+func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.AskRequest, answers []*ebbv1.Answer) {
+	for i, q := range req.GetQuestions() {
+		b := answers[i].GetBitmap()
+		namespace := cmp.Or(q.GetNamespace(), proto.DefaultNamespace)
+		if b == nil || !proto.HasDictionary(table.Namespace(namespace)) {
+			continue
+		}
+		for at, id := range q.GetBitmap().GetContains().GetIds() {
+			b.Contains[at] = b.Contains[at] && id != noID
+		}
+		if q.GetBitmap().GetIds().GetBare() {
+			continue
+		}
+		if err := c.spellOut(ctx, table, req, namespace, b); err != nil && (!req.GetAllowPartial() || err.Code/1000 == 2) {
+			answers[i] = &ebbv1.Answer{Error: err.Wire(), Coverage: answers[i].GetCoverage()}
+		}
+	}
+}
+
+// spellOut finds the strings of the ids of an answer, some at a time, as long as they have room.
+func (c *Coordinator) spellOut(ctx context.Context, table *Table, req *ebbv1.AskRequest, namespace string, b *ebbv1.BitmapAnswer) *proto.Error {
+	const some = 4 * consultPart
+	room := namesRoom
+	var failure *proto.Error
+	for from := 0; from < len(b.Ids); from += some {
+		w := c.consultation(table, namespace, nil, b.Ids[from:min(from+some, len(b.Ids))])
+		if err := c.lookUp(ctx, table, w, req); err != nil {
+			failure = err
+		}
+		for at, name := range w.answer.Names {
+			if room -= len(name) + keyRoom; room < 0 {
+				b.More, b.Next, b.Ids = true, b.Ids[from+at], b.Ids[:from+at]
+				return failure
+			}
+			b.Names = append(b.Names, name)
+		}
+	}
+	return failure
+}
+
+// numbered is a request whose changes have ids, those of their strings where the namespace has a dictionary. Strings that are put in get ids if they have none; of those that are taken out
+// only those are left that have one.
+func (r *Router) numbered(ctx context.Context, table *Table, namespace string, req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, error) {
+	ns := table.Namespace(namespace)
+	var given, sought [][]byte
+	for _, change := range req.GetChanges() {
+		switch named := len(change.GetNames()) > 0; {
+		case named && !proto.HasDictionary(ns):
+			return nil, proto.ErrNoDictionary(namespace)
+		case !named && proto.HasDictionary(ns):
+			return nil, proto.ErrNumbered(namespace)
+		case change.GetOp() == ebbv1.BitOp_BIT_OP_CLEAR:
+			sought = append(sought, change.GetNames()...)
+		default:
+			given = append(given, change.GetNames()...)
+		}
+	}
+	if !proto.HasDictionary(ns) {
+		return req, nil
+	}
+	ids, err := r.assign(ctx, table, namespace, distinct(given))
+	if err != nil {
+		return nil, err
+	}
+	w := r.ask.consultation(table, namespace, sought, nil)
+	if err := r.ask.lookUp(ctx, table, w, &ebbv1.AskRequest{}); err != nil {
+		return nil, err
+	}
+	for i, name := range sought {
+		if w.answer.Found[i] {
+			ids[string(name)] = w.answer.Ids[i]
+		}
+	}
+	out := &ebbv1.BitsRequest{Namespace: req.GetNamespace(), IdempotencyKey: req.GetIdempotencyKey()}
+	for _, change := range req.GetChanges() {
+		fit := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Names: change.GetNames()}
+		for _, name := range change.GetNames() {
+			if id, has := ids[string(name)]; has {
+				fit.Ids = append(fit.Ids, id)
+			}
+		}
+		out.Changes = append(out.Changes, fit)
+	}
+	return out, nil
+}
+
+// assign returns the ids of strings, none of which comes twice, by string. Those that nobody knows get one from the log of their shard. That is tried again where it is not known whether it was
+// done: a string that has an id keeps it.
+func (r *Router) assign(ctx context.Context, table *Table, namespace string, names [][]byte) (map[string]uint64, error) {
+	ids := make(map[string]uint64, len(names))
+	w := r.ask.consultation(table, namespace, names, nil)
+	r.ask.remembered(w)
+	_ = r.ask.consult(ctx, table, w, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY}) // who does not answer knows nothing
+	left := map[uint32][][]byte{}
+	for i, name := range names {
+		if w.answer.Found[i] {
+			ids[string(name)] = w.answer.Ids[i]
+			continue
+		}
+		shard := proto.PartShard(proto.PartOf(namespace, name, w.parts), table.Shards())
+		left[shard] = append(left[shard], name)
+	}
+	req, batches, err := nameCommands(table, namespace, left)
+	for try := 1; err == nil && len(req.GetCommands()) > 0; try++ {
+		again := &ebbv1.ApplyRequest{}
+		var open [][][]byte
+		for i, result := range r.apply(ctx, table, req, untilLeader).GetResults() {
+			switch e := result.GetError(); {
+			case e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME && pause(ctx, try):
+				again.Commands, open = append(again.Commands, req.Commands[i]), append(open, batches[i])
+				continue
+			case e != nil:
+				return nil, proto.FromWire(e)
+			case len(result.GetRefused()) > 0:
+				return nil, proto.FromWire(result.GetRefused()[0].GetError())
+			case len(result.GetIds()) != len(batches[i]):
+				return nil, proto.ErrInternal.Errorf("shard %d gave %d ids to %d strings", req.Commands[i].GetShard(), len(result.GetIds()), len(batches[i]))
+			}
+			for at, name := range batches[i] {
+				ids[string(name)] = result.GetIds()[at]
+				r.ask.words.learn(namespace, name, result.GetIds()[at])
+			}
+		}
+		req, batches = again, open
+	}
+	return ids, err
+}
+
+// nameCommands makes commands of strings by shard, each of a size that fits an entry, with the strings of each.
+func nameCommands(table *Table, namespace string, by map[uint32][][]byte) (req *ebbv1.ApplyRequest, batches [][][]byte, err error) {
+	req = &ebbv1.ApplyRequest{}
+	for shard := uint32(1); shard <= table.Shards(); shard++ {
+		for names := by[shard]; len(names) > 0; {
+			n, size := 0, 0
+			for n < len(names) && size < commandBytesSoft {
+				size += len(names[n]) + keyRoom
+				n++
+			}
+			cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Names{Names: &ebbv1.Names{Names: names[:n], Shards: table.Shards()}}}, namespace, nil)
+			if err != nil {
+				return nil, nil, err
+			}
+			req.Commands = append(req.Commands, &ebbv1.ShardCommand{Shard: shard, Command: cmd})
+			batches = append(batches, names[:n])
+			names = names[n:]
+		}
+	}
+	return req, batches, nil
+}
