@@ -122,16 +122,25 @@ func (b Bitmap) Contains(ctx context.Context, ids ...uint64) ([]bool, error) {
 // BitPage is some ids in ascending order.
 type BitPage struct {
 	IDs      []uint64
-	More     bool   // there are more, from Next on
-	Next     uint64 // 0 if there are none
+	Names    []string // for which the ids stand, in a namespace with a dictionary; "" where there is none
+	More     bool     // there are more, from Next on
+	Next     uint64   // 0 if there are none
 	AsOf     time.Time
 	Coverage Coverage
 }
 
 // Page asks for up to limit ids from one on: 1,000 if limit is 0, 100,000 at most.
 func (b Bitmap) Page(ctx context.Context, from uint64, limit int) (BitPage, error) {
-	w, n, err := b.ask(ctx, &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{From: from, Limit: clampCount(limit)}}})
-	return BitPage{IDs: w.GetIds(), More: w.GetMore(), Next: w.GetNext(), AsOf: n.AsOf, Coverage: n.Coverage}, err
+	return b.page(ctx, &ebbv1.BitmapPage{From: from, Limit: clampCount(limit)})
+}
+
+func (b Bitmap) page(ctx context.Context, page *ebbv1.BitmapPage) (BitPage, error) {
+	w, n, err := b.ask(ctx, &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ids{Ids: page}})
+	out := BitPage{IDs: w.GetIds(), More: w.GetMore(), Next: w.GetNext(), AsOf: n.AsOf, Coverage: n.Coverage}
+	for _, name := range w.GetNames() {
+		out.Names = append(out.Names, string(name))
+	}
+	return out, err
 }
 
 // bitsPerPage is how many ids IDs takes at a time.
@@ -145,7 +154,7 @@ const bitsPerPage = 50_000
 func (b Bitmap) IDs(ctx context.Context) iter.Seq2[uint64, error] {
 	return func(yield func(uint64, error) bool) {
 		for from, more := uint64(0), true; more; {
-			page, err := b.Page(ctx, from, bitsPerPage)
+			page, err := b.page(ctx, &ebbv1.BitmapPage{From: from, Limit: bitsPerPage, Bare: true})
 			if err != nil {
 				yield(0, err)
 				return

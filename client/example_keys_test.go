@@ -268,3 +268,25 @@ func ExampleClient_Cohort() {
 	// [{2011-11-01 3 [2 1]} {2011-11-02 1 [1]} {2011-11-03 1 []}] <nil>
 	// [{2011-11-01 3 [2 1]} {2011-11-02 3 [2]} {2011-11-03 3 []}] <nil>
 }
+
+// Ids of bitmaps may be strings, such as uuids, in a namespace that has a dictionary.
+func ExampleClient_SetNames() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "users", Dictionary: true}); err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(c.SetNames(ctx, "users", "play/2011-11-01", "alice", "bob", "carol"))
+	fmt.Println(c.SetNames(ctx, "users", "premium", "bob", "dora"))
+	paying := c.Bitmap("users", ebb.AllOf(ebb.Bits("play/2011-11-01"), ebb.Bits("premium")))
+	for name, err := range paying.Names(ctx) {
+		fmt.Println(name, err)
+	}
+	fmt.Println(paying.ContainsNames(ctx, "alice", "bob", "nobody"))
+	// Output:
+	// 3 <nil>
+	// 2 <nil>
+	// bob <nil>
+	// [false true false] <nil>
+}

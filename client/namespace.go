@@ -71,6 +71,10 @@ type Namespace struct {
 	BitmapPlacement BitmapPlacement
 	// Universe is the key of the bitmap of all ids, for a not without a universe of its own; "" for none; nil keeps what the namespace has.
 	Universe *string
+	// Dictionary is chosen when the namespace is created: ids of its bitmaps stand for strings. See SetNames.
+	Dictionary bool
+	// DictionaryParts is how many parts the dictionary has, the number of shards when it was made; ignored when set.
+	DictionaryParts uint32
 }
 
 // BitmapPlacement says where the ids of a bitmap lie: whole on the shard of its key, or by slices of 65,536 ids, each slice of all bitmaps of the namespace on one shard.
@@ -83,12 +87,16 @@ const (
 )
 
 func (n Namespace) wire() *ebbv1.Namespace {
+	var dictionary *ebbv1.Dictionary
+	if n.Dictionary {
+		dictionary = &ebbv1.Dictionary{}
+	}
 	return &ebbv1.Namespace{
 		Name: n.Name, Decay: n.Decay, HalfLifeUs: n.HalfLife.Microseconds(), Floor: n.Floor,
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
-		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe),
+		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary,
 	}
 }
 
@@ -116,6 +124,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Kind: w.GetKind(), Sizes: w.GetSizes(),
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
 		BitmapPlacement: w.GetBitmapPlacement(), Universe: new(string(w.GetUniverse())),
+		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
 	}
 }
 

@@ -3,21 +3,23 @@ package client
 import (
 	"context"
 
-	"google.golang.org/grpc"
-
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
-	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // placesBySlice says whether a namespace places bitmaps by slice: changes of those go to any node, which cuts them up. Where they lie never changes, so
 // that only a namespace that the client has not heard of makes it ask.
 func (c *Client) placesBySlice(ctx context.Context, ns string) bool {
+	return proto.BySlice(c.settings(ctx, ns))
+}
+
+// settings are those of a namespace as far as they never change; nil if there is no such namespace.
+func (c *Client) settings(ctx context.Context, ns string) *ebbv1.Namespace {
 	known := c.chart.namespace(namespaceOr(ns))
 	if known == nil && proto.CheckNamespaceName(namespaceOr(ns)) == nil && c.renew(ctx) == nil {
 		known = c.chart.namespace(namespaceOr(ns))
 	}
-	return proto.BySlice(known)
+	return known
 }
 
 // namespace returns the settings of a namespace; nil if the table does not have it.
@@ -38,21 +40,9 @@ func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitCh
 	for {
 		n := min(len(ids), proto.BitIDsMax)
 		some := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Ids: ids[:n], Range: change.GetRange()}
-		req := &ebbv1.BitsRequest{Namespace: ns, Changes: []*ebbv1.BitChange{some}, IdempotencyKey: c.idempotencyKey()}
-		a := attempt{op: "bits", key: string(change.GetKey())}
-		var resp *ebbv1.BitsResponse
-		err := c.anywhere(ctx, a, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-			resp, err = ebbv1grpc.NewEbbClient(cc).Bits(ctx, req)
-			return err
-		})
-		if err != nil {
+		more, err := c.changeBits(ctx, ns, some)
+		if changed += more; err != nil {
 			return changed, err
-		}
-		for _, n := range resp.GetChanged() {
-			changed += int(n)
-		}
-		if refused := resp.GetRefused(); len(refused) > 0 {
-			return changed, c.fail(a, proto.FromWire(refused[0].GetError()))
 		}
 		if ids = ids[n:]; len(ids) == 0 {
 			return changed, nil

@@ -121,6 +121,9 @@ func (w *world) setNamespace(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	}
 	ns = proto.FillNamespace(protobuf.CloneOf(ns), base)
 	ns.Version = base.Version + 1
+	if ns.Dictionary != nil {
+		ns.Dictionary = &ebbv1.Dictionary{Parts: testShards}
+	}
 	w.namespaces[ns.Name] = ns
 	wire := protobuf.CloneOf(w.table.Load().Wire())
 	wire.Namespaces = slices.Collect(maps.Values(w.namespaces))

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"encoding/csv"
 	"errors"
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -41,21 +42,48 @@ func isRoaring(head []byte) bool {
 }
 
 func readIDLines(in *bufio.Reader, yield func(id uint64) error) error {
+	return readLines(in, func(n int, text []byte) error {
+		id, ok := digits(text)
+		if !ok {
+			return proto.ErrBadRequest.Errorf("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
+		}
+		return yield(id)
+	})
+}
+
+// readLines yields the lines that are not empty, without blanks around them.
+func readLines(in *bufio.Reader, yield func(n int, text []byte) error) error {
 	lines := bufio.NewScanner(in)
 	for n := 1; lines.Scan(); n++ {
 		text := bytes.TrimSpace(lines.Bytes())
 		if len(text) == 0 {
 			continue
 		}
-		id, ok := digits(text)
-		if !ok {
-			return proto.ErrBadRequest.Errorf("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
-		}
-		if err := yield(id); err != nil {
+		if err := yield(n, text); err != nil {
 			return err
 		}
 	}
 	return lines.Err()
+}
+
+// ReadNames reads the strings of a file, one a line (ids, auto) or those of a column (csv), as ReadIDs does ids, and yields each with its line or row. A column that is given by number
+// has no header.
+func ReadNames(in *bufio.Reader, format, column string, yield func(line int, name string) error) error {
+	take := func(n int, name string) error {
+		if err := proto.CheckName([]byte(name)); err != nil {
+			err.Message = fmt.Sprintf("line %d: %s", n, err.Message)
+			return err
+		}
+		return yield(n, name)
+	}
+	switch format {
+	case "csv":
+		return readColumn(in, column, take)
+	case "roaring":
+		return proto.ErrBadRequest.Errorf("a bitmap in the format of Roaring has numbers, and the namespace has a dictionary: ids are strings there").
+			WithHint("load strings, one a line, or a CSV column of them")
+	}
+	return readLines(in, func(n int, text []byte) error { return take(n, string(text)) })
 }
 
 // digits is strconv.ParseUint without an allocation.
@@ -81,6 +109,20 @@ func clipped(text string) string {
 }
 
 func readIDColumn(in io.Reader, column string, yield func(id uint64) error) error {
+	return readColumn(in, column, func(row int, text string) error {
+		id, ok := digits([]byte(text))
+		switch {
+		case !ok && row == 1:
+			return nil // a header
+		case !ok:
+			return proto.ErrBadRequest.Errorf("row %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row, clipped(text))
+		}
+		return yield(id)
+	})
+}
+
+// readColumn yields the fields of a column, without blanks around them; not that of the header when the column is given by its name.
+func readColumn(in io.Reader, column string, yield func(row int, text string) error) error {
 	r := csv.NewReader(in)
 	r.FieldsPerRecord, r.ReuseRecord = -1, true
 	at := -1
@@ -112,14 +154,7 @@ func readIDColumn(in io.Reader, column string, yield func(id uint64) error) erro
 		if at >= len(fields) {
 			return proto.ErrBadRequest.Errorf("row %d has %d columns: column %s is not there", row, len(fields), column)
 		}
-		id, ok := digits([]byte(strings.TrimSpace(fields[at])))
-		switch {
-		case !ok && row == 1:
-			continue // a header
-		case !ok:
-			return proto.ErrBadRequest.Errorf("row %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row, clipped(fields[at]))
-		}
-		if err := yield(id); err != nil {
+		if err := yield(row, strings.TrimSpace(fields[at])); err != nil {
 			return err
 		}
 	}

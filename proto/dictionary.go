@@ -1,8 +1,11 @@
 package proto
 
 import (
+	"bytes"
 	"encoding/binary"
 	"fmt"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -50,13 +53,17 @@ func PartOf(namespace string, name []byte, parts uint32) uint32 {
 // PartShard returns the shard, 1 to shards, that has a part of a dictionary.
 func PartShard(part, shards uint32) uint32 { return 1 + part%shards }
 
-// CheckName refuses what cannot be in a dictionary.
+// CheckName refuses what cannot be in a dictionary: what is no text, so that a list of strings can be written a line each.
 func CheckName(name []byte) *Error {
 	switch {
 	case len(name) == 0:
 		return ErrBadRequest.Errorf("an empty string: one that gets an id has 1 to %d bytes", NameLenMax)
 	case len(name) > NameLenMax:
 		return ErrBadRequest.Errorf("string of %d bytes: the limit of one that gets an id is %d", len(name), NameLenMax)
+	case !utf8.Valid(name):
+		return ErrNotUTF8.Errorf("string %q is not UTF-8: one that gets an id is text", name)
+	case bytes.ContainsFunc(name, unicode.IsControl):
+		return ErrBadRequest.Errorf("string %q has control characters: one that gets an id has none", name)
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ var bitsParams = append([]param{
 	{name: "from", kind: "integer", summary: "of a page: from this id on, the next of the page before"},
 	{name: "limit", kind: "integer", summary: "of a page: how many ids, 1 to 100,000; 1,000 by default"},
 	{name: "contains", kind: "integer", summary: "whether this id is in; may be repeated", repeated: true},
+	{name: "name", kind: "string", summary: "in a namespace with a dictionary: whether this string is in; may be repeated", repeated: true},
 	{name: "rank", kind: "integer", summary: "how many ids there are below this one"},
 	{name: "position", kind: "integer", summary: "which id has so many below it"},
 	{name: "ends", kind: "boolean", summary: "the smallest and the largest id, and how many there are"},
@@ -79,7 +80,7 @@ func (c *call) bitmapRange(q *ebbv1.BitmapQuestion) error {
 
 func (c *call) bitmapSelect(q *ebbv1.BitmapQuestion) error {
 	given := 0
-	for _, name := range []string{"ids", "contains", "rank", "position", "ends"} {
+	for _, name := range []string{"ids", "contains", "name", "rank", "position", "ends"} {
 		if c.query.Has(name) {
 			given++
 		}
@@ -94,7 +95,7 @@ func (c *call) bitmapSelect(q *ebbv1.BitmapQuestion) error {
 	}
 	switch {
 	case given > 1:
-		return proto.ErrBadRequest.Errorf("ids, contains, rank, position and ends: only one of them may be given")
+		return proto.ErrBadRequest.Errorf("ids, contains, name, rank, position and ends: only one of them may be given")
 	case !ids && (c.query.Has("from") || c.query.Has("limit")):
 		return proto.ErrBadRequest.Errorf("from and limit: they go with ids=true")
 	case ids:
@@ -112,6 +113,10 @@ func (c *call) bitmapSelect(q *ebbv1.BitmapQuestion) error {
 		}
 		q.Select = &ebbv1.BitmapQuestion_Contains{Contains: list}
 		return nil
+	case c.query.Has("name"):
+		names, err := texts("name", c.query["name"])
+		q.Select = &ebbv1.BitmapQuestion_Contains{Contains: &ebbv1.BitmapIds{Names: names}}
+		return err
 	case c.query.Has("rank"), c.query.Has("position"):
 		return c.setAll(q.ProtoReflect(), "rank", "position")
 	case ends:

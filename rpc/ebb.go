@@ -164,6 +164,9 @@ func checkAskSize(req *ebbv1.AskRequest) error {
 	for _, q := range req.GetQuestions() {
 		d := q.GetDistribution()
 		bound += len(q.GetMatch().GetText())
+		if q.GetNames() != nil {
+			bound += protobuf.Size(q)
+		}
 		if len(proto.BitmapExprs(q)) > 0 {
 			bound += protobuf.Size(q)
 		}
@@ -203,7 +206,7 @@ func checkAskResponse(resp *ebbv1.AskResponse) error {
 	for _, a := range resp.GetAnswers() {
 		d := a.GetDistribution()
 		bound += answerBytesMax + len(d.GetKeys())*proto.KeyLenMax + len(d.GetBins())*binBytesMax + len(a.GetKeys().GetKeys())*(proto.KeyLenMax+128) + len(a.GetExport().GetImage()) +
-			10*len(a.GetBitmap().GetIds()) + protobuf.Size(a.GetGroups()) + protobuf.Size(a.GetCohort())
+			protobuf.Size(a.GetNames()) + protobuf.Size(a.GetBitmap()) + protobuf.Size(a.GetGroups()) + protobuf.Size(a.GetCohort())
 	}
 	if bound <= proto.MessageBytesMax {
 		return nil

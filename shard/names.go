@@ -209,7 +209,7 @@ func (s *State) readLedger(b *blockReader, ns *namespace, l *ledger, count uint3
 			return
 		}
 		tag := tagOf(name, ns.seed)
-		if _, known := l.find(tag, name); known || len(name) == 0 || ns.partOf(name) != l.part || l.full(name, s.limits.PartNames) {
+		if _, known := l.find(tag, name); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(name, s.limits.PartNames) {
 			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
 			return
 		}

@@ -20,11 +20,13 @@ func newBits(s *session) *cobra.Command {
 			Long: `A key of kind bitmap is an exact set of ids from 0 to 18446744073709551615: who was there on a day, who has paid. It does not fade. Ids that lie
 close together take least: a slice of 65,536 takes 8 KiB at most, and 20 bytes when all of it is in.
 
+In a namespace with a dictionary (ebb namespace create users --dictionary) ids are strings instead, such as uuids: each gets a number, which stays.
+
 Intersections, unions and the like are asked for in the query language: ebb query 'count(play/2011-11-01 & premium)'.`,
 		},
-		s.bitsEdit("set", "Put ids in", (*client.Client).SetBits, (*client.Client).SetBitRange),
-		s.bitsEdit("clear", "Take ids out", (*client.Client).ClearBits, (*client.Client).ClearBitRange),
-		s.bitsEdit("flip", "Put ids in that are out, and take out those that are in", (*client.Client).FlipBits, (*client.Client).FlipBitRange),
+		s.bitsEdit("set", "Put ids in", (*client.Client).SetBits, (*client.Client).SetBitRange, (*client.Client).SetNames),
+		s.bitsEdit("clear", "Take ids out", (*client.Client).ClearBits, (*client.Client).ClearBitRange, (*client.Client).ClearNames),
+		s.bitsEdit("flip", "Put ids in that are out, and take out those that are in", (*client.Client).FlipBits, (*client.Client).FlipBitRange, (*client.Client).FlipNames),
 		newBitsGet(s), newBitsCount(s), newBitsIDs(s), newBitsRank(s), newBitsAt(s), newBitsEnd(s, "min", "The smallest id", 0), newBitsEnd(s, "max", "The largest id", 1),
 		newBitsLoad(s), newBitsExport(s),
 	)
@@ -40,7 +42,7 @@ func parseID(text string) (uint64, error) {
 }
 
 func badID(text string) error {
-	return usagef("id %q: it must be a whole number from 0 to 18446744073709551615", text)
+	return usagef("id %q: it must be a whole number from 0 to 18446744073709551615; strings go into a namespace made with --dictionary", text)
 }
 
 // parseRange reads ids from one to another, as in 10..20. is says whether it is a range at all.
@@ -64,43 +66,26 @@ func parseRange(text string) (first, last uint64, is bool, err error) {
 type (
 	editIDs   func(c *client.Client, ctx context.Context, ns, key string, ids ...uint64) (int, error)
 	editRange func(c *client.Client, ctx context.Context, ns, key string, first, last uint64) (int, error)
+	editNames func(c *client.Client, ctx context.Context, ns, key string, names ...string) (int, error)
 )
 
-func (s *session) bitsEdit(verb, short string, edit editIDs, editRange editRange) *cobra.Command {
+func (s *session) bitsEdit(verb, short string, edit editIDs, editRange editRange, editNames editNames) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " KEY ID...", Short: short, Args: argsBetween(2, -1, "KEY ID..."),
-		Long:    short + " of a bitmap: single ids, and ranges as 10..20, up to 134,217,728 ids each. It says how many that has changed.",
-		Example: fmt.Sprintf("  ebb bits %s play/2011-11-01 17 42 1000..1999", verb),
+		Long: short + " of a bitmap: single ids, and ranges as 10..20, up to 134,217,728 ids each. In a namespace with a dictionary ids are strings. It says how many that\n" +
+			"has changed.",
+		Example: fmt.Sprintf("  ebb bits %[1]s play/2011-11-01 17 42 1000..1999\n  ebb -n users bits %[1]s play/2011-11-01 alice bob", verb),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, ids, ranges := args[0], []uint64(nil), [][2]uint64(nil)
-			for _, text := range args[1:] {
-				first, last, is, err := parseRange(text)
-				switch {
-				case err != nil:
-					return err
-				case is:
-					ranges = append(ranges, [2]uint64{first, last})
-					continue
-				}
-				id, err := parseID(text)
-				if err != nil {
-					return err
-				}
-				ids = append(ids, id)
-			}
 			ctx, c, done, err := s.connect(cmd)
 			if err != nil {
 				return err
 			}
 			defer done()
-			changed, err := edit(c, ctx, s.namespace, key, ids...)
-			for _, r := range ranges {
-				if err != nil {
-					break
-				}
-				var n int
-				n, err = editRange(c, ctx, s.namespace, key, r[0], r[1])
-				changed += n
+			var changed int
+			if c.HasDictionary(ctx, s.namespace) {
+				changed, err = editNames(c, ctx, s.namespace, args[0], args[1:]...)
+			} else {
+				changed, err = s.editNumbers(ctx, c, args[0], args[1:], edit, editRange)
 			}
 			if err != nil {
 				return err
@@ -116,6 +101,36 @@ func (s *session) bitsEdit(verb, short string, edit editIDs, editRange editRange
 			return err
 		},
 	}
+}
+
+// editNumbers edits ids and ranges of them.
+func (s *session) editNumbers(ctx context.Context, c *client.Client, key string, args []string, edit editIDs, editRange editRange) (changed int, err error) {
+	ids, ranges := []uint64(nil), [][2]uint64(nil)
+	for _, text := range args {
+		first, last, is, err := parseRange(text)
+		switch {
+		case err != nil:
+			return 0, err
+		case is:
+			ranges = append(ranges, [2]uint64{first, last})
+			continue
+		}
+		id, err := parseID(text)
+		if err != nil {
+			return 0, err
+		}
+		ids = append(ids, id)
+	}
+	changed, err = edit(c, ctx, s.namespace, key, ids...)
+	for _, r := range ranges {
+		if err != nil {
+			break
+		}
+		var n int
+		n, err = editRange(c, ctx, s.namespace, key, r[0], r[1])
+		changed += n
+	}
+	return changed, err
 }
 
 // bitsFlags are shared by questions about bitmaps.
@@ -136,7 +151,8 @@ type bitsJSON struct {
 	Key       string       `json:"key"`
 	Count     *uint64      `json:"count,omitempty"`
 	StdError  float64      `json:"std_error"`
-	IDs       []uint64     `json:"ids,omitzero"` // of questions that list ids, not nil
+	IDs       []uint64     `json:"ids,omitzero"`    // of questions that list ids, not nil
+	Names     []string     `json:"names,omitempty"` // for which the ids stand, in a namespace with a dictionary
 	Contains  []bool       `json:"contains,omitempty"`
 	More      bool         `json:"more,omitempty"`
 	Next      uint64       `json:"next,omitempty"`
@@ -168,7 +184,7 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 		w := a.GetBitmap()
 		if s.output == "json" {
 			out := bitsJSON{
-				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
+				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), Names: namesOf(w), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
 				AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 			}
 			if counts {
@@ -219,15 +235,12 @@ func newBitsGet(s *session) *cobra.Command {
 	var f bitsFlags
 	cmd := &cobra.Command{
 		Use: "get KEY ID...", Short: "Which ids are in", Args: argsBetween(2, -1, "KEY ID..."),
-		Example: "  ebb bits get play/2011-11-01 17 42",
+		Long:    "Says of each id whether it is in. In a namespace with a dictionary ids are strings, and those that it does not have are out.",
+		Example: "  ebb bits get play/2011-11-01 17 42\n  ebb -n users bits get play/2011-11-01 alice",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			list := &ebbv1.BitmapIds{}
-			for _, text := range args[1:] {
-				id, err := parseID(text)
-				if err != nil {
-					return err
-				}
-				list.Ids = append(list.Ids, id)
+			list, err := s.idsOf(cmd, args[1:])
+			if err != nil {
+				return err
 			}
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Contains{Contains: list}}
 			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) (lines []string) {
@@ -236,7 +249,7 @@ func newBitsGet(s *session) *cobra.Command {
 					if in {
 						word = "in"
 					}
-					lines = append(lines, fmt.Sprintf("%d\t%s", list.Ids[i], word))
+					lines = append(lines, fmt.Sprintf("%s\t%s", args[1+i], word))
 				}
 				return lines
 			})
@@ -267,8 +280,8 @@ func newBitsIDs(s *session) *cobra.Command {
 			}
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ids{Ids: page}}
 			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) (lines []string) {
-				for _, id := range w.GetIds() {
-					lines = append(lines, fmt.Sprint(id))
+				for i := range w.GetIds() {
+					lines = append(lines, idText(w, i))
 				}
 				return lines
 			})
@@ -309,7 +322,7 @@ func newBitsAt(s *session) *cobra.Command {
 				return err
 			}
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Position{Position: position}}
-			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w.GetIds(), 0) })
+			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w, 0) })
 		},
 	}
 	f.add(cmd)
@@ -323,16 +336,58 @@ func newBitsEnd(s *session, name, short string, at int) *cobra.Command {
 		Example: fmt.Sprintf("  ebb bits %s play/2011-11-01", name),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ends{Ends: true}}
-			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w.GetIds(), at) })
+			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w, at) })
 		},
 	}
 	f.add(cmd)
 	return cmd
 }
 
-func idOrNone(ids []uint64, at int) []string {
-	if at >= len(ids) {
+func idOrNone(w *ebbv1.BitmapAnswer, at int) []string {
+	if at >= len(w.GetIds()) {
 		return []string{"none"}
 	}
-	return []string{fmt.Sprint(ids[at])}
+	return []string{idText(w, at)}
+}
+
+// idText is an id of an answer, or the string for which it stands; #17 where the namespace has a dictionary, and in it no such string.
+func idText(w *ebbv1.BitmapAnswer, at int) string {
+	switch names := w.GetNames(); {
+	case len(names) == 0:
+		return strconv.FormatUint(w.GetIds()[at], 10)
+	case len(names[at]) == 0:
+		return fmt.Sprintf("#%d", w.GetIds()[at])
+	default:
+		return string(names[at])
+	}
+}
+
+// namesOf are the strings of the ids of an answer.
+func namesOf(w *ebbv1.BitmapAnswer) (names []string) {
+	for _, name := range w.GetNames() {
+		names = append(names, string(name))
+	}
+	return names
+}
+
+// idsOf reads ids: strings where the namespace has a dictionary, and otherwise numbers.
+func (s *session) idsOf(cmd *cobra.Command, args []string) (*ebbv1.BitmapIds, error) {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	list := &ebbv1.BitmapIds{}
+	if c.HasDictionary(ctx, s.namespace) {
+		list.Names = keysOf(args)
+		return list, nil
+	}
+	for _, text := range args {
+		id, err := parseID(text)
+		if err != nil {
+			return nil, err
+		}
+		list.Ids = append(list.Ids, id)
+	}
+	return list, nil
 }

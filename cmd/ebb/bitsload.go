@@ -17,6 +17,7 @@ import (
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/load"
+	"github.com/ebbdb/ebb/proto"
 )
 
 var (
@@ -31,6 +32,8 @@ func newBitsLoad(s *session) *cobra.Command {
 		Use: "load KEY FILE", Short: "Put all ids of a file in", Args: argsBetween(2, 2, "KEY FILE (- for standard input)"),
 		Long: `Puts the ids of FILE (- for standard input; .gz is understood) into a bitmap. The file has one id a line, a CSV column of them (--column, by the
 name in its header or by number from 1), or is a bitmap in the portable format of Roaring, of 32 or 64 bits.
+
+In a namespace with a dictionary the file has strings instead, one a line or a column of them.
 
 Ids that are in already change nothing, so a load that was interrupted is simply run again. Sorted ids are fastest.`,
 		Example: "  ebb bits load premium premium.txt\n  ebb bits load play/2011-11-01 plays.csv.gz --column user_id\n  ebb bits load premium premium.roaring --format roaring",
@@ -91,6 +94,12 @@ func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string,
 		return err
 	}
 	defer c.Close()
+	if c.HasDictionary(cmd.Context(), s.namespace) {
+		l := &namesLoader{ctx: cmd.Context(), client: c, namespace: s.namespace, key: key, began: time.Now(), show: s.loadProgress(file, m, quiet)}
+		err = cmp.Or(load.ReadNames(in, format, column, l.add), l.flush())
+		l.show(l.names, l.rate(), true)
+		return s.loaded(path, l.names, l.changed, l.rate(), err)
+	}
 	w := c.BitWriter(client.BitWriterOptions{Namespace: s.namespace, MaxBatch: 64 << 10, Timeout: 2 * time.Minute})
 	l := &bitsLoader{ctx: cmd.Context(), writer: w, key: key, began: time.Now(), show: s.loadProgress(file, m, quiet)}
 	err = load.ReadIDs(in, format, column, l.add)
@@ -104,18 +113,58 @@ func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string,
 	}
 	err = cmp.Or(err, w.Close(closing))
 	l.show(l.ids, l.rate(), true)
+	return s.loaded(path, l.ids, int(w.Stats().Changed), l.rate(), err)
+}
+
+// loaded says what a load has done.
+func (s *session) loaded(path string, ids, changed int, rate float64, err error) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w; run it again when that is mended: ids that are in change nothing", path, err)
 	}
-	changed := w.Stats().Changed
 	switch s.output {
 	case "json":
-		return printJSON(s.term.out, map[string]any{"ids": l.ids, "changed": changed, "ids_per_second": l.rate()})
+		return printJSON(s.term.out, map[string]any{"ids": ids, "changed": changed, "ids_per_second": rate})
 	case "tsv":
-		_, err = fmt.Fprintf(s.term.out, "%d\t%d\n", l.ids, changed)
+		_, err = fmt.Fprintf(s.term.out, "%d\t%d\n", ids, changed)
 	default:
-		_, err = fmt.Fprintf(s.term.out, "read %d ids, of which %d were not in, at %.0f a second\n", l.ids, changed, l.rate())
+		_, err = fmt.Fprintf(s.term.out, "read %d ids, of which %d were not in, at %.0f a second\n", ids, changed, rate)
 	}
+	return err
+}
+
+// namesLoader takes strings from a file to a bitmap, as many at a time as a request has.
+type namesLoader struct {
+	ctx            context.Context
+	client         *client.Client
+	namespace, key string
+	began          time.Time
+	batch          []string
+	bytes          int
+	names, changed int
+	show           func(names int, rate float64, done bool)
+}
+
+func (l *namesLoader) rate() float64 {
+	return float64(l.names) / max(time.Since(l.began).Seconds(), 1e-9)
+}
+
+func (l *namesLoader) add(_ int, name string) error {
+	l.batch = append(l.batch, name)
+	l.bytes += len(name)
+	if len(l.batch) < proto.NamesMax && l.bytes < proto.BatchBytesMax-proto.NameLenMax {
+		return nil
+	}
+	return l.flush()
+}
+
+func (l *namesLoader) flush() error {
+	l.names += len(l.batch)
+	ctx, cancel := context.WithTimeout(l.ctx, 2*time.Minute)
+	defer cancel()
+	changed, err := l.client.SetNames(ctx, l.namespace, l.key, l.batch...)
+	l.changed += changed
+	l.batch, l.bytes = l.batch[:0], 0
+	l.show(l.names, l.rate(), false)
 	return err
 }
 
@@ -175,7 +224,7 @@ func newBitsExport(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "export KEY", Short: "Write all ids to the standard output", Args: argsBetween(1, 1, "KEY"),
 		Long: `Writes all ids in ascending order: one a line, or as a bitmap in the portable format of Roaring, of 32 bits if all ids are below 2^32 and of 64 bits
-otherwise. It asks for a page of ids at a time: what is changed meanwhile may be in it or not.`,
+otherwise. In a namespace with a dictionary it writes strings, in the order in which they got their ids, and with --format roaring their numbers. It asks for a page of ids at a time: what is changed meanwhile may be in it or not.`,
 		Example: "  ebb bits export premium >premium.txt\n  ebb bits export premium --format roaring >premium.roaring",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := oneOf("--format", format, exportFormats); err != nil {
@@ -208,6 +257,17 @@ func (s *session) exportBits(cmd *cobra.Command, key, format string) error {
 			d.Add(id)
 		}
 		return cmp.Or(d.WriteRoaring(out), out.Flush())
+	}
+	if ctx := cmd.Context(); c.HasDictionary(ctx, s.namespace) {
+		for name, err := range c.Bitmap(s.namespace, client.Bits(key)).Names(ctx) {
+			if err != nil {
+				return cmp.Or(err, out.Flush())
+			}
+			if _, err := out.WriteString(name + "\n"); err != nil {
+				return err
+			}
+		}
+		return out.Flush()
 	}
 	var line []byte
 	for id, err := range ids {

@@ -64,6 +64,7 @@ type namespaceFlags struct {
 	kind                                                           string
 	sizes                                                          words
 	placement, universe                                            string
+	dictionary                                                     bool
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -72,7 +73,7 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
 		Example: fmt.Sprintf("  ebb namespace %[1]s history --clock event --half-life 1h --threshold 1e-9\n"+
 			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14\n  ebb namespace %[1]s visits --window 1h\n"+
-			"  ebb namespace %[1]s people --bitmap-placement slice --universe all", use),
+			"  ebb namespace %[1]s people --bitmap-placement slice --universe all\n  ebb namespace %[1]s users --dictionary", use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
@@ -95,13 +96,14 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.kind, "kind", "", "`kind` of the keys that writes without a kind make: "+proto.KindNames()+" (default distribution)")
 	f.Var(&nf.sizes, "size", "how large new keys are made, as `NAME=NUMBER` (repeatable): "+strings.Join(proto.SizeNames(), ", "))
 	f.StringVar(&nf.placement, "bitmap-placement", "", "where bitmaps lie, chosen at creation: key (whole on the shard of the key) or slice (in all shards; such a namespace holds bitmaps only)")
+	f.BoolVar(&nf.dictionary, "dictionary", false, "ids of bitmaps are strings (uuids, names), chosen at creation: each gets a number that stays")
 	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
 
 func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) (client.Namespace, error) {
-	ns := client.Namespace{Name: name, Threshold: nf.threshold, Prior: nf.prior, BinsMax: nf.binsMax}
+	ns := client.Namespace{Name: name, Threshold: nf.threshold, Prior: nf.prior, BinsMax: nf.binsMax, Dictionary: nf.dictionary}
 	if f.Changed("allow-negative") {
 		ns.AllowNegative = &nf.allowNegative
 	}
@@ -334,6 +336,7 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"window", r.window()},
 		{"bitmap-placement", r.BitmapPlacement},
 		{"universe", cmp.Or(r.Universe, "-")},
+		{"dictionary", r.dictionary()},
 	}
 	for _, size := range proto.ListSizes(all[i].Sizes) {
 		text := figure(size.Value, 6)
@@ -370,6 +373,8 @@ type namespaceJSON struct {
 	BitmapPlacement string `json:"bitmap_placement"`
 	// a key; empty: there is none
 	Universe string `json:"universe"`
+	// 0: there is none
+	DictionaryParts uint32 `json:"dictionary_parts"`
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -382,6 +387,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		ns.SlowHalfLife.Seconds(),
 		nameOf(placements, ns.BitmapPlacement),
 		*ns.Universe,
+		ns.DictionaryParts,
 	}
 	if ns.BitmapPlacement == client.PlaceBySlice {
 		r.Kind = proto.KindName(client.KindBitmap) // it holds nothing else
@@ -400,6 +406,13 @@ func (r *namespaceJSON) halfLife() string {
 		return seconds(r.HalfLifeS).String() + "/" + seconds(r.SlowHalfLifeS).String()
 	}
 	return seconds(r.HalfLifeS).String()
+}
+
+func (r *namespaceJSON) dictionary() string {
+	if r.DictionaryParts == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d parts", r.DictionaryParts)
 }
 
 func (r *namespaceJSON) window() string {

@@ -12,6 +12,7 @@ type bitmapJSON struct {
 	Namespace string       `json:"namespace"`
 	Count     *uint64      `json:"count,omitempty"` // of count
 	IDs       []uint64     `json:"ids,omitzero"`    // of ids, not nil
+	Names     []string     `json:"names,omitempty"` // of ids, in a namespace with a dictionary: for which they stand
 	Next      *uint64      `json:"next,omitempty"`  // there are more, from this one on
 	StdError  float64      `json:"std_error"`
 	AsOfUS    int64        `json:"as_of_us"`
@@ -22,7 +23,7 @@ type bitmapJSON struct {
 func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 	w := a.GetBitmap()
 	if s.output == "json" {
-		out := bitmapJSON{Namespace: s.namespace, StdError: w.GetStdError(), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+		out := bitmapJSON{Namespace: s.namespace, StdError: w.GetStdError(), Names: namesOf(w), AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 		if ids {
 			out.IDs = append([]uint64{}, w.GetIds()...)
 		} else {
@@ -33,8 +34,8 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 		}
 		return printJSON(s.term.out, out)
 	}
-	for _, id := range w.GetIds() {
-		fmt.Fprintln(s.term.out, id)
+	for i := range w.GetIds() {
+		fmt.Fprintln(s.term.out, idText(w, i))
 	}
 	switch {
 	case !ids:

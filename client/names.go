@@ -1,0 +1,173 @@
+package client
+
+import (
+	"context"
+	"iter"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// SetNames puts strings into the bitmap of a key, which it makes if need be, and says how many were not in. The namespace has a dictionary (see Namespace), in which each string gets an id
+// that stays; so uuids take little. A string has 1 to 512 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings, counts once, however often it had to be sent.
+func (c *Client) SetNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
+	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, names)
+}
+
+// ClearNames takes strings out of the bitmap of a key, and says how many were in. They keep their ids. See SetNames.
+func (c *Client) ClearNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
+	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_CLEAR, names)
+}
+
+// FlipNames takes out those strings that are in the bitmap of a key, and puts in the others. One that is named twice is flipped once. See SetNames.
+func (c *Client) FlipNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
+	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_FLIP, names)
+}
+
+func (c *Client) editNames(ctx context.Context, ns, key string, op ebbv1.BitOp, names []string) (changed int, err error) {
+	list := once(names)
+	for len(list) > 0 {
+		n, size := 0, 0
+		for n < len(list) && n < proto.NamesMax && (n == 0 || size+len(list[n]) <= proto.BatchBytesMax) {
+			size += len(list[n])
+			n++
+		}
+		more, err := c.changeBits(ctx, ns, &ebbv1.BitChange{Key: []byte(key), Op: op, Names: list[:n]})
+		if changed += more; err != nil {
+			return changed, err
+		}
+		list = list[n:]
+	}
+	return changed, nil
+}
+
+// once are texts without those that came before.
+func once(texts []string) [][]byte {
+	out, seen := make([][]byte, 0, len(texts)), make(map[string]bool, len(texts))
+	for _, text := range texts {
+		if !seen[text] {
+			seen[text] = true
+			out = append(out, []byte(text))
+		}
+	}
+	return out
+}
+
+// changeBits makes one change through any node, once.
+func (c *Client) changeBits(ctx context.Context, ns string, change *ebbv1.BitChange) (changed int, err error) {
+	req := &ebbv1.BitsRequest{Namespace: ns, Changes: []*ebbv1.BitChange{change}, IdempotencyKey: c.idempotencyKey()}
+	a := attempt{op: "bits", key: string(change.GetKey())}
+	if err := proto.CheckBits(req); err != nil {
+		return 0, c.fail(a, err)
+	}
+	var resp *ebbv1.BitsResponse
+	err = c.anywhere(ctx, a, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).Bits(ctx, req)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	for _, n := range resp.GetChanged() {
+		changed += int(n)
+	}
+	if refused := resp.GetRefused(); len(refused) > 0 {
+		return changed, c.fail(a, proto.FromWire(refused[0].GetError()))
+	}
+	return changed, nil
+}
+
+// HasDictionary says whether ids of the bitmaps of a namespace stand for strings.
+func (c *Client) HasDictionary(ctx context.Context, ns string) bool {
+	return proto.HasDictionary(c.settings(ctx, ns))
+}
+
+// NameID is a string with its id in the dictionary of a namespace.
+type NameID struct {
+	Name  string
+	ID    uint64
+	Found bool // false: the string has no id, or the id stands for no string
+}
+
+// NameIDs asks which ids strings have, in their order. It gives none: only what is put into a bitmap gets an id.
+func (c *Client) NameIDs(ctx context.Context, ns string, names ...string) ([]NameID, error) {
+	out := make([]NameID, 0, len(names))
+	for len(names) > 0 {
+		n := min(len(names), proto.BatchBytesMax/proto.NameLenMax)
+		q := &ebbv1.NamesQuestion{}
+		for _, name := range names[:n] {
+			q.Names = append(q.Names, []byte(name))
+		}
+		w, err := c.lookUp(ctx, ns, q)
+		if err != nil {
+			return nil, err
+		}
+		for i, name := range names[:n] {
+			out = append(out, NameID{Name: name, ID: w.GetIds()[i], Found: w.GetFound()[i]})
+		}
+		names = names[n:]
+	}
+	return out, nil
+}
+
+// IDNames asks for which strings ids stand, in their order.
+func (c *Client) IDNames(ctx context.Context, ns string, ids ...uint64) ([]NameID, error) {
+	out := make([]NameID, 0, len(ids))
+	for len(ids) > 0 {
+		n := min(len(ids), proto.MessageBytesMax/2/proto.NameLenMax)
+		w, err := c.lookUp(ctx, ns, &ebbv1.NamesQuestion{Ids: ids[:n]})
+		if err != nil {
+			return nil, err
+		}
+		for i, id := range ids[:n] {
+			out = append(out, NameID{Name: string(w.GetNames()[i]), ID: id, Found: len(w.GetNames()[i]) > 0})
+		}
+		ids = ids[n:]
+	}
+	return out, nil
+}
+
+func (c *Client) lookUp(ctx context.Context, ns string, q *ebbv1.NamesQuestion) (*ebbv1.NamesAnswer, error) {
+	a, err := c.askOne(ctx, "names", "", &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Names{Names: q}}, nil)
+	if err != nil {
+		return nil, err
+	}
+	w := a.GetNames()
+	if len(w.GetIds()) != len(q.GetNames()) || len(w.GetFound()) != len(q.GetNames()) || len(w.GetNames()) != len(q.GetIds()) {
+		return nil, c.fail(attempt{op: "names"}, proto.ErrInternal.Errorf("an answer about %d strings and %d ids to a question about %d and %d",
+			len(w.GetIds()), len(w.GetNames()), len(q.GetNames()), len(q.GetIds())))
+	}
+	return w, nil
+}
+
+// ContainsNames asks which of up to 10,000 strings are in, in their order. A string that has no id is not, and gets none.
+func (b Bitmap) ContainsNames(ctx context.Context, names ...string) ([]bool, error) {
+	list := &ebbv1.BitmapIds{}
+	for _, name := range names {
+		list.Names = append(list.Names, []byte(name))
+	}
+	w, _, err := b.ask(ctx, &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Contains{Contains: list}})
+	return w.GetContains(), err
+}
+
+// Names lists the strings for which the ids stand, in the order of these: that in which strings got them, shard by shard. An id that stands for none is left out. See IDs.
+func (b Bitmap) Names(ctx context.Context) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		for from, more := uint64(0), true; more; {
+			page, err := b.Page(ctx, from, bitsPerPage)
+			if err != nil {
+				yield("", err)
+				return
+			}
+			for _, name := range page.Names {
+				if name != "" && !yield(name, nil) {
+					return
+				}
+			}
+			from, more = page.Next, page.More
+		}
+	}
+}
