@@ -92,12 +92,12 @@ func TestStringsInBitmaps(t *testing.T) {
 				}
 				for _, c := range nodes.coordinators {
 					for key, set := range want {
-						b := e.about(c, listIDs("people", keyTerm(key)))
+						b := e.about(c, listIDs("people", keyTerm(key))).GetBitmap()
 						if got := slices.Sorted(slices.Values(texts(b.GetNames()))); !slices.Equal(got, slices.Sorted(maps.Keys(set))) || len(b.GetIds()) != len(set) || !slices.IsSorted(b.GetIds()) {
 							t.Fatalf("%s holds %q: want %v", key, got, set)
 						}
 						all := append(slices.Sorted(maps.Keys(set)), "nobody", "user-5")
-						for i, in := range e.about(c, containsNames("people", key, all...)).GetContains() {
+						for i, in := range e.about(c, containsNames("people", key, all...)).GetBitmap().GetContains() {
 							if in != set[all[i]] {
 								t.Errorf("%s in %s: %v", all[i], key, in)
 							}
@@ -207,7 +207,7 @@ func TestNameThenBit(t *testing.T) {
 			if err != nil || resp.GetChanged()[0] != 4 || calls == 0 {
 				t.Fatalf("%v, %v after %d calls", resp, err, calls)
 			}
-			b := e.about(e.coordinator("ebb-2"), listIDs("people", keyTerm("a")))
+			b := e.about(e.coordinator("ebb-2"), listIDs("people", keyTerm("a"))).GetBitmap()
 			if got := slices.Sorted(slices.Values(texts(b.GetNames()))); !slices.Equal(got, []string{"alice", "bob", "eve", "mallory"}) {
 				t.Errorf("it holds %q", got)
 			}
@@ -232,11 +232,11 @@ func TestNameWithoutBit(t *testing.T) {
 	}
 	c := e.coordinator("ebb-1")
 	before := e.names(c, []string{"alice"}, nil)
-	if n := e.about(c, listIDs("people", keyTerm("a"))); !before.Found[0] || n.GetCount() != 0 {
+	if n := e.about(c, listIDs("people", keyTerm("a"))).GetBitmap(); !before.Found[0] || n.GetCount() != 0 {
 		t.Fatalf("alice is %v, the bitmap %v", before, n)
 	}
 	e.bits("people", namesChange("a", 1, "alice"))
-	if got := e.about(c, listIDs("people", keyTerm("a"))).GetIds(); !slices.Equal(got, before.GetIds()) {
+	if got := e.about(c, listIDs("people", keyTerm("a"))).GetBitmap().GetIds(); !slices.Equal(got, before.GetIds()) {
 		t.Errorf("ids %v: want %v", got, before.GetIds())
 	}
 }
@@ -300,7 +300,7 @@ func TestPagesOfLongStrings(t *testing.T) {
 	q := listIDs("people", keyTerm("a"))
 	page, pages := q.GetBitmap().GetIds(), 0
 	for more := true; more; pages++ {
-		b := e.about(c, q)
+		b := e.about(c, q).GetBitmap()
 		if len(b.GetNames()) != len(b.GetIds()) || len(b.GetIds()) == 0 {
 			t.Fatalf("%d ids, %d strings", len(b.GetIds()), len(b.GetNames()))
 		}
@@ -316,7 +316,7 @@ func TestPagesOfLongStrings(t *testing.T) {
 		t.Errorf("%d pages, %d strings left out", pages, len(want))
 	}
 	page.From, page.Bare = 0, true
-	if b := e.about(c, q); len(b.GetIds()) != count || len(b.GetNames()) > 0 {
+	if b := e.about(c, q).GetBitmap(); len(b.GetIds()) != count || len(b.GetNames()) > 0 {
 		t.Errorf("%d ids, %d strings", len(b.GetIds()), len(b.GetNames()))
 	}
 }

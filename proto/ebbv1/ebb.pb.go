@@ -591,7 +591,9 @@ type Namespace struct {
 	// chosen when it is created, and never changed; by key when 0
 	BitmapPlacement BitmapPlacement `protobuf:"varint,17,opt,name=bitmap_placement,json=bitmapPlacement,proto3,enum=ebb.v1.BitmapPlacement" json:"bitmap_placement,omitempty"`
 	// the bitmap of all ids there are, for a not without a universe of its own; optional, so that it can be taken back, with an empty one
-	Universe      []byte `protobuf:"bytes,18,opt,name=universe,proto3,oneof" json:"universe,omitempty"`
+	Universe []byte `protobuf:"bytes,18,opt,name=universe,proto3,oneof" json:"universe,omitempty"`
+	// ids of its bitmaps stand for strings; chosen when it is created, and never changed
+	Dictionary    *Dictionary `protobuf:"bytes,20,opt,name=dictionary,proto3" json:"dictionary,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -752,6 +754,60 @@ func (x *Namespace) GetUniverse() []byte {
 	return nil
 }
 
+func (x *Namespace) GetDictionary() *Dictionary {
+	if x != nil {
+		return x.Dictionary
+	}
+	return nil
+}
+
+// Dictionary gives each string of a namespace an id, once and for all.
+type Dictionary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of how many parts it is: the number of shards when the namespace was created; 0 in a request. A string is in part xxh3-64(uvarint(len(ns)) ns string) % parts,
+	// and its id has that remainder.
+	Parts         uint32 `protobuf:"varint,1,opt,name=parts,proto3" json:"parts,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Dictionary) Reset() {
+	*x = Dictionary{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Dictionary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Dictionary) ProtoMessage() {}
+
+func (x *Dictionary) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Dictionary.ProtoReflect.Descriptor instead.
+func (*Dictionary) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *Dictionary) GetParts() uint32 {
+	if x != nil {
+		return x.Parts
+	}
+	return 0
+}
+
 // Sizes says how large a key of each kind is made. A key keeps what it was made with: a change is for keys that come later. A
 // field that is 0 in a request keeps what the namespace has, or the default.
 type Sizes struct {
@@ -789,7 +845,7 @@ type Sizes struct {
 
 func (x *Sizes) Reset() {
 	*x = Sizes{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -801,7 +857,7 @@ func (x *Sizes) String() string {
 func (*Sizes) ProtoMessage() {}
 
 func (x *Sizes) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -814,7 +870,7 @@ func (x *Sizes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
 func (*Sizes) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Sizes) GetCountminEpsilon() float64 {
@@ -933,7 +989,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -945,7 +1001,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -958,7 +1014,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Increment) GetKey() []byte {
@@ -1029,7 +1085,7 @@ type SessionIdentity struct {
 
 func (x *SessionIdentity) Reset() {
 	*x = SessionIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1041,7 +1097,7 @@ func (x *SessionIdentity) String() string {
 func (*SessionIdentity) ProtoMessage() {}
 
 func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1054,7 +1110,7 @@ func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionIdentity.ProtoReflect.Descriptor instead.
 func (*SessionIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SessionIdentity) GetSession() uint64 {
@@ -1084,7 +1140,7 @@ type SourceIdentity struct {
 
 func (x *SourceIdentity) Reset() {
 	*x = SourceIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1152,7 @@ func (x *SourceIdentity) String() string {
 func (*SourceIdentity) ProtoMessage() {}
 
 func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1165,7 @@ func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceIdentity.ProtoReflect.Descriptor instead.
 func (*SourceIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *SourceIdentity) GetName() string {
@@ -1138,7 +1194,7 @@ type IdempotencyKey struct {
 
 func (x *IdempotencyKey) Reset() {
 	*x = IdempotencyKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1206,7 @@ func (x *IdempotencyKey) String() string {
 func (*IdempotencyKey) ProtoMessage() {}
 
 func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1219,7 @@ func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
 func (*IdempotencyKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *IdempotencyKey) GetIssuedAtUs() int64 {
@@ -1201,7 +1257,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1213,7 +1269,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1226,7 +1282,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *IncrementRequest) GetNamespace() string {
@@ -1262,7 +1318,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1330,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1343,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -1318,7 +1374,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1386,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1399,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *DeleteRequest) GetNamespace() string {
@@ -1379,7 +1435,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1391,7 +1447,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1404,7 +1460,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DeleteResponse) GetDeleted() uint64 {
@@ -1442,7 +1498,7 @@ type ExpireRequest struct {
 
 func (x *ExpireRequest) Reset() {
 	*x = ExpireRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1510,7 @@ func (x *ExpireRequest) String() string {
 func (*ExpireRequest) ProtoMessage() {}
 
 func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1523,7 @@ func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireRequest.ProtoReflect.Descriptor instead.
 func (*ExpireRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *ExpireRequest) GetNamespace() string {
@@ -1524,7 +1580,7 @@ type ExpireResponse struct {
 
 func (x *ExpireResponse) Reset() {
 	*x = ExpireResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1536,7 +1592,7 @@ func (x *ExpireResponse) String() string {
 func (*ExpireResponse) ProtoMessage() {}
 
 func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1549,7 +1605,7 @@ func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireResponse.ProtoReflect.Descriptor instead.
 func (*ExpireResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExpireResponse) GetChanged() uint64 {
@@ -1583,7 +1639,7 @@ type RenameRequest struct {
 
 func (x *RenameRequest) Reset() {
 	*x = RenameRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1595,7 +1651,7 @@ func (x *RenameRequest) String() string {
 func (*RenameRequest) ProtoMessage() {}
 
 func (x *RenameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1608,7 +1664,7 @@ func (x *RenameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameRequest.ProtoReflect.Descriptor instead.
 func (*RenameRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RenameRequest) GetNamespace() string {
@@ -1656,7 +1712,7 @@ type RenameResponse struct {
 
 func (x *RenameResponse) Reset() {
 	*x = RenameResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1724,7 @@ func (x *RenameResponse) String() string {
 func (*RenameResponse) ProtoMessage() {}
 
 func (x *RenameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1737,7 @@ func (x *RenameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameResponse.ProtoReflect.Descriptor instead.
 func (*RenameResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RenameResponse) GetBytesMoved() uint64 {
@@ -1703,7 +1759,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1715,7 +1771,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1728,7 +1784,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -1767,7 +1823,7 @@ type BitsRequest struct {
 
 func (x *BitsRequest) Reset() {
 	*x = BitsRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +1835,7 @@ func (x *BitsRequest) String() string {
 func (*BitsRequest) ProtoMessage() {}
 
 func (x *BitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +1848,7 @@ func (x *BitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsRequest.ProtoReflect.Descriptor instead.
 func (*BitsRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *BitsRequest) GetNamespace() string {
@@ -1824,14 +1880,17 @@ type BitChange struct {
 	// in any order; one that comes twice counts once. Up to 65,536 in all changes of a request.
 	Ids []uint64 `protobuf:"varint,3,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// instead of ids: all from first to last, up to 134,217,728 in all changes of a request
-	Range         *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
+	Range *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
+	// instead of ids, in a namespace with a dictionary, and only there: strings, each of 1 to 512 bytes, up to 10,000 in all changes of a request. Those that are set or flipped
+	// get ids if they have none.
+	Names         [][]byte `protobuf:"bytes,5,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitChange) Reset() {
 	*x = BitChange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +1902,7 @@ func (x *BitChange) String() string {
 func (*BitChange) ProtoMessage() {}
 
 func (x *BitChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +1915,7 @@ func (x *BitChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitChange.ProtoReflect.Descriptor instead.
 func (*BitChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *BitChange) GetKey() []byte {
@@ -1887,6 +1946,13 @@ func (x *BitChange) GetRange() *BitRange {
 	return nil
 }
 
+func (x *BitChange) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
 // BitRange is all ids from first to last, both included.
 type BitRange struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1898,7 +1964,7 @@ type BitRange struct {
 
 func (x *BitRange) Reset() {
 	*x = BitRange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1910,7 +1976,7 @@ func (x *BitRange) String() string {
 func (*BitRange) ProtoMessage() {}
 
 func (x *BitRange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1923,7 +1989,7 @@ func (x *BitRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitRange.ProtoReflect.Descriptor instead.
 func (*BitRange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *BitRange) GetFirst() uint64 {
@@ -1956,7 +2022,7 @@ type StoreBitmapRequest struct {
 
 func (x *StoreBitmapRequest) Reset() {
 	*x = StoreBitmapRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1968,7 +2034,7 @@ func (x *StoreBitmapRequest) String() string {
 func (*StoreBitmapRequest) ProtoMessage() {}
 
 func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1981,7 +2047,7 @@ func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapRequest.ProtoReflect.Descriptor instead.
 func (*StoreBitmapRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *StoreBitmapRequest) GetNamespace() string {
@@ -2022,7 +2088,7 @@ type StoreBitmapResponse struct {
 
 func (x *StoreBitmapResponse) Reset() {
 	*x = StoreBitmapResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2034,7 +2100,7 @@ func (x *StoreBitmapResponse) String() string {
 func (*StoreBitmapResponse) ProtoMessage() {}
 
 func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2047,7 +2113,7 @@ func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapResponse.ProtoReflect.Descriptor instead.
 func (*StoreBitmapResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *StoreBitmapResponse) GetCount() uint64 {
@@ -2069,7 +2135,7 @@ type BitsResponse struct {
 
 func (x *BitsResponse) Reset() {
 	*x = BitsResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2081,7 +2147,7 @@ func (x *BitsResponse) String() string {
 func (*BitsResponse) ProtoMessage() {}
 
 func (x *BitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2094,7 +2160,7 @@ func (x *BitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
 func (*BitsResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BitsResponse) GetChanged() []uint64 {
@@ -2136,6 +2202,7 @@ type Command struct {
 	//	*Command_Expire
 	//	*Command_Bits
 	//	*Command_StoreBitmap
+	//	*Command_Names
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2143,7 +2210,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2155,7 +2222,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2168,7 +2235,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *Command) GetNamespace() string {
@@ -2336,6 +2403,15 @@ func (x *Command) GetStoreBitmap() *StoreBitmap {
 	return nil
 }
 
+func (x *Command) GetNames() *Names {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Names); ok {
+			return x.Names
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2414,6 +2490,10 @@ type Command_StoreBitmap struct {
 	StoreBitmap *StoreBitmap `protobuf:"bytes,17,opt,name=store_bitmap,json=storeBitmap,proto3,oneof"`
 }
 
+type Command_Names struct {
+	Names *Names `protobuf:"bytes,18,opt,name=names,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2440,6 +2520,63 @@ func (*Command_Bits) isCommand_Body() {}
 
 func (*Command_StoreBitmap) isCommand_Body() {}
 
+func (*Command_Names) isCommand_Body() {}
+
+// Names gives ids to strings that have none. The result has the ids of all.
+type Names struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of one shard, up to 10,000
+	Names [][]byte `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// how many shards there are: one that is asked for a string of another refuses
+	Shards        uint32 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Names) Reset() {
+	*x = Names{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Names) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Names) ProtoMessage() {}
+
+func (x *Names) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Names.ProtoReflect.Descriptor instead.
+func (*Names) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *Names) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *Names) GetShards() uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return 0
+}
+
 // StoreBitmap makes a key hold a set of ids, in place of the bitmap that it held. The result says how many there are, as changed; of none, the key is gone.
 type StoreBitmap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2452,7 +2589,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2601,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2614,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -2504,7 +2641,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2516,7 +2653,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2529,7 +2666,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -2551,14 +2688,16 @@ type BitEdit struct {
 	// of an ordered source: its position, from 1 on and growing; 0 otherwise
 	Offset uint64 `protobuf:"varint,5,opt,name=offset,proto3" json:"offset,omitempty"`
 	// only if the key is not there
-	Fresh         bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Fresh bool `protobuf:"varint,6,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// its ids are of the dictionary of the namespace
+	Named         bool `protobuf:"varint,7,opt,name=named,proto3" json:"named,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2570,7 +2709,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2583,7 +2722,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -2628,6 +2767,13 @@ func (x *BitEdit) GetFresh() bool {
 	return false
 }
 
+func (x *BitEdit) GetNamed() bool {
+	if x != nil {
+		return x.Named
+	}
+	return false
+}
+
 // DeleteKeys forgets keys. The result counts those that were there.
 type DeleteKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2640,7 +2786,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2652,7 +2798,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2665,7 +2811,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -2701,7 +2847,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2713,7 +2859,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2726,7 +2872,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -2809,7 +2955,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2821,7 +2967,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2834,7 +2980,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -2896,7 +3042,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2908,7 +3054,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2921,7 +3067,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -2940,7 +3086,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3098,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3111,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -2978,7 +3124,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2990,7 +3136,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3003,7 +3149,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -3025,7 +3171,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3037,7 +3183,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3050,7 +3196,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *OpenSource) GetName() string {
@@ -3077,7 +3223,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3089,7 +3235,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3102,7 +3248,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *DropSource) GetName() string {
@@ -3122,7 +3268,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3134,7 +3280,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3147,7 +3293,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -3166,7 +3312,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3178,7 +3324,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3191,7 +3337,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -3206,7 +3352,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3218,7 +3364,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3231,7 +3377,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -3263,14 +3409,16 @@ type CommandResult struct {
 	// of OpenSource: the largest offset applied so far
 	LastOffset uint64 `protobuf:"varint,7,opt,name=last_offset,json=lastOffset,proto3" json:"last_offset,omitempty"`
 	// of BitEdits: how many ids were put in or out, in all
-	Changed       uint64 `protobuf:"varint,8,opt,name=changed,proto3" json:"changed,omitempty"`
+	Changed uint64 `protobuf:"varint,8,opt,name=changed,proto3" json:"changed,omitempty"`
+	// of Names: one for each string
+	Ids           []uint64 `protobuf:"varint,18,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3282,7 +3430,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3295,7 +3443,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -3354,6 +3502,13 @@ func (x *CommandResult) GetChanged() uint64 {
 	return 0
 }
 
+func (x *CommandResult) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 // ShardCommand is a command with its address.
 type ShardCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3366,7 +3521,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3378,7 +3533,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3391,7 +3546,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -3419,7 +3574,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3431,7 +3586,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3444,7 +3599,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -3471,7 +3626,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3483,7 +3638,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3496,7 +3651,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -3526,6 +3681,7 @@ type Question struct {
 	//	*Question_Bitmap
 	//	*Question_BitmapGroups
 	//	*Question_BitmapCohort
+	//	*Question_Names
 	Ask           isQuestion_Ask `protobuf_oneof:"ask"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3533,7 +3689,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3545,7 +3701,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3558,7 +3714,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *Question) GetNamespace() string {
@@ -3701,6 +3857,15 @@ func (x *Question) GetBitmapCohort() *BitmapCohortQuestion {
 	return nil
 }
 
+func (x *Question) GetNames() *NamesQuestion {
+	if x != nil {
+		if x, ok := x.Ask.(*Question_Names); ok {
+			return x.Names
+		}
+	}
+	return nil
+}
+
 type isQuestion_Ask interface {
 	isQuestion_Ask()
 }
@@ -3761,6 +3926,10 @@ type Question_BitmapCohort struct {
 	BitmapCohort *BitmapCohortQuestion `protobuf:"bytes,16,opt,name=bitmap_cohort,json=bitmapCohort,proto3,oneof"`
 }
 
+type Question_Names struct {
+	Names *NamesQuestion `protobuf:"bytes,17,opt,name=names,proto3,oneof"`
+}
+
 func (*Question_Distribution) isQuestion_Ask() {}
 
 func (*Question_CountKeys) isQuestion_Ask() {}
@@ -3789,6 +3958,63 @@ func (*Question_BitmapGroups) isQuestion_Ask() {}
 
 func (*Question_BitmapCohort) isQuestion_Ask() {}
 
+func (*Question_Names) isQuestion_Ask() {}
+
+// NamesQuestion looks strings and ids up in the dictionary of a namespace.
+type NamesQuestion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// which ids have these strings? up to 10,000
+	Names [][]byte `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	// for which strings do these ids stand? up to 100,000
+	Ids           []uint64 `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamesQuestion) Reset() {
+	*x = NamesQuestion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamesQuestion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamesQuestion) ProtoMessage() {}
+
+func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
+func (*NamesQuestion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *NamesQuestion) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *NamesQuestion) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
 // BitmapExpr is a set of ids, made of bitmaps. A key that is not there is an empty one.
 type BitmapExpr struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3811,7 +4037,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3823,7 +4049,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3836,7 +4062,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -4023,7 +4249,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4035,7 +4261,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4048,7 +4274,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -4078,7 +4304,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4090,7 +4316,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4103,7 +4329,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -4130,7 +4356,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4142,7 +4368,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4155,7 +4381,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -4176,7 +4402,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4188,7 +4414,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4201,7 +4427,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -4229,7 +4455,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4241,7 +4467,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4254,7 +4480,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -4293,7 +4519,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4305,7 +4531,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4318,7 +4544,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -4463,14 +4689,16 @@ type BitmapPage struct {
 	// from this one on
 	From uint64 `protobuf:"varint,1,opt,name=from,proto3" json:"from,omitempty"`
 	// how many at most, 1 to 100,000; 1,000 when 0
-	Limit         uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint32 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	// the numbers alone, also where they stand for strings
+	Bare          bool `protobuf:"varint,3,opt,name=bare,proto3" json:"bare,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4482,7 +4710,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4495,7 +4723,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -4512,17 +4740,26 @@ func (x *BitmapPage) GetLimit() uint32 {
 	return 0
 }
 
+func (x *BitmapPage) GetBare() bool {
+	if x != nil {
+		return x.Bare
+	}
+	return false
+}
+
 type BitmapIds struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// up to 10,000, in any order
-	Ids           []uint64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Ids []uint64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// instead, in a namespace with a dictionary: strings, up to 10,000; those that it does not have are not in
+	Names         [][]byte `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4534,7 +4771,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4547,12 +4784,19 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
 	if x != nil {
 		return x.Ids
+	}
+	return nil
+}
+
+func (x *BitmapIds) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
 	}
 	return nil
 }
@@ -4572,7 +4816,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4584,7 +4828,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4597,7 +4841,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -4642,7 +4886,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4654,7 +4898,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4667,7 +4911,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -4729,7 +4973,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4741,7 +4985,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4754,7 +4998,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -4797,7 +5041,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4809,7 +5053,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4822,7 +5066,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -4854,7 +5098,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4866,7 +5110,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4879,7 +5123,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -4926,7 +5170,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4938,7 +5182,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4951,7 +5195,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -5023,7 +5267,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5035,7 +5279,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5048,7 +5292,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -5105,7 +5349,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5117,7 +5361,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5130,7 +5374,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -5157,7 +5401,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5169,7 +5413,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5182,7 +5426,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -5204,7 +5448,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5216,7 +5460,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5229,7 +5473,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -5265,7 +5509,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5277,7 +5521,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5290,7 +5534,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -5351,7 +5595,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5363,7 +5607,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5376,7 +5620,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -5457,7 +5701,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5469,7 +5713,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5482,7 +5726,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -5579,7 +5823,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5591,7 +5835,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5604,7 +5848,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -5710,7 +5954,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5722,7 +5966,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5735,7 +5979,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -5754,7 +5998,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5766,7 +6010,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5779,7 +6023,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 type AskRequest struct {
@@ -5794,7 +6038,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5806,7 +6050,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5819,7 +6063,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -5860,7 +6104,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5872,7 +6116,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5885,7 +6129,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -5918,7 +6162,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5930,7 +6174,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5943,7 +6187,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -6027,7 +6271,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6039,7 +6283,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6052,7 +6296,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -6105,7 +6349,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6117,7 +6361,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6130,7 +6374,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -6180,6 +6424,7 @@ type Answer struct {
 	//	*Answer_Match
 	//	*Answer_Trend
 	//	*Answer_Bitmap
+	//	*Answer_Names
 	//	*Answer_Groups
 	//	*Answer_Cohort
 	Value         isAnswer_Value `protobuf_oneof:"value"`
@@ -6189,7 +6434,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6201,7 +6446,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6214,7 +6459,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *Answer) GetError() *Error {
@@ -6346,6 +6591,15 @@ func (x *Answer) GetBitmap() *BitmapAnswer {
 	return nil
 }
 
+func (x *Answer) GetNames() *NamesAnswer {
+	if x != nil {
+		if x, ok := x.Value.(*Answer_Names); ok {
+			return x.Names
+		}
+	}
+	return nil
+}
+
 func (x *Answer) GetGroups() *BitmapGroups {
 	if x != nil {
 		if x, ok := x.Value.(*Answer_Groups); ok {
@@ -6416,6 +6670,10 @@ type Answer_Bitmap struct {
 	Bitmap *BitmapAnswer `protobuf:"bytes,14,opt,name=bitmap,proto3,oneof"`
 }
 
+type Answer_Names struct {
+	Names *NamesAnswer `protobuf:"bytes,17,opt,name=names,proto3,oneof"`
+}
+
 type Answer_Groups struct {
 	// of the query language
 	Groups *BitmapGroups `protobuf:"bytes,30,opt,name=groups,proto3,oneof"`
@@ -6449,6 +6707,8 @@ func (*Answer_Trend) isAnswer_Value() {}
 
 func (*Answer_Bitmap) isAnswer_Value() {}
 
+func (*Answer_Names) isAnswer_Value() {}
+
 func (*Answer_Groups) isAnswer_Value() {}
 
 func (*Answer_Cohort) isAnswer_Value() {}
@@ -6469,7 +6729,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6481,7 +6741,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6494,7 +6754,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -6536,7 +6796,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6548,7 +6808,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6561,7 +6821,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -6589,7 +6849,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6601,7 +6861,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6614,7 +6874,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -6646,7 +6906,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6658,7 +6918,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6671,7 +6931,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -6708,15 +6968,17 @@ type BitmapAnswer struct {
 	More bool   `protobuf:"varint,4,opt,name=more,proto3" json:"more,omitempty"`
 	Next uint64 `protobuf:"varint,5,opt,name=next,proto3" json:"next,omitempty"`
 	// of contains, in the order asked
-	Contains      []bool `protobuf:"varint,6,rep,packed,name=contains,proto3" json:"contains,omitempty"`
-	AsOfUs        int64  `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	Contains []bool `protobuf:"varint,6,rep,packed,name=contains,proto3" json:"contains,omitempty"`
+	AsOfUs   int64  `protobuf:"varint,7,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	// in a namespace with a dictionary: the strings of the ids, empty where there is none; none when the page is to be bare
+	Names         [][]byte `protobuf:"bytes,8,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6728,7 +6990,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6741,7 +7003,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -6793,6 +7055,84 @@ func (x *BitmapAnswer) GetAsOfUs() int64 {
 	return 0
 }
 
+func (x *BitmapAnswer) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// NamesAnswer answers a NamesQuestion.
+type NamesAnswer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of the strings that were asked for, in their order; 0 where found says that there is none
+	Ids   []uint64 `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Found []bool   `protobuf:"varint,2,rep,packed,name=found,proto3" json:"found,omitempty"`
+	// of the ids that were asked for, in their order; empty where there is none
+	Names         [][]byte `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
+	AsOfUs        int64    `protobuf:"varint,4,opt,name=as_of_us,json=asOfUs,proto3" json:"as_of_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamesAnswer) Reset() {
+	*x = NamesAnswer{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamesAnswer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamesAnswer) ProtoMessage() {}
+
+func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
+func (*NamesAnswer) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+}
+
+func (x *NamesAnswer) GetIds() []uint64 {
+	if x != nil {
+		return x.Ids
+	}
+	return nil
+}
+
+func (x *NamesAnswer) GetFound() []bool {
+	if x != nil {
+		return x.Found
+	}
+	return nil
+}
+
+func (x *NamesAnswer) GetNames() [][]byte {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *NamesAnswer) GetAsOfUs() int64 {
+	if x != nil {
+		return x.AsOfUs
+	}
+	return 0
+}
+
 // Overlap is what sets have in common, evaluated at one time. In a namespace with half-life every bin weighs what it counts, in the union the
 // most of all sets, in the intersection the least, in the difference what it is more in the first than in any other.
 type Overlap struct {
@@ -6815,7 +7155,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6827,7 +7167,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6840,7 +7180,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -6905,7 +7245,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6917,7 +7257,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6930,7 +7270,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -6968,7 +7308,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6980,7 +7320,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6993,7 +7333,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -7029,7 +7369,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7041,7 +7381,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7054,7 +7394,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -7083,7 +7423,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7095,7 +7435,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7108,7 +7448,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -7149,7 +7489,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7161,7 +7501,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7174,7 +7514,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -7253,7 +7593,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7265,7 +7605,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7278,7 +7618,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -7326,7 +7666,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7338,7 +7678,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7351,7 +7691,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -7428,7 +7768,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7440,7 +7780,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7453,7 +7793,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *Property) GetName() string {
@@ -7484,7 +7824,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7496,7 +7836,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7509,7 +7849,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -7555,7 +7895,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7567,7 +7907,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7580,7 +7920,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -7625,7 +7965,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7637,7 +7977,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7650,7 +7990,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -7699,7 +8039,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7711,7 +8051,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7724,7 +8064,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -7800,7 +8140,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7812,7 +8152,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7825,7 +8165,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -7867,7 +8207,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7879,7 +8219,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7892,7 +8232,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -7936,7 +8276,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7948,7 +8288,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7961,7 +8301,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -8072,7 +8412,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8084,7 +8424,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8097,7 +8437,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Change) GetBin() []byte {
@@ -8194,7 +8534,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8206,7 +8546,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8219,7 +8559,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -8336,7 +8676,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8348,7 +8688,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8361,7 +8701,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -8435,7 +8775,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8447,7 +8787,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8460,7 +8800,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -8574,7 +8914,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8586,7 +8926,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8599,7 +8939,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Membership) GetContained() bool {
@@ -8627,7 +8967,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8639,7 +8979,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8652,7 +8992,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Item) GetBin() []byte {
@@ -8686,7 +9026,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8698,7 +9038,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8711,7 +9051,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -8766,7 +9106,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8778,7 +9118,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8791,7 +9131,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -8873,7 +9213,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8885,7 +9225,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8898,7 +9238,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -9034,7 +9374,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9046,7 +9386,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9059,7 +9399,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -9106,7 +9446,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9118,7 +9458,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9131,7 +9471,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -9154,7 +9494,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9166,7 +9506,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9179,7 +9519,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -9217,7 +9557,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9229,7 +9569,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9242,7 +9582,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -9282,7 +9622,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9294,7 +9634,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9307,7 +9647,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -9334,7 +9674,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9346,7 +9686,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9359,7 +9699,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -9445,7 +9785,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9457,7 +9797,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9470,7 +9810,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -9535,7 +9875,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9547,7 +9887,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9560,7 +9900,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -9600,7 +9940,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9612,7 +9952,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9625,7 +9965,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -9679,7 +10019,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9691,7 +10031,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9704,7 +10044,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *Table) GetClusterId() string {
@@ -9764,7 +10104,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9776,7 +10116,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9789,7 +10129,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 type TableResponse struct {
@@ -9803,7 +10143,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9815,7 +10155,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9828,7 +10168,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -9857,7 +10197,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9869,7 +10209,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9882,7 +10222,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -9908,7 +10248,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9920,7 +10260,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9933,7 +10273,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -9951,7 +10291,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9963,7 +10303,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9976,7 +10316,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 type ListNamespacesResponse struct {
@@ -9988,7 +10328,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10000,7 +10340,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10013,7 +10353,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -10031,7 +10371,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10043,7 +10383,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10056,7 +10396,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -10081,7 +10421,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10093,7 +10433,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10106,7 +10446,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -10201,7 +10541,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10213,7 +10553,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10226,7 +10566,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -10284,7 +10624,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10296,7 +10636,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10309,7 +10649,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -10337,7 +10677,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xd5\x05\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\x89\x06\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -10358,12 +10698,18 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x11slow_half_life_us\x18\x0f \x01(\x03H\x01R\x0eslowHalfLifeUs\x88\x01\x01\x12 \n" +
 	"\twindow_us\x18\x10 \x01(\x03H\x02R\bwindowUs\x88\x01\x01\x12B\n" +
 	"\x10bitmap_placement\x18\x11 \x01(\x0e2\x17.ebb.v1.BitmapPlacementR\x0fbitmapPlacement\x12\x1f\n" +
-	"\buniverse\x18\x12 \x01(\fH\x03R\buniverse\x88\x01\x01B\x11\n" +
+	"\buniverse\x18\x12 \x01(\fH\x03R\buniverse\x88\x01\x01\x122\n" +
+	"\n" +
+	"dictionary\x18\x14 \x01(\v2\x12.ebb.v1.DictionaryR\n" +
+	"dictionaryB\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_usB\v\n" +
-	"\t_universe\"\xf9\x03\n" +
+	"\t_universe\"\"\n" +
+	"\n" +
+	"Dictionary\x12\x14\n" +
+	"\x05parts\x18\x01 \x01(\rR\x05parts\"\xf9\x03\n" +
 	"\x05Sizes\x12)\n" +
 	"\x10countmin_epsilon\x18\x01 \x01(\x01R\x0fcountminEpsilon\x12%\n" +
 	"\x0ecountmin_delta\x18\x02 \x01(\x01R\rcountminDelta\x12\x1d\n" +
@@ -10450,12 +10796,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vBitsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12+\n" +
 	"\achanges\x18\x02 \x03(\v2\x11.ebb.v1.BitChangeR\achanges\x12?\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"v\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\x8c\x01\n" +
 	"\tBitChange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
 	"\x03ids\x18\x03 \x03(\x04R\x03ids\x12&\n" +
-	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\"4\n" +
+	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x14\n" +
+	"\x05names\x18\x05 \x03(\fR\x05names\"4\n" +
 	"\bBitRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x04R\x04last\"\xad\x01\n" +
@@ -10468,7 +10815,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xf9\x06\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xa0\a\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -10491,22 +10838,27 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x03put\x18\x0e \x01(\v2\x0e.ebb.v1.PutKeyH\x01R\x03put\x12,\n" +
 	"\x06expire\x18\x0f \x01(\v2\x12.ebb.v1.ExpireKeysH\x01R\x06expire\x12&\n" +
 	"\x04bits\x18\x10 \x01(\v2\x10.ebb.v1.BitEditsH\x01R\x04bits\x128\n" +
-	"\fstore_bitmap\x18\x11 \x01(\v2\x13.ebb.v1.StoreBitmapH\x01R\vstoreBitmapB\n" +
+	"\fstore_bitmap\x18\x11 \x01(\v2\x13.ebb.v1.StoreBitmapH\x01R\vstoreBitmap\x12%\n" +
+	"\x05names\x18\x12 \x01(\v2\r.ebb.v1.NamesH\x01R\x05namesB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
-	"\x04body\"G\n" +
+	"\x04body\"5\n" +
+	"\x05Names\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\fR\x05names\x12\x16\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\"G\n" +
 	"\vStoreBitmap\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12&\n" +
 	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"1\n" +
 	"\bBitEdits\x12%\n" +
-	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\xa2\x01\n" +
+	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\xb8\x01\n" +
 	"\aBitEdit\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
 	"\x03ids\x18\x03 \x01(\fR\x03ids\x12&\n" +
 	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x16\n" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x14\n" +
-	"\x05fresh\x18\x06 \x01(\bR\x05fresh\"N\n" +
+	"\x05fresh\x18\x06 \x01(\bR\x05fresh\x12\x14\n" +
+	"\x05named\x18\a \x01(\bR\x05named\"N\n" +
 	"\n" +
 	"DeleteKeys\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
@@ -10547,7 +10899,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04Tick\">\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bstamp_us\x18\x01 \x01(\x10R\astampUs\x12\x1a\n" +
-	"\bcommands\x18\x02 \x03(\fR\bcommands\"\x84\x02\n" +
+	"\bcommands\x18\x02 \x03(\fR\bcommands\"\x96\x02\n" +
 	"\rCommandResult\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12)\n" +
 	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\x12\x18\n" +
@@ -10559,7 +10911,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05epoch\x18\x06 \x01(\x04R\x05epoch\x12\x1f\n" +
 	"\vlast_offset\x18\a \x01(\x04R\n" +
 	"lastOffset\x12\x18\n" +
-	"\achanged\x18\b \x01(\x04R\achanged\">\n" +
+	"\achanged\x18\b \x01(\x04R\achanged\x12\x10\n" +
+	"\x03ids\x18\x12 \x03(\x04R\x03ids\">\n" +
 	"\fShardCommand\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\fR\acommand\"^\n" +
@@ -10567,7 +10920,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bcommands\x18\x01 \x03(\v2\x14.ebb.v1.ShardCommandR\bcommands\x12\x1c\n" +
 	"\tforwarded\x18\x02 \x01(\bR\tforwarded\"@\n" +
 	"\rApplyResponse\x12/\n" +
-	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xb0\x06\n" +
+	"\aresults\x18\x01 \x03(\v2\x15.ebb.v1.CommandResultR\aresults\"\xdf\x06\n" +
 	"\bQuestion\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12B\n" +
 	"\fdistribution\x18\x02 \x01(\v2\x1c.ebb.v1.DistributionQuestionH\x00R\fdistribution\x12:\n" +
@@ -10585,8 +10938,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05trend\x18\f \x01(\v2\x15.ebb.v1.TrendQuestionH\x00R\x05trend\x120\n" +
 	"\x06bitmap\x18\r \x01(\v2\x16.ebb.v1.BitmapQuestionH\x00R\x06bitmap\x12C\n" +
 	"\rbitmap_groups\x18\x0f \x01(\v2\x1c.ebb.v1.BitmapGroupsQuestionH\x00R\fbitmapGroups\x12C\n" +
-	"\rbitmap_cohort\x18\x10 \x01(\v2\x1c.ebb.v1.BitmapCohortQuestionH\x00R\fbitmapCohortB\x05\n" +
-	"\x03ask\"\xb9\x03\n" +
+	"\rbitmap_cohort\x18\x10 \x01(\v2\x1c.ebb.v1.BitmapCohortQuestionH\x00R\fbitmapCohort\x12-\n" +
+	"\x05names\x18\x11 \x01(\v2\x15.ebb.v1.NamesQuestionH\x00R\x05namesB\x05\n" +
+	"\x03ask\"7\n" +
+	"\rNamesQuestion\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\fR\x05names\x12\x10\n" +
+	"\x03ids\x18\x02 \x03(\x04R\x03ids\"\xb9\x03\n" +
 	"\n" +
 	"BitmapExpr\x12\x12\n" +
 	"\x03key\x18\x01 \x01(\fH\x00R\x03key\x12(\n" +
@@ -10628,13 +10985,15 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bposition\x18\a \x01(\x04H\x00R\bposition\x12\x14\n" +
 	"\x04ends\x18\b \x01(\bH\x00R\x04ends\x12(\n" +
 	"\x04part\x18\t \x01(\v2\x12.ebb.v1.BitmapPartH\x00R\x04partB\b\n" +
-	"\x06select\"6\n" +
+	"\x06select\"J\n" +
 	"\n" +
 	"BitmapPage\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x14\n" +
-	"\x05limit\x18\x02 \x01(\rR\x05limit\"\x1d\n" +
+	"\x05limit\x18\x02 \x01(\rR\x05limit\x12\x12\n" +
+	"\x04bare\x18\x03 \x01(\bR\x04bare\"3\n" +
 	"\tBitmapIds\x12\x10\n" +
-	"\x03ids\x18\x01 \x03(\x04R\x03ids\"F\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\fR\x05names\"F\n" +
 	"\n" +
 	"BitmapPart\x12\x12\n" +
 	"\x04from\x18\x01 \x01(\x04R\x04from\x12\x0e\n" +
@@ -10766,7 +11125,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06answer\x18\x01 \x01(\v2\x0e.ebb.v1.AnswerR\x06answer\x12\x16\n" +
 	"\x06raised\x18\x02 \x01(\bR\x06raised\x12\x18\n" +
 	"\acrossed\x18\x03 \x01(\bR\acrossed\x12\x16\n" +
-	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\xee\x05\n" +
+	"\x06unsent\x18\x04 \x01(\x04R\x06unsent\"\x9b\x06\n" +
 	"\x06Answer\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12,\n" +
 	"\bcoverage\x18\x02 \x01(\v2\x10.ebb.v1.CoverageR\bcoverage\x12:\n" +
@@ -10783,7 +11142,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06export\x18\v \x01(\v2\x11.ebb.v1.KeyExportH\x00R\x06export\x12'\n" +
 	"\x05match\x18\f \x01(\v2\x0f.ebb.v1.MatchesH\x00R\x05match\x12%\n" +
 	"\x05trend\x18\r \x01(\v2\r.ebb.v1.TrendH\x00R\x05trend\x12.\n" +
-	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmap\x12.\n" +
+	"\x06bitmap\x18\x0e \x01(\v2\x14.ebb.v1.BitmapAnswerH\x00R\x06bitmap\x12+\n" +
+	"\x05names\x18\x11 \x01(\v2\x13.ebb.v1.NamesAnswerH\x00R\x05names\x12.\n" +
 	"\x06groups\x18\x1e \x01(\v2\x14.ebb.v1.BitmapGroupsH\x00R\x06groups\x12.\n" +
 	"\x06cohort\x18\x1f \x01(\v2\x14.ebb.v1.BitmapCohortH\x00R\x06cohortB\a\n" +
 	"\x05value\"\x83\x01\n" +
@@ -10801,7 +11161,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0fBitmapCohortRow\x12\x16\n" +
 	"\x06period\x18\x01 \x01(\tR\x06period\x12\x14\n" +
 	"\x05count\x18\x02 \x01(\x04R\x05count\x12\x14\n" +
-	"\x05again\x18\x03 \x03(\x04R\x05again\"\xb1\x01\n" +
+	"\x05again\x18\x03 \x03(\x04R\x05again\"\xc7\x01\n" +
 	"\fBitmapAnswer\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x1b\n" +
 	"\tstd_error\x18\x02 \x01(\x01R\bstdError\x12\x10\n" +
@@ -10809,7 +11169,13 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04more\x18\x04 \x01(\bR\x04more\x12\x12\n" +
 	"\x04next\x18\x05 \x01(\x04R\x04next\x12\x1a\n" +
 	"\bcontains\x18\x06 \x03(\bR\bcontains\x12\x18\n" +
-	"\bas_of_us\x18\a \x01(\x03R\x06asOfUs\"\xa5\x02\n" +
+	"\bas_of_us\x18\a \x01(\x03R\x06asOfUs\x12\x14\n" +
+	"\x05names\x18\b \x03(\fR\x05names\"e\n" +
+	"\vNamesAnswer\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\x12\x14\n" +
+	"\x05found\x18\x02 \x03(\bR\x05found\x12\x14\n" +
+	"\x05names\x18\x03 \x03(\fR\x05names\x12\x18\n" +
+	"\bas_of_us\x18\x04 \x01(\x03R\x06asOfUs\"\xa5\x02\n" +
 	"\aOverlap\x12$\n" +
 	"\x04sets\x18\x01 \x03(\v2\x10.ebb.v1.SizedSetR\x04sets\x12&\n" +
 	"\x05union\x18\x02 \x01(\v2\x10.ebb.v1.EstimateR\x05union\x124\n" +
@@ -11188,7 +11554,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 122)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 126)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -11200,128 +11566,132 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Consistency)(0),               // 7: ebb.v1.Consistency
 	(KeyOrder)(0),                  // 8: ebb.v1.KeyOrder
 	(*Namespace)(nil),              // 9: ebb.v1.Namespace
-	(*Sizes)(nil),                  // 10: ebb.v1.Sizes
-	(*Increment)(nil),              // 11: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 12: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 13: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 14: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 15: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 16: ebb.v1.Refusal
-	(*DeleteRequest)(nil),          // 17: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),         // 18: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),          // 19: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),         // 20: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),          // 21: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),         // 22: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),      // 23: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),            // 24: ebb.v1.BitsRequest
-	(*BitChange)(nil),              // 25: ebb.v1.BitChange
-	(*BitRange)(nil),               // 26: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),     // 27: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),    // 28: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),           // 29: ebb.v1.BitsResponse
-	(*Command)(nil),                // 30: ebb.v1.Command
-	(*StoreBitmap)(nil),            // 31: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),               // 32: ebb.v1.BitEdits
-	(*BitEdit)(nil),                // 33: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),             // 34: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                 // 35: ebb.v1.PutKey
-	(*ExpireKeys)(nil),             // 36: ebb.v1.ExpireKeys
-	(*Increments)(nil),             // 37: ebb.v1.Increments
-	(*OpenSession)(nil),            // 38: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 39: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 40: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 41: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 42: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 43: ebb.v1.Tick
-	(*Entry)(nil),                  // 44: ebb.v1.Entry
-	(*CommandResult)(nil),          // 45: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 46: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 47: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 48: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 49: ebb.v1.Question
-	(*BitmapExpr)(nil),             // 50: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),              // 51: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),       // 52: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),            // 53: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),              // 54: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),          // 55: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),         // 56: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),             // 57: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),              // 58: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),             // 59: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),   // 60: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),   // 61: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),     // 62: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),        // 63: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 64: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 65: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 66: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 67: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 68: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 69: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 70: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 71: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 72: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 73: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 74: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 75: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 76: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 77: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 78: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 79: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 80: ebb.v1.Answer
-	(*BitmapGroups)(nil),           // 81: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),            // 82: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),           // 83: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),        // 84: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),           // 85: ebb.v1.BitmapAnswer
-	(*Overlap)(nil),                // 86: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 87: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 88: ebb.v1.Graph
-	(*GraphNode)(nil),              // 89: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 90: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 91: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 92: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 93: ebb.v1.KeyDescription
-	(*Property)(nil),               // 94: ebb.v1.Property
-	(*KeyExport)(nil),              // 95: ebb.v1.KeyExport
-	(*Matches)(nil),                // 96: ebb.v1.Matches
-	(*Match)(nil),                  // 97: ebb.v1.Match
-	(*FeedRequest)(nil),            // 98: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 99: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 100: ebb.v1.Found
-	(*Trend)(nil),                  // 101: ebb.v1.Trend
-	(*Change)(nil),                 // 102: ebb.v1.Change
-	(*Surprise)(nil),               // 103: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 104: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 105: ebb.v1.Summary
-	(*Membership)(nil),             // 106: ebb.v1.Membership
-	(*Item)(nil),                   // 107: ebb.v1.Item
-	(*Estimate)(nil),               // 108: ebb.v1.Estimate
-	(*Coverage)(nil),               // 109: ebb.v1.Coverage
-	(*Distribution)(nil),           // 110: ebb.v1.Distribution
-	(*Bin)(nil),                    // 111: ebb.v1.Bin
-	(*KeyCount)(nil),               // 112: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 113: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 114: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 115: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 116: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 117: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 118: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 119: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 120: ebb.v1.Table
-	(*TableRequest)(nil),           // 121: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 122: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 123: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 124: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 125: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 126: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 127: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 128: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 129: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 130: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 131: ebb.v1.Error
+	(*Dictionary)(nil),             // 10: ebb.v1.Dictionary
+	(*Sizes)(nil),                  // 11: ebb.v1.Sizes
+	(*Increment)(nil),              // 12: ebb.v1.Increment
+	(*SessionIdentity)(nil),        // 13: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),         // 14: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),         // 15: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),       // 16: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                // 17: ebb.v1.Refusal
+	(*DeleteRequest)(nil),          // 18: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),         // 19: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),          // 20: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),         // 21: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),          // 22: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),         // 23: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),      // 24: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),            // 25: ebb.v1.BitsRequest
+	(*BitChange)(nil),              // 26: ebb.v1.BitChange
+	(*BitRange)(nil),               // 27: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),     // 28: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),    // 29: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),           // 30: ebb.v1.BitsResponse
+	(*Command)(nil),                // 31: ebb.v1.Command
+	(*Names)(nil),                  // 32: ebb.v1.Names
+	(*StoreBitmap)(nil),            // 33: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),               // 34: ebb.v1.BitEdits
+	(*BitEdit)(nil),                // 35: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),             // 36: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                 // 37: ebb.v1.PutKey
+	(*ExpireKeys)(nil),             // 38: ebb.v1.ExpireKeys
+	(*Increments)(nil),             // 39: ebb.v1.Increments
+	(*OpenSession)(nil),            // 40: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 41: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 42: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 43: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 44: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 45: ebb.v1.Tick
+	(*Entry)(nil),                  // 46: ebb.v1.Entry
+	(*CommandResult)(nil),          // 47: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 48: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 49: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 50: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 51: ebb.v1.Question
+	(*NamesQuestion)(nil),          // 52: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),             // 53: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),              // 54: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),       // 55: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),            // 56: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),              // 57: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),          // 58: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),         // 59: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),             // 60: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),              // 61: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),             // 62: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),   // 63: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),   // 64: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),     // 65: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),        // 66: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 67: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 68: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 69: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 70: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),          // 71: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),          // 72: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 73: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 74: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 75: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 76: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 77: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 78: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 79: ebb.v1.AskResponse
+	(*WatchRequest)(nil),           // 80: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 81: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 82: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 83: ebb.v1.Answer
+	(*BitmapGroups)(nil),           // 84: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),            // 85: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),           // 86: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),        // 87: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),           // 88: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),            // 89: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                // 90: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 91: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 92: ebb.v1.Graph
+	(*GraphNode)(nil),              // 93: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 94: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 95: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 96: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 97: ebb.v1.KeyDescription
+	(*Property)(nil),               // 98: ebb.v1.Property
+	(*KeyExport)(nil),              // 99: ebb.v1.KeyExport
+	(*Matches)(nil),                // 100: ebb.v1.Matches
+	(*Match)(nil),                  // 101: ebb.v1.Match
+	(*FeedRequest)(nil),            // 102: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 103: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 104: ebb.v1.Found
+	(*Trend)(nil),                  // 105: ebb.v1.Trend
+	(*Change)(nil),                 // 106: ebb.v1.Change
+	(*Surprise)(nil),               // 107: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 108: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 109: ebb.v1.Summary
+	(*Membership)(nil),             // 110: ebb.v1.Membership
+	(*Item)(nil),                   // 111: ebb.v1.Item
+	(*Estimate)(nil),               // 112: ebb.v1.Estimate
+	(*Coverage)(nil),               // 113: ebb.v1.Coverage
+	(*Distribution)(nil),           // 114: ebb.v1.Distribution
+	(*Bin)(nil),                    // 115: ebb.v1.Bin
+	(*KeyCount)(nil),               // 116: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 117: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 118: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 119: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 120: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 121: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 122: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 123: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 124: ebb.v1.Table
+	(*TableRequest)(nil),           // 125: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 126: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 127: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 128: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 129: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 130: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 131: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 132: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 133: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 134: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 135: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -11329,176 +11699,180 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
 	5,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	10,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	11,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	5,   // 7: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	11,  // 8: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	14,  // 9: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	131, // 10: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	14,  // 11: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	16,  // 12: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	14,  // 13: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	16,  // 14: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	14,  // 15: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	16,  // 16: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	25,  // 17: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	14,  // 18: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	6,   // 19: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	26,  // 20: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	50,  // 21: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	14,  // 22: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	16,  // 23: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	12,  // 24: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	13,  // 25: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	14,  // 26: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	37,  // 27: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	9,   // 28: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	38,  // 29: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	39,  // 30: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	40,  // 31: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	41,  // 32: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	42,  // 33: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	43,  // 34: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	34,  // 35: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	35,  // 36: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	36,  // 37: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	32,  // 38: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	31,  // 39: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	50,  // 40: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	33,  // 41: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	6,   // 42: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	26,  // 43: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	11,  // 44: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	131, // 45: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	16,  // 46: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	46,  // 47: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	45,  // 48: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	72,  // 49: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	74,  // 50: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	71,  // 51: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	70,  // 52: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	63,  // 53: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	64,  // 54: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	65,  // 55: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	66,  // 56: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	67,  // 57: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	68,  // 58: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	69,  // 59: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	56,  // 60: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	60,  // 61: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	61,  // 62: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	26,  // 63: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	53,  // 64: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	53,  // 65: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	53,  // 66: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	53,  // 67: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	54,  // 68: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	55,  // 69: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	52,  // 70: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	51,  // 71: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	50,  // 72: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 73: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 74: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 75: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	50,  // 76: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	50,  // 77: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	26,  // 78: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	57,  // 79: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	58,  // 80: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	59,  // 81: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	50,  // 82: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	26,  // 83: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	62,  // 84: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	50,  // 85: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	26,  // 86: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	50,  // 87: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	5,   // 88: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	8,   // 89: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	73,  // 90: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	49,  // 91: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	7,   // 92: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	80,  // 93: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	49,  // 94: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	7,   // 95: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	78,  // 96: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	80,  // 97: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	131, // 98: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	109, // 99: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	110, // 100: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	112, // 101: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	105, // 102: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	103, // 103: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	86,  // 104: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	88,  // 105: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	92,  // 106: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	93,  // 107: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	95,  // 108: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	96,  // 109: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	101, // 110: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	85,  // 111: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	81,  // 112: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	83,  // 113: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	82,  // 114: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	84,  // 115: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	87,  // 116: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	108, // 117: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	108, // 118: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	108, // 119: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	108, // 120: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	108, // 121: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	89,  // 122: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	87,  // 123: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	90,  // 124: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	108, // 125: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	5,   // 126: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	108, // 127: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	91,  // 128: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	91,  // 129: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 130: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 131: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	94,  // 132: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	97,  // 133: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	5,   // 134: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	14,  // 135: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	100, // 136: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	16,  // 137: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	102, // 138: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	102, // 139: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	102, // 140: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	102, // 141: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	104, // 142: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	5,   // 143: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	108, // 144: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	108, // 145: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	108, // 146: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	107, // 147: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	106, // 148: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	108, // 149: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	111, // 150: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 151: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 152: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	49,  // 153: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	113, // 154: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	7,   // 155: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	116, // 156: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	131, // 157: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	80,  // 158: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	118, // 159: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	117, // 160: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	119, // 161: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	9,   // 162: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	120, // 163: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	9,   // 164: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	9,   // 165: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	9,   // 166: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	117, // 167: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	128, // 168: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	129, // 169: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	170, // [170:170] is the sub-list for method output_type
-	170, // [170:170] is the sub-list for method input_type
-	170, // [170:170] is the sub-list for extension type_name
-	170, // [170:170] is the sub-list for extension extendee
-	0,   // [0:170] is the sub-list for field type_name
+	10,  // 7: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	5,   // 8: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	12,  // 9: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	15,  // 10: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	135, // 11: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	15,  // 12: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	17,  // 13: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	15,  // 14: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	17,  // 15: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	15,  // 16: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	17,  // 17: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	26,  // 18: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	15,  // 19: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	6,   // 20: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	27,  // 21: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	53,  // 22: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	15,  // 23: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	17,  // 24: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	13,  // 25: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	14,  // 26: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	15,  // 27: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	39,  // 28: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	9,   // 29: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	40,  // 30: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	41,  // 31: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	42,  // 32: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	43,  // 33: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	44,  // 34: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	45,  // 35: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	36,  // 36: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	37,  // 37: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	38,  // 38: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	34,  // 39: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	33,  // 40: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	32,  // 41: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	53,  // 42: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	35,  // 43: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	6,   // 44: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	27,  // 45: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	12,  // 46: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	135, // 47: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	17,  // 48: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	48,  // 49: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	47,  // 50: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	75,  // 51: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	77,  // 52: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	74,  // 53: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	73,  // 54: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	66,  // 55: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	67,  // 56: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	68,  // 57: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	69,  // 58: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	70,  // 59: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	71,  // 60: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	72,  // 61: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	59,  // 62: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	63,  // 63: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	64,  // 64: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	52,  // 65: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	27,  // 66: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	56,  // 67: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	56,  // 68: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	56,  // 69: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	56,  // 70: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	57,  // 71: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	58,  // 72: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	55,  // 73: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	54,  // 74: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	53,  // 75: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	53,  // 76: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	53,  // 77: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	53,  // 78: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	53,  // 79: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	53,  // 80: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	27,  // 81: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	60,  // 82: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	61,  // 83: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	62,  // 84: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	53,  // 85: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	27,  // 86: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	65,  // 87: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	53,  // 88: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	27,  // 89: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	53,  // 90: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	5,   // 91: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	8,   // 92: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	76,  // 93: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	51,  // 94: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	7,   // 95: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	83,  // 96: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	51,  // 97: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	7,   // 98: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	81,  // 99: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	83,  // 100: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	135, // 101: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	113, // 102: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	114, // 103: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	116, // 104: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	109, // 105: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	107, // 106: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	90,  // 107: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	92,  // 108: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	96,  // 109: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	97,  // 110: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	99,  // 111: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	100, // 112: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	105, // 113: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	88,  // 114: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	89,  // 115: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	84,  // 116: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	86,  // 117: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	85,  // 118: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	87,  // 119: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	91,  // 120: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	112, // 121: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	112, // 122: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	112, // 123: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	112, // 124: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	112, // 125: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	93,  // 126: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	91,  // 127: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	94,  // 128: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	112, // 129: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	5,   // 130: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	112, // 131: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	95,  // 132: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	95,  // 133: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 134: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 135: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	98,  // 136: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	101, // 137: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	5,   // 138: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	15,  // 139: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	104, // 140: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	17,  // 141: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	106, // 142: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	106, // 143: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	106, // 144: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	106, // 145: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	108, // 146: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	5,   // 147: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	112, // 148: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	112, // 149: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	112, // 150: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	111, // 151: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	110, // 152: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	112, // 153: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	115, // 154: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 155: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 156: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	51,  // 157: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	117, // 158: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	7,   // 159: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	120, // 160: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	135, // 161: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	83,  // 162: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	122, // 163: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	121, // 164: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	123, // 165: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	9,   // 166: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	124, // 167: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	9,   // 168: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	9,   // 169: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	9,   // 170: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	121, // 171: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	132, // 172: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	133, // 173: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	174, // [174:174] is the sub-list for method output_type
+	174, // [174:174] is the sub-list for method input_type
+	174, // [174:174] is the sub-list for extension type_name
+	174, // [174:174] is the sub-list for extension extendee
+	0,   // [0:174] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -11508,8 +11882,8 @@ func file_ebb_v1_ebb_proto_init() {
 	}
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[2].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[21].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[3].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[22].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -11526,17 +11900,18 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Expire)(nil),
 		(*Command_Bits)(nil),
 		(*Command_StoreBitmap)(nil),
+		(*Command_Names)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[26].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[28].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[29].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[40].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -11551,8 +11926,9 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_Bitmap)(nil),
 		(*Question_BitmapGroups)(nil),
 		(*Question_BitmapCohort)(nil),
+		(*Question_Names)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[41].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -11564,7 +11940,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -11573,14 +11949,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[63].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[68].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[69].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[71].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[71].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[72].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[74].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -11593,10 +11969,11 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Match)(nil),
 		(*Answer_Trend)(nil),
 		(*Answer_Bitmap)(nil),
+		(*Answer_Names)(nil),
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[107].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[111].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -11606,7 +11983,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   122,
+			NumMessages:   126,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
