@@ -125,7 +125,7 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 	}
 	for i, name := range w.names {
 		if !w.answer.Found[i] {
-			part, q := add(proto.PartShard(proto.PartOf(w.namespace, name, w.parts), table.Shards()))
+			part, q := add(proto.NamePartShard(proto.NamePart(w.namespace, name, w.parts), table.Shards()))
 			q.Names, at[part] = append(q.Names, name), append(at[part], uint32(i))
 		}
 	}
@@ -134,7 +134,7 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 		if len(w.answer.Names[i]) > 0 {
 			continue
 		}
-		shard := proto.PartShard(uint32(id%uint64(w.parts)), table.Shards())
+		shard := proto.NamePartShard(uint32(id%uint64(w.parts)), table.Shards())
 		part, q := add(shard)
 		q.Ids, at[part] = append(q.Ids, id), append(at[part], uint32(i))
 		if len(q.Ids) == consultPart {
@@ -339,7 +339,7 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 			ids[string(name)] = w.answer.Ids[i]
 			continue
 		}
-		shard := proto.PartShard(proto.PartOf(namespace, name, w.parts), table.Shards())
+		shard := proto.NamePartShard(proto.NamePart(namespace, name, w.parts), table.Shards())
 		left[shard] = append(left[shard], name)
 	}
 	req, batches, err := nameCommands(table, namespace, left)

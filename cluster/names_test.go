@@ -112,7 +112,7 @@ func TestStringsInBitmaps(t *testing.T) {
 						t.Fatal(err)
 					}
 					if id := w.answer.Ids[0]; w.answer.Found[0] {
-						if other, taken := ids[id]; taken || uint32(id%uint64(shards)) != proto.PartOf("people", []byte(name), shards) {
+						if other, taken := ids[id]; taken || uint32(id%uint64(shards)) != proto.NamePart("people", []byte(name), shards) {
 							t.Errorf("%s and %s are %d", name, other, id)
 						}
 						ids[id] = name
@@ -349,7 +349,7 @@ func testStringsWithoutLeaders(t *testing.T) {
 		t.Errorf("a replica knows alice: %v", a)
 	}
 	var lost string // of a part without a leader
-	for n := 0; lost == "" || proto.PartShard(proto.PartOf("people", []byte(lost), 4), 4) == e.table.ShardOf("people", []byte("a")); n++ {
+	for n := 0; lost == "" || proto.NamePartShard(proto.NamePart("people", []byte(lost), 4), 4) == e.table.ShardOf("people", []byte("a")); n++ {
 		lost = fmt.Sprint(n)
 	}
 	if a := ask(containsNames("people", "a", lost)); a.GetError().GetCode() != ebbv1.Code_CODE_INCOMPLETE {

@@ -37,12 +37,12 @@ const (
 // HasDictionary says whether ids of the bitmaps of a namespace stand for strings.
 func HasDictionary(ns *ebbv1.Namespace) bool { return ns.GetDictionary().GetParts() > 0 }
 
-// PartOf returns the part, 0 to parts-1, of the dictionary of a namespace that has a string. Like ShardOf it is part of the wire contract.
+// NamePart returns the part, 0 to parts-1, of the dictionary of a namespace that has a string. Like ShardOf it is part of the wire contract.
 //
 //	part = xxh3-64(uvarint(len(ns)) ns name) % parts
 //
 // The ids of a part are part, part+parts, part+2*parts and so on.
-func PartOf(namespace string, name []byte, parts uint32) uint32 {
+func NamePart(namespace string, name []byte, parts uint32) uint32 {
 	var room [128]byte
 	b := binary.AppendUvarint(room[:0], uint64(len(namespace)))
 	b = append(b, namespace...)
@@ -50,8 +50,8 @@ func PartOf(namespace string, name []byte, parts uint32) uint32 {
 	return uint32(xxh3.Hash(b) % uint64(parts))
 }
 
-// PartShard returns the shard, 1 to shards, that has a part of a dictionary.
-func PartShard(part, shards uint32) uint32 { return 1 + part%shards }
+// NamePartShard returns the shard, 1 to shards, that has a part of a dictionary.
+func NamePartShard(part, shards uint32) uint32 { return 1 + part%shards }
 
 // CheckName refuses what cannot be in a dictionary: what is no text, so that a list of strings can be written a line each.
 func CheckName(name []byte) *Error {

@@ -79,8 +79,8 @@ func (s *State) checkNames(ns *namespace, body []byte) (err *proto.Error) {
 		return proto.ErrBadRequest.Errorf("strings for one of %d shards: there are 1 to %d", shards, proto.ShardsMax)
 	}
 	proto.Names(body, func(name []byte) bool {
-		if err = proto.CheckName(name); err == nil && proto.PartShard(ns.partOf(name), shards) != uint32(s.id) {
-			err = proto.ErrWrongShard.Errorf("string %s is of shard %d", quote(name), proto.PartShard(ns.partOf(name), shards))
+		if err = proto.CheckName(name); err == nil && proto.NamePartShard(ns.partOf(name), shards) != uint32(s.id) {
+			err = proto.ErrWrongShard.Errorf("string %s is of shard %d", quote(name), proto.NamePartShard(ns.partOf(name), shards))
 		}
 		return err == nil
 	})
@@ -89,7 +89,7 @@ func (s *State) checkNames(ns *namespace, body []byte) (err *proto.Error) {
 
 // partOf returns the part of the dictionary that has a string.
 func (ns *namespace) partOf(name []byte) uint32 {
-	return proto.PartOf(ns.definition.GetName(), name, ns.definition.GetDictionary().GetParts())
+	return proto.NamePart(ns.definition.GetName(), name, ns.definition.GetDictionary().GetParts())
 }
 
 // idOf returns the id of the string of this number in a part.

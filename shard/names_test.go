@@ -75,7 +75,7 @@ func TestDictionaryIsAMap(t *testing.T) {
 				fresh, before := uint64(0), len(want)
 				for _, name := range batch {
 					if _, known := want[name]; !known {
-						part := proto.PartOf("people", []byte(name), parts)
+						part := proto.NamePart("people", []byte(name), parts)
 						want[name] = uint64(part) + uint64(parts)*next[part]
 						next[part]++
 						fresh++
@@ -143,7 +143,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 	s := withDictionary(t, 2)
 	s.limits.PartNames = 2
 	other := "x"
-	for proto.PartOf("people", []byte(other), 2) == 0 {
+	for proto.NamePart("people", []byte(other), 2) == 0 {
 		other += "x"
 	}
 	for what, c := range map[string]struct {
@@ -164,7 +164,7 @@ func TestNamesThatAreRefused(t *testing.T) {
 	}
 	var names []string
 	for i := 0; len(names) < 4; i++ {
-		if name := fmt.Sprint(i); proto.PartOf("people", []byte(name), 2) == 0 {
+		if name := fmt.Sprint(i); proto.NamePart("people", []byte(name), 2) == 0 {
 			names = append(names, name)
 		}
 	}
