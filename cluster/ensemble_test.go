@@ -34,6 +34,14 @@ type ensemble struct {
 	calls  []string // "node: what", in the order of arrival
 	index  uint64
 	stamp  int64
+	crash  *crash // nil: none is coming
+}
+
+// crash is what stops somebody in the middle of their commands: nobody hears what became of the rest.
+type crash struct {
+	left int                   // commands that still get through
+	stop func()                // ends who sends them
+	late []*ebbv1.ShardCommand // those that did not get through, and may yet
 }
 
 // mood is how a node answers.
@@ -101,13 +109,21 @@ func (e *ensemble) enter(number uint32, command []byte) *ebbv1.CommandResult {
 func (e *ensemble) router(node string) *Router {
 	return NewRouter(RouterConfig{
 		Node: node, Table: func() *Table { return e.table }, Leaders: e.leaders, Local: replica{e, node}, Peers: e,
+		Now: e.now,
 	})
+}
+
+// now is what the nodes' clocks say, and the stamp of the next entry.
+func (e *ensemble) now() time.Time {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return time.UnixMicro(e.stamp)
 }
 
 func (e *ensemble) coordinator(node string) *Coordinator {
 	return NewCoordinator(CoordinatorConfig{
 		Node: node, Table: func() *Table { return e.table }, Leaders: e.leaders, Local: replica{e, node}, Peers: e,
-		Now: func() time.Time { return time.UnixMicro(year2026) },
+		Now: e.now,
 	})
 }
 
@@ -139,6 +155,15 @@ func (r replica) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.App
 		if e := r.refusal(cmd.Shard); e != nil {
 			resp.Results = append(resp.Results, &ebbv1.CommandResult{Error: e})
 			continue
+		}
+		if c := r.e.crash; c != nil {
+			if c.left == 0 {
+				c.late = append(c.late, cmd)
+				c.stop()
+				resp.Results = append(resp.Results, &ebbv1.CommandResult{Error: proto.ErrUnknownOutcome.Wire()})
+				continue
+			}
+			c.left--
 		}
 		resp.Results = append(resp.Results, r.e.enter(cmd.Shard, cmd.Command))
 	}

@@ -33,11 +33,8 @@ func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.Del
 	if err != nil {
 		return nil, err
 	}
-	var numbers []uint64
-	if proto.BySlice(table.Namespace(namespace)) {
-		if numbers, err = k.coordinator.homeNumbers(ctx, table, namespace, req.GetKeys()); err != nil {
-			return nil, err
-		}
+	if err := checkSliceKeys(table, namespace, req.GetKeys()); err != nil {
+		return nil, err
 	}
 	sum, err := k.each(ctx, req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey(), func(keys [][]byte) *ebbv1.Command {
 		return &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: keys}}}
@@ -45,15 +42,19 @@ func (k *Keys) Delete(ctx context.Context, req *ebbv1.DeleteRequest) (*ebbv1.Del
 	if err != nil {
 		return nil, err
 	}
-	if numbers != nil {
-		k.router.sweep(ctx, table, namespace, req.GetKeys(), numbers)
-	}
 	return &ebbv1.DeleteResponse{Deleted: sum.GetApplied(), Refused: sum.GetRefused()}, nil
 }
 
 // Expire says until when keys on whatever shards live at most.
 func (k *Keys) Expire(ctx context.Context, req *ebbv1.ExpireRequest) (*ebbv1.ExpireResponse, error) {
 	if err := proto.CheckExpire(req); err != nil {
+		return nil, err
+	}
+	table, namespace, err := k.known(req.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkSliceKeys(table, namespace, req.GetKeys()); err != nil {
 		return nil, err
 	}
 	sum, err := k.each(ctx, req.GetNamespace(), req.GetKeys(), req.GetIdempotencyKey(), func(keys [][]byte) *ebbv1.Command {
@@ -70,6 +71,19 @@ func (k *Keys) Expire(ctx context.Context, req *ebbv1.ExpireRequest) (*ebbv1.Exp
 		return nil, err
 	}
 	return &ebbv1.ExpireResponse{Changed: sum.GetApplied(), Refused: sum.GetRefused()}, nil
+}
+
+// checkSliceKeys refuses keys that only parts of bitmaps have.
+func checkSliceKeys(table *Table, namespace string, keys [][]byte) error {
+	if !proto.BySlice(table.Namespace(namespace)) {
+		return nil
+	}
+	for _, key := range keys {
+		if err := proto.CheckSliceKey(key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // each makes commands of the keys of each shard, and adds up what became of them.

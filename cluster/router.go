@@ -9,13 +9,14 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// RouterConfig is what a Router works with. All fields are required.
+// RouterConfig is what a Router works with. All fields are required but Now, which is time.Now when nil.
 type RouterConfig struct {
 	Node    string        // this node's name
 	Table   func() *Table // the current table
 	Leaders *Leaders
 	Local   Backend // this node's own shards
 	Peers   Peers   // the other nodes
+	Now     func() time.Time
 }
 
 // Router takes commands to the leaders of their shards: to the local Backend
@@ -26,12 +27,15 @@ type Router struct {
 	ask *Coordinator // asks in its name
 }
 
-// NewRouter returns a Router. It panics if a field of cfg is missing.
+// NewRouter returns a Router. It panics if a required field of cfg is missing.
 func NewRouter(cfg RouterConfig) *Router {
 	if cfg.Node == "" || cfg.Table == nil || cfg.Leaders == nil || cfg.Local == nil || cfg.Peers == nil {
 		panic("cluster: RouterConfig is incomplete")
 	}
-	return &Router{cfg: cfg, ask: NewCoordinator(CoordinatorConfig{Node: cfg.Node, Table: cfg.Table, Leaders: cfg.Leaders, Local: cfg.Local, Peers: cfg.Peers})}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Router{cfg: cfg, ask: NewCoordinator(CoordinatorConfig(cfg))}
 }
 
 // Apply puts commands through the logs of their shards and answers position by

@@ -8,10 +8,17 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // A write to bitmaps that are placed by slice first asks the homes of the keys for the numbers of the bitmaps, and makes those that are not there; then it edits the parts under these
 // numbers, all at once. So an edit counts if the bitmap had that number at some time while it was under way, and one that is overtaken by a delete is of what the delete forgot.
+
+//
+// What is sent under a number carries until when it is good: parts that no home names any more are swept when nothing can come under their number (see Sweep).
+
+// lease is until when something is good that is begun now.
+func (r *Router) lease() int64 { return r.cfg.Now().UnixMicro() + proto.SliceLeaseUS }
 
 // homeNumbers asks the homes of bitmaps for their numbers, 0 for those that are not there.
 func (c *Coordinator) homeNumbers(ctx context.Context, table *Table, namespace string, keys [][]byte) ([]uint64, error) {
@@ -41,6 +48,7 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 			return nil, err
 		}
 	}
+	until := r.lease()
 	numbers, err := r.makeNumbers(ctx, table, namespace, req)
 	if err != nil {
 		return nil, err
@@ -54,6 +62,7 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 		name := proto.PartName(number, change.GetKey())
 		for _, piece := range proto.EditPieces(namespace, change, table.Shards()) {
 			for chunk, edits := range cutEdits(piece.Edits(name, change.GetOp())) {
+				edits.UntilUs = until
 				// Under another number it is another command: what was done to a bitmap that is gone is not done to the one after it.
 				id := partKey(req.GetIdempotencyKey(), max(1, number^uint64(i)<<40^uint64(piece.Shard)<<20^uint64(chunk)))
 				cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Bits{Bits: edits}}, namespace, id)
@@ -131,12 +140,8 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 		make.Commands = append(make.Commands, &ebbv1.ShardCommand{Shard: table.ShardOf(namespace, key), Command: cmd})
 	}
 	if len(make.Commands) > 0 {
-		made := &ebbv1.CommandResult{}
-		for _, result := range r.apply(ctx, table, make, untilLeader).GetResults() {
-			addResult(made, result)
-		}
-		if made.Error != nil {
-			return nil, proto.FromWire(made.Error)
+		if err := refusedIn(r.apply(ctx, table, make, untilLeader)); err != nil {
+			return nil, err
 		}
 		if numbers, err = r.ask.homeNumbers(ctx, table, namespace, keys); err != nil { // another may have been faster
 			return nil, err
@@ -151,27 +156,58 @@ func (r *Router) makeNumbers(ctx context.Context, table *Table, namespace string
 	return out, nil
 }
 
-// sweep forgets the parts of bitmaps that are gone. What it does not reach takes room and is in no answer.
-func (r *Router) sweep(ctx context.Context, table *Table, namespace string, keys [][]byte, numbers []uint64) {
-	var names [][]byte
-	for i, key := range keys {
-		if numbers[i] != 0 {
-			names = append(names, proto.PartName(numbers[i], key))
+// Sweep forgets the parts under numbers that the shard of their homes has to sweep, and then tells it so. It may be broken off anywhere, and begun again by anybody: what is forgotten
+// twice is forgotten. Until the clock of a shard is past all that may still come under a number, the shard refuses to forget its parts.
+func (r *Router) Sweep(ctx context.Context, home uint32, list []shard.Remnant) error {
+	table := r.cfg.Table()
+	for len(list) > 0 {
+		n := 1
+		for n < len(list) && n < sweepKeys && list[n].Namespace == list[0].Namespace {
+			n++
 		}
+		if err := r.sweep(ctx, table, home, list[:n]); err != nil {
+			return err
+		}
+		list = list[n:]
 	}
-	for len(names) > 0 {
-		some := names[:min(len(names), sweepKeys)]
-		names = names[len(some):]
-		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: some}}}, namespace, nil)
-		if err != nil {
-			return
-		}
-		apply := &ebbv1.ApplyRequest{}
-		for number := uint32(1); number <= table.Shards(); number++ {
-			apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: number, Command: cmd})
-		}
-		r.apply(ctx, table, apply, onceMore)
+	return nil
+}
+
+func (r *Router) sweep(ctx context.Context, table *Table, home uint32, list []shard.Remnant) error {
+	parts, done := &ebbv1.DeleteKeys{}, &ebbv1.HomeSwept{}
+	for _, of := range list {
+		parts.Keys = append(parts.Keys, proto.PartName(of.Number, of.Key))
+		parts.AfterUs = max(parts.AfterUs, int64(of.After))
+		done.Numbers = append(done.Numbers, of.Number)
 	}
+	cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: parts}}, list[0].Namespace, nil)
+	if err != nil {
+		return err
+	}
+	apply := &ebbv1.ApplyRequest{}
+	for number := uint32(1); number <= table.Shards(); number++ {
+		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: number, Command: cmd})
+	}
+	if err := refusedIn(r.apply(ctx, table, apply, untilLeader)); err != nil {
+		return err
+	}
+	body := &ebbv1.Command{Body: &ebbv1.Command_Home{Home: &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Swept{Swept: done}}}}
+	if cmd, err = encoded(body, list[0].Namespace, nil); err != nil {
+		return err
+	}
+	return refusedIn(r.apply(ctx, table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: home, Command: cmd}}}, untilLeader))
+}
+
+// refusedIn is the error of commands that are of use only if all are applied: one that leaves it open what became of a command before others.
+func refusedIn(resp *ebbv1.ApplyResponse) error {
+	sum := &ebbv1.CommandResult{}
+	for _, result := range resp.GetResults() {
+		addResult(sum, result)
+	}
+	if sum.Error != nil {
+		return proto.FromWire(sum.Error)
+	}
+	return nil
 }
 
 // sweepKeys is how many keys one command forgets, so that it fits an entry.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	pb "google.golang.org/protobuf/proto"
 
@@ -287,6 +288,8 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 			add(number, q)
 		}
 	}
+	ctx, cancel := context.WithTimeout(ctx, proto.SliceLeaseUS*time.Microsecond) // parts stay for longer than that when a home has stopped to name them
+	defer cancel()
 	c.scatter(ctx, table, p)
 	for i, a := range asks {
 		a.homes, a.parts = nil, nil

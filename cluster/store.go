@@ -20,16 +20,15 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if proto.BySlice(table.Namespace(namespace)) {
-		return nil, proto.ErrBadRequest.Errorf("namespace %s places bitmaps by slice: what an expression makes is stored on the shard of a key only", namespace).
-			WithHint("list its ids and set them: ebb bits export, ebb bits load")
-	}
 	x, refused := proto.WithUniverse(req.GetExpr(), table.Namespace(namespace))
 	if refused != nil {
 		return nil, refused
 	}
 	ctx, cancel := limited(ctx)
 	defer cancel()
+	if proto.BySlice(table.Namespace(namespace)) {
+		return k.storeSliced(ctx, table, namespace, &ebbv1.StoreBitmapRequest{Key: req.GetKey(), Expr: x, IdempotencyKey: req.GetIdempotencyKey()})
+	}
 	home := table.ShardOf(namespace, req.GetKey())
 	if !allOn(table, namespace, proto.ExprKeys(x), home) {
 		read := &askPlan{req: &ebbv1.AskRequest{}, consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}

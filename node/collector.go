@@ -22,6 +22,7 @@ var (
 	descLeaderless   = describe("shards_without_leader", "Groups here that know no leader.")
 	descUnapplied    = describe("entries_unapplied", "Entries known to be committed and not yet applied, over all groups here.")
 	descKeys         = describe("keys", "Keys held by the shards here.")
+	descToSweep      = describe("bitmaps_to_sweep", "Bitmaps placed by slice that are gone and have parts to be swept, of the shards that this node leads.")
 	descLogBytes     = describe("log_bytes", "Size of the log on disk.")
 	descLogLive      = describe("log_live_bytes", "Bytes of log entries that groups still hold.")
 	descLogSegments  = describe("log_segments", "Segments of the log.")
@@ -102,7 +103,7 @@ func (c *collector) unions(gauge func(*prometheus.Desc, float64, ...string), cou
 }
 
 func (c *collector) groups(gauge func(*prometheus.Desc, float64, ...string)) {
-	var led, leaderless, replicas, unapplied, keys float64
+	var led, leaderless, replicas, unapplied, keys, toSweep float64
 	if g := c.n.groups.Load(); g != nil {
 		for _, m := range g.members {
 			s := m.status()
@@ -120,6 +121,9 @@ func (c *collector) groups(gauge func(*prometheus.Desc, float64, ...string)) {
 		}
 		for _, r := range g.replicas {
 			keys += float64(r.state.keys())
+			if _, leads := r.leading(); leads {
+				toSweep += float64(r.state.remnants.Load())
+			}
 		}
 	}
 	gauge(descLed, led)
@@ -127,6 +131,7 @@ func (c *collector) groups(gauge func(*prometheus.Desc, float64, ...string)) {
 	gauge(descLeaderless, leaderless)
 	gauge(descUnapplied, unapplied)
 	gauge(descKeys, keys)
+	gauge(descToSweep, toSweep)
 }
 
 func (c *collector) log(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {

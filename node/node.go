@@ -52,6 +52,7 @@ type Node struct {
 	leaders   *cluster.Leaders
 	lore      *lore
 	backend   *backend
+	router    *cluster.Router
 	servers   *servers
 	watches   *rpc.Watches // of all doors
 
@@ -213,16 +214,17 @@ func (n *Node) misjoined(s cluster.Strangers) {
 // serve opens the doors.
 func (n *Node) serve() {
 	peers := remote{n.peers}
-	router := cluster.NewRouter(cluster.RouterConfig{
+	n.router = cluster.NewRouter(cluster.RouterConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
+		Now: n.cfg.Clock.Now,
 	})
 	coordinator := cluster.NewCoordinator(cluster.CoordinatorConfig{
 		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
 		Now: n.cfg.Clock.Now,
 	})
-	door := cluster.NewKeys(router, coordinator)
+	door := cluster.NewKeys(n.router, coordinator)
 	services := rpc.Services{
-		Router: router, Coordinator: coordinator, Keys: door, Queries: cluster.NewQueries(door),
+		Router: n.router, Coordinator: coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: n.backend, Cluster: clusterView{n},
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
 		Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
@@ -281,6 +283,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { watch(ctx, watchEvery, groups.look); groups.wg.Wait() })
 	n.wg.Go(func() { snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
+	sweeper := &sweeper{g.replicas, n.router.Sweep, n.keeper, n.logger}
+	n.wg.Go(func() { sweeper.run(ctx) })
 	n.wg.Go(func() { g.control.register(ctx, n.records) })
 }
 

@@ -28,6 +28,8 @@ type shardMachine struct {
 	applied watermark    // newest entry that Raft handed over
 	term    watermark    // its term
 	clock   atomic.Int64 // the shard's clock, µs since the Unix epoch
+
+	remnants atomic.Uint32 // bitmaps whose parts are to be swept
 }
 
 var _ machine = (*shardMachine)(nil)
@@ -63,6 +65,7 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	defer m.mu.Unlock()
 	results := m.state.Apply(e.Index, e.Data, nil)
 	m.clock.Store(int64(m.state.Now()))
+	m.remnants.Store(m.state.RemnantCount())
 	m.count.applied(len(e.Data), len(results))
 	return results
 }
@@ -143,6 +146,7 @@ func (m *shardMachine) Restore(r io.ReadCloser) error {
 	m.mu.Lock()
 	m.state = state
 	m.clock.Store(int64(state.Now()))
+	m.remnants.Store(state.RemnantCount())
 	m.mu.Unlock()
 	m.applied.Raise(state.Applied())
 	return nil

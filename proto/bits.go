@@ -41,7 +41,9 @@ const (
 const (
 	FieldCommandBits   = 16
 	FieldCommandStore  = 17
+	FieldCommandHome   = 20
 	FieldBitEditsEdits = 1
+	FieldBitEditsUntil = 2
 	FieldBitEditKey    = 1
 	FieldBitEditOp     = 2
 	FieldBitEditIDs    = 3
@@ -105,6 +107,17 @@ func BitEdits(raw []byte, visit func(e *BitEditWire) bool) bool {
 	return WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
 		return num != FieldBitEditsEdits || e.Parse(b) && visit(&e)
 	})
+}
+
+// BitEditsUntil is the until_us of a serialised BitEdits message.
+func BitEditsUntil(raw []byte) (until int64) {
+	WalkFields(raw, func(num protowire.Number, v uint64, _ []byte) bool {
+		if num == FieldBitEditsUntil {
+			until = int64(v)
+		}
+		return true
+	})
+	return until
 }
 
 // AppendBitIDs appends ids, which ascend, none twice, as BitEdit has them.

@@ -24,6 +24,8 @@ func TestBitFieldNumbers(t *testing.T) {
 	}{
 		{&ebbv1.Command{}, "bits", proto.FieldCommandBits},
 		{&ebbv1.BitEdits{}, "edits", proto.FieldBitEditsEdits},
+		{&ebbv1.Command{}, "home", proto.FieldCommandHome},
+		{&ebbv1.BitEdits{}, "until_us", proto.FieldBitEditsUntil},
 		{&ebbv1.BitEdit{}, "key", proto.FieldBitEditKey},
 		{&ebbv1.BitEdit{}, "op", proto.FieldBitEditOp},
 		{&ebbv1.BitEdit{}, "ids", proto.FieldBitEditIDs},

@@ -261,6 +261,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkStoreCommand(v)
 	case FieldCommandNames:
 		return checkNamesCommand(v)
+	case FieldCommandHome:
+		return checkHomeCommand(v)
 	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
 	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
 	default:

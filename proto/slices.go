@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"slices"
 
+	pb "google.golang.org/protobuf/proto"
+
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -40,6 +42,46 @@ func PartOf(name []byte) (number uint64, key []byte) {
 		return 0, name
 	}
 	return binary.BigEndian.Uint64(name[1:]), name[partHead:]
+}
+
+const (
+	// SliceLeaseUS is how long whatever is done under a number may take, by the clock of who does it and those of the shards.
+	SliceLeaseUS = 30_000_000
+	// SliceSweepUS is after how long, by the clocks of the shards, the parts under a number are forgotten that no home names any more. Nothing that was begun before is under way
+	// then, as long as clocks differ by less than what it is longer than a lease.
+	SliceSweepUS = 120_000_000
+	// RemnantsMax is how many numbers a shard has to sweep at most before it takes no more for bitmaps to be stored.
+	RemnantsMax = 1 << 20
+	// HomeSweptMax is how many numbers one command says are swept.
+	HomeSweptMax = 1_000
+)
+
+func checkHomeCommand(raw []byte) *Error {
+	var c ebbv1.HomeCommand
+	if pb.Unmarshal(raw, &c) != nil {
+		return errMalformed("command about numbers of bitmaps")
+	}
+	return CheckHome(&c)
+}
+
+// CheckHome checks everything about the command that does not depend on state.
+func CheckHome(c *ebbv1.HomeCommand) *Error {
+	var n *ebbv1.HomeNumber
+	switch what := c.GetWhat().(type) {
+	case *ebbv1.HomeCommand_Reserve:
+		n = what.Reserve
+	case *ebbv1.HomeCommand_Put:
+		n = what.Put.GetNumber()
+	case *ebbv1.HomeCommand_Swept:
+		if k := len(what.Swept.GetNumbers()); k == 0 || k > HomeSweptMax {
+			return ErrBadCount.Errorf("%d numbers: a command says of 1 to %d that they are swept", k, HomeSweptMax)
+		}
+		return nil
+	}
+	if n.GetNumber() == 0 {
+		return ErrBadRequest.Errorf("a command about the number of a bitmap that names none")
+	}
+	return CheckSliceKey(n.GetKey())
 }
 
 // CheckSliceKey refuses keys that no bitmap of a namespace of slices may have.

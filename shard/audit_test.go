@@ -47,6 +47,10 @@ func audit(t fataler, s *State) {
 	auditRoster(t, &s.sessions, func(w *session) bool { return w.id == 0 && w.ring == nil && w.odd == nil })
 	auditRoster(t, &s.sources, func(w *source) bool { return w.name == "" && w.refused == nil })
 	auditRoster(t, &s.answered, func(w *answered) bool { return *w == answered{} })
+	auditRoster(t, &s.remnants, func(r *remnant) bool { return *r == remnant{} })
+	if n := len(s.remnantSlots); n != int(s.remnants.live) {
+		t.Fatalf("%d remnants, %d slots", n, s.remnants.live)
+	}
 }
 
 // auditBins recounts the references of bins.

@@ -44,7 +44,12 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 		return 0, proto.ErrWrongKind.Errorf("key %s: a namespace under linear decay holds distributions only", quote(c.GetKey()))
 	}
 	if proto.BySlice(ns.definition) {
-		return 0, proto.ErrWrongShard.Errorf("key %s: the namespace places bitmaps by slice, and this shard has part of them only", quote(c.GetKey()))
+		switch {
+		case !proto.IsPartName(c.GetKey()):
+			return 0, proto.ErrWrongShard.Errorf("key %s: the namespace places bitmaps by slice, and this shard has part of them only", quote(c.GetKey()))
+		case sketch.Tick(c.GetUntilUs()) < s.now:
+			return 0, proto.ErrBadTime.Errorf("what was to be stored came too late for shard %d", s.id).WithHint("store it again; if that is of no use, look at the clocks of the nodes")
+		}
 	}
 	clock := ns.clock(s.now)
 	key, there := s.findKey(ns, c.GetKey())

@@ -18,6 +18,7 @@ func (s *State) bits(c *command, src *source) *ebbv1.CommandResult {
 	if s.editor == nil {
 		s.editor = new(bitmapEditor)
 	}
+	late := proto.BySlice(ns.definition) && sketch.Tick(proto.BitEditsUntil(c.body)) < s.now
 	index, before, span := uint32(0), uint64(0), uint64(0)
 	proto.BitEdits(c.body, func(e *proto.BitEditWire) bool {
 		code, fresh := ebbv1.Code(0), true
@@ -28,7 +29,7 @@ func (s *State) bits(c *command, src *source) *ebbv1.CommandResult {
 		if fresh {
 			var changed uint64
 			span += e.Span()
-			changed, code = s.editBits(ns, e, span)
+			changed, code = s.editBits(ns, e, span, late)
 			r.Changed += changed
 			if src != nil {
 				src.decided(e.Offset, code, s.limits.SourceRefusals)
@@ -76,8 +77,8 @@ func (f *frame) recallBits(m memo, c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// editBits applies one edit, or says with a code why not. span is how many ids the ranges of its command cover, up to this one.
-func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64) (changed uint64, code ebbv1.Code) {
+// editBits applies one edit, or says with a code why not. span is how many ids the ranges of its command cover, up to this one; late says that it is too late for parts.
+func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late bool) (changed uint64, code ebbv1.Code) {
 	if err := e.Check(); err != nil {
 		return 0, err.Code
 	}
@@ -89,8 +90,11 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64) (chan
 	if ns.params().Decay == sketch.Linear {
 		return 0, ebbv1.Code_CODE_WRONG_KIND
 	}
-	if proto.BySlice(ns.definition) && !e.Fresh && !proto.IsPartName(e.Key) {
+	if proto.BySlice(ns.definition) && e.Fresh == proto.IsPartName(e.Key) {
 		return 0, ebbv1.Code_CODE_WRONG_SHARD
+	}
+	if late && !e.Fresh {
+		return 0, ebbv1.Code_CODE_BAD_TIME
 	}
 	if numbered(ns, e) {
 		return 0, ebbv1.Code_CODE_BAD_REQUEST
@@ -146,6 +150,9 @@ func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Er
 	case code == ebbv1.Code_CODE_WRONG_SHARD:
 		return proto.ErrWrongShard.Errorf("bits of key %s: the namespace places bitmaps by slice, and this shard has part of them only", quote(e.Key)).
 			WithHint("send the change to any node: Bits, or ebb bits set")
+	case code == ebbv1.Code_CODE_BAD_TIME:
+		return proto.ErrBadTime.Errorf("bits of key %s: the command is too late, or says not until when it is good", quote(e.Key)).
+			WithHint("send the change again; if that is of no use, look at the clocks of the nodes")
 	case code == ebbv1.Code_CODE_WRONG_KIND:
 		return proto.ErrWrongKind.Errorf("bits of key %s: it holds another kind than a bitmap", quote(e.Key)).
 			WithHint("a key keeps the kind of its first write until it has faded; choose another key")

@@ -155,7 +155,7 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 		return wellFormedIncrements(value)
 	case proto.FieldCommandBits:
 		return proto.BitEdits(value, func(*proto.BitEditWire) bool { return true })
-	case proto.FieldCommandStore, proto.FieldCommandNames:
+	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome:
 		return wellFormed(value)
 	}
 	return num <= proto.FieldCommandExpire && wellFormed(value)

@@ -49,6 +49,9 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 	if pb.Unmarshal(body, &c) != nil || c.Checksum != nil && len(c.Keys) != 1 {
 		return 0, errMalformedCommand()
 	}
+	if sketch.Tick(c.AfterUs) > s.now {
+		return 0, proto.ErrBadTime.Errorf("keys are not to be deleted before %s, which the clock of shard %d has not reached", clockText(sketch.Tick(c.AfterUs)), s.id)
+	}
 	clock := ns.clock(s.now)
 	for _, name := range c.Keys {
 		key, ok := s.findKey(ns, name)

@@ -25,7 +25,7 @@ type memo struct {
 
 func memoOf(c *command, r *ebbv1.CommandResult) memo {
 	m := memo{applied: uint32(r.Applied)}
-	if c.kind == proto.FieldCommandBits || c.kind == proto.FieldCommandStore {
+	if c.kind == proto.FieldCommandBits || c.kind == proto.FieldCommandStore || c.kind == proto.FieldCommandHome {
 		m.applied = uint32(r.Changed)
 	}
 	if c.kind == proto.FieldCommandNames && r.Error == nil {
@@ -73,7 +73,7 @@ func (f *frame) recall(m memo, c *command) *ebbv1.CommandResult {
 	if c.kind == proto.FieldCommandBits {
 		return f.recallBits(m, c)
 	}
-	if c.kind == proto.FieldCommandStore {
+	if c.kind == proto.FieldCommandStore || c.kind == proto.FieldCommandHome {
 		return f.recallStored(m)
 	}
 	if c.kind == proto.FieldCommandNames && m.more == "" {

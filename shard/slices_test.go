@@ -21,7 +21,9 @@ func TestBitmapsBySlice(t *testing.T) {
 	again := bitsOf("a", setOp, 6)
 	again.Fresh = true
 	part := string(proto.PartName(5, []byte("a")))
-	r := apply(edits(fresh, again, bitsOf(part, setOp, 1, 2), bitsOf("a", setOp, 7), bitsOf("b", clearOp, 7)))
+	batch := edits(fresh, again, bitsOf(part, setOp, 1, 2), bitsOf("a", setOp, 7), bitsOf("b", clearOp, 7))
+	batch.GetBits().UntilUs = 1 << 60
+	r := apply(batch)
 	if r.GetChanged() != 3 || len(r.GetRefused()) != 2 || r.GetRefused()[0].GetError().GetCode() != ebbv1.Code_CODE_WRONG_SHARD {
 		t.Fatalf("result %v: a key is made once, and only parts are edited", r)
 	}

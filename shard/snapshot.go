@@ -32,6 +32,7 @@ import (
 //	sessions    roster { id top low used due window { value } odd { sequence more } }
 //	sources     roster { name epoch token last refused { gap code } }
 //	answered    roster { issued-at hi lo applied more }
+//	remnants    roster { space number since pending key }
 //	end
 //
 //	roster = slots first-free { 0 item | 1 + next free }
@@ -54,6 +55,7 @@ const (
 	sectionExpiries
 	sectionBitmaps
 	sectionLedgers
+	sectionRemnants = 20
 )
 
 // distributionBytesMax bounds one encoded distribution: 2^24 bins.
@@ -81,6 +83,8 @@ func (f *frame) WriteTo(w io.Writer) (int64, error) {
 	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b) })
 	b.section(sectionAnswered)
 	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b) })
+	b.section(sectionRemnants)
+	writeRoster(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
 	b.section(sectionEnd)
 	b.flush()
 	if b.err != nil {
@@ -332,6 +336,10 @@ func (s *State) restore(b *blockReader) {
 	readRoster(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
 	b.section(sectionAnswered)
 	readRoster(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
+	if b.format > 2 {
+		b.section(sectionRemnants)
+		readRoster(b, &s.remnants, s.epoch, func(slot uint32) { s.readRemnant(b, slot) })
+	}
 	b.section(sectionEnd)
 	s.checkReferences(b)
 }

@@ -60,6 +60,15 @@ func furnished(t testing.TB) *State {
 		ids = append(ids, 2*id) // too many of one slice for a bitmap that is small
 	}
 	apply(edits(bitsOf("bits/large", setOp, ids...)))
+	define(&ebbv1.Namespace{Name: "people", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE})
+	home := bitsOf("all", setOp, 77)
+	home.Fresh = true
+	for _, c := range []*ebbv1.Command{
+		edits(home), {Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("all")}}}}, reserved("next", 78),
+	} {
+		c.Namespace = "people"
+		apply(c)
+	}
 	for kind := ebbv1.Kind_KIND_DISTINCT; kind <= proto.EventKindMax; kind++ {
 		c := dated(increments("of/"+proto.KindName(kind), "us", "fr"))
 		for _, in := range c.GetIncrements().Increments {
@@ -359,6 +368,11 @@ var misfits = []struct {
 			}
 		}
 	}},
+	{"a remnant without a number", func(s *State) { s.remnants.edit(0, s.epoch).number = 0 }},
+	{"two remnants of one number", func(s *State) { s.remnants.edit(0, s.epoch).number = s.remnants.at(1).number }},
+	{"a remnant of tomorrow", func(s *State) { s.remnants.edit(0, s.epoch).since = s.now + 1 }},
+	{"a remnant of no namespace", func(s *State) { s.remnants.edit(0, s.epoch).space = 1000 }},
+	{"a remnant of a part", func(s *State) { s.remnants.edit(0, s.epoch).key = "\x00" }},
 	{"a namespace whose kind is unknown", func(s *State) { s.namespaces[0].definition.Kind = proto.KindMax + 1 }},
 	{"a namespace with a size out of range", func(s *State) { s.namespaces[0].definition.Sizes.DistinctPrecision = 40 }},
 	{"more to say of a sequence, and nothing there", func(s *State) { w := someSession(s); w.odd = w.odd[1:] }},

@@ -48,6 +48,7 @@ type frame struct {
 	sessions roster[session]
 	sources  roster[source]
 	answered roster[answered]
+	remnants roster[remnant]
 
 	unions map[windowID][]*Union // that a view was given, see View.Use
 }
@@ -68,6 +69,7 @@ type State struct {
 	sessionPlaces []uint32
 	sourceSlots   map[string]uint32
 	keySlots      map[idempotencyKey]uint32
+	remnantSlots  map[uint64]uint32 // by number
 	keyVisits     heap
 	keyPlaces     []uint32
 	answeredBytes int
@@ -97,6 +99,7 @@ func New(id ID, mem Memory) *State {
 		sessionSlots: map[uint64]uint32{},
 		sourceSlots:  map[string]uint32{},
 		keySlots:     map[idempotencyKey]uint32{},
+		remnantSlots: map[uint64]uint32{},
 	}
 	s.keys = newKeyring(mem, &s.summaries.records)
 	s.deaths = s.newVisits()
@@ -235,6 +238,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.storeBitmap(c)
 	case proto.FieldCommandNames:
 		return s.names(c)
+	case proto.FieldCommandHome:
+		return s.home(c)
 	}
 	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
 }
@@ -279,7 +284,7 @@ func (s *State) Freeze() *View {
 	for i := range s.ledgers {
 		v.ledgers[i] = s.ledgers[i].frozen()
 	}
-	v.sessions, v.sources, v.answered = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen()
+	v.sessions, v.sources, v.answered, v.remnants = s.sessions.frozen(), s.sources.frozen(), s.answered.frozen(), s.remnants.frozen()
 	s.spacesShared = true
 	s.epoch++
 	return v

@@ -2203,6 +2203,7 @@ type Command struct {
 	//	*Command_Bits
 	//	*Command_StoreBitmap
 	//	*Command_Names
+	//	*Command_Home
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2412,6 +2413,15 @@ func (x *Command) GetNames() *Names {
 	return nil
 }
 
+func (x *Command) GetHome() *HomeCommand {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Home); ok {
+			return x.Home
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2494,6 +2504,10 @@ type Command_Names struct {
 	Names *Names `protobuf:"bytes,18,opt,name=names,proto3,oneof"`
 }
 
+type Command_Home struct {
+	Home *HomeCommand `protobuf:"bytes,20,opt,name=home,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2521,6 +2535,8 @@ func (*Command_Bits) isCommand_Body() {}
 func (*Command_StoreBitmap) isCommand_Body() {}
 
 func (*Command_Names) isCommand_Body() {}
+
+func (*Command_Home) isCommand_Body() {}
 
 // Names gives ids to strings that have none. The result has the ids of all.
 type Names struct {
@@ -2577,19 +2593,274 @@ func (x *Names) GetShards() uint32 {
 	return 0
 }
 
+// HomeCommand is about the numbers of bitmaps that are placed by slice, in the shard of their keys.
+type HomeCommand struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to What:
+	//
+	//	*HomeCommand_Reserve
+	//	*HomeCommand_Put
+	//	*HomeCommand_Swept
+	What          isHomeCommand_What `protobuf_oneof:"what"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HomeCommand) Reset() {
+	*x = HomeCommand{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HomeCommand) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HomeCommand) ProtoMessage() {}
+
+func (x *HomeCommand) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
+func (*HomeCommand) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *HomeCommand) GetWhat() isHomeCommand_What {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+func (x *HomeCommand) GetReserve() *HomeNumber {
+	if x != nil {
+		if x, ok := x.What.(*HomeCommand_Reserve); ok {
+			return x.Reserve
+		}
+	}
+	return nil
+}
+
+func (x *HomeCommand) GetPut() *HomePut {
+	if x != nil {
+		if x, ok := x.What.(*HomeCommand_Put); ok {
+			return x.Put
+		}
+	}
+	return nil
+}
+
+func (x *HomeCommand) GetSwept() *HomeSwept {
+	if x != nil {
+		if x, ok := x.What.(*HomeCommand_Swept); ok {
+			return x.Swept
+		}
+	}
+	return nil
+}
+
+type isHomeCommand_What interface {
+	isHomeCommand_What()
+}
+
+type HomeCommand_Reserve struct {
+	// a number that parts are about to be stored under: they are forgotten unless it is put in time
+	Reserve *HomeNumber `protobuf:"bytes,1,opt,name=reserve,proto3,oneof"`
+}
+
+type HomeCommand_Put struct {
+	// the number becomes that of its key, in place of the one that it had. The result says how many ids there are, as changed
+	Put *HomePut `protobuf:"bytes,2,opt,name=put,proto3,oneof"`
+}
+
+type HomeCommand_Swept struct {
+	// all parts under these numbers are gone
+	Swept *HomeSwept `protobuf:"bytes,3,opt,name=swept,proto3,oneof"`
+}
+
+func (*HomeCommand_Reserve) isHomeCommand_What() {}
+
+func (*HomeCommand_Put) isHomeCommand_What() {}
+
+func (*HomeCommand_Swept) isHomeCommand_What() {}
+
+// HomeNumber is a number for a key.
+type HomeNumber struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	Number        uint64                 `protobuf:"fixed64,2,opt,name=number,proto3" json:"number,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HomeNumber) Reset() {
+	*x = HomeNumber{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HomeNumber) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HomeNumber) ProtoMessage() {}
+
+func (x *HomeNumber) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
+func (*HomeNumber) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *HomeNumber) GetKey() []byte {
+	if x != nil {
+		return x.Key
+	}
+	return nil
+}
+
+func (x *HomeNumber) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
+	}
+	return 0
+}
+
+type HomePut struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// that was reserved
+	Number *HomeNumber `protobuf:"bytes,1,opt,name=number,proto3" json:"number,omitempty"`
+	// how many ids its parts have together; of none, the key is gone
+	Count         uint64 `protobuf:"varint,2,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HomePut) Reset() {
+	*x = HomePut{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HomePut) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HomePut) ProtoMessage() {}
+
+func (x *HomePut) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
+func (*HomePut) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *HomePut) GetNumber() *HomeNumber {
+	if x != nil {
+		return x.Number
+	}
+	return nil
+}
+
+func (x *HomePut) GetCount() uint64 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
+type HomeSwept struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Numbers       []uint64               `protobuf:"fixed64,1,rep,packed,name=numbers,proto3" json:"numbers,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HomeSwept) Reset() {
+	*x = HomeSwept{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HomeSwept) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HomeSwept) ProtoMessage() {}
+
+func (x *HomeSwept) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
+func (*HomeSwept) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *HomeSwept) GetNumbers() []uint64 {
+	if x != nil {
+		return x.Numbers
+	}
+	return nil
+}
+
 // StoreBitmap makes a key hold a set of ids, in place of the bitmap that it held. The result says how many there are, as changed; of none, the key is gone.
 type StoreBitmap struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// of keys of the same shard
-	Expr          *BitmapExpr `protobuf:"bytes,2,opt,name=expr,proto3" json:"expr,omitempty"`
+	Expr *BitmapExpr `protobuf:"bytes,2,opt,name=expr,proto3" json:"expr,omitempty"`
+	// of parts of bitmaps that are placed by slice: not when the shard's clock is past this
+	UntilUs       int64 `protobuf:"varint,3,opt,name=until_us,json=untilUs,proto3" json:"until_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2601,7 +2872,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2614,7 +2885,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -2631,17 +2902,26 @@ func (x *StoreBitmap) GetExpr() *BitmapExpr {
 	return nil
 }
 
+func (x *StoreBitmap) GetUntilUs() int64 {
+	if x != nil {
+		return x.UntilUs
+	}
+	return 0
+}
+
 // BitEdits changes bitmaps, one after the other.
 type BitEdits struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Edits         []*BitEdit             `protobuf:"bytes,1,rep,name=edits,proto3" json:"edits,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Edits []*BitEdit             `protobuf:"bytes,1,rep,name=edits,proto3" json:"edits,omitempty"`
+	// of parts of bitmaps that are placed by slice: not when the shard's clock is past this
+	UntilUs       int64 `protobuf:"varint,2,opt,name=until_us,json=untilUs,proto3" json:"until_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2653,7 +2933,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2666,7 +2946,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -2674,6 +2954,13 @@ func (x *BitEdits) GetEdits() []*BitEdit {
 		return x.Edits
 	}
 	return nil
+}
+
+func (x *BitEdits) GetUntilUs() int64 {
+	if x != nil {
+		return x.UntilUs
+	}
+	return 0
 }
 
 // BitEdit is a BitChange as it travels.
@@ -2697,7 +2984,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2709,7 +2996,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2722,7 +3009,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -2779,14 +3066,16 @@ type DeleteKeys struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
 	// of a single key: only if its image has this checksum
-	Checksum      *uint64 `protobuf:"fixed64,2,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
+	Checksum *uint64 `protobuf:"fixed64,2,opt,name=checksum,proto3,oneof" json:"checksum,omitempty"`
+	// only when the shard's clock has come so far
+	AfterUs       int64 `protobuf:"varint,3,opt,name=after_us,json=afterUs,proto3" json:"after_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2798,7 +3087,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2811,7 +3100,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -2824,6 +3113,13 @@ func (x *DeleteKeys) GetKeys() [][]byte {
 func (x *DeleteKeys) GetChecksum() uint64 {
 	if x != nil && x.Checksum != nil {
 		return *x.Checksum
+	}
+	return 0
+}
+
+func (x *DeleteKeys) GetAfterUs() int64 {
+	if x != nil {
+		return x.AfterUs
 	}
 	return 0
 }
@@ -2847,7 +3143,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2859,7 +3155,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2872,7 +3168,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -2955,7 +3251,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2967,7 +3263,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2980,7 +3276,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -3042,7 +3338,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3054,7 +3350,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3067,7 +3363,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -3086,7 +3382,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3098,7 +3394,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3111,7 +3407,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -3124,7 +3420,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3136,7 +3432,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3149,7 +3445,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -3171,7 +3467,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3183,7 +3479,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3196,7 +3492,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *OpenSource) GetName() string {
@@ -3223,7 +3519,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3235,7 +3531,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3248,7 +3544,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DropSource) GetName() string {
@@ -3268,7 +3564,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3280,7 +3576,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3293,7 +3589,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -3312,7 +3608,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3324,7 +3620,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3337,7 +3633,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -3352,7 +3648,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3364,7 +3660,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3377,7 +3673,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -3418,7 +3714,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3430,7 +3726,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3443,7 +3739,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -3521,7 +3817,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3533,7 +3829,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3546,7 +3842,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -3574,7 +3870,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3586,7 +3882,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3599,7 +3895,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -3626,7 +3922,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3638,7 +3934,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3651,7 +3947,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -3689,7 +3985,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3701,7 +3997,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3714,7 +4010,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Question) GetNamespace() string {
@@ -3973,7 +4269,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3985,7 +4281,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3998,7 +4294,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -4037,7 +4333,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4049,7 +4345,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4062,7 +4358,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -4249,7 +4545,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4261,7 +4557,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4274,7 +4570,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -4304,7 +4600,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4316,7 +4612,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4329,7 +4625,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -4356,7 +4652,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4368,7 +4664,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4381,7 +4677,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -4402,7 +4698,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4414,7 +4710,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4427,7 +4723,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -4455,7 +4751,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4467,7 +4763,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4480,7 +4776,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -4519,7 +4815,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4531,7 +4827,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4544,7 +4840,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -4698,7 +4994,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4710,7 +5006,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4723,7 +5019,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -4759,7 +5055,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4771,7 +5067,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4784,7 +5080,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -4816,7 +5112,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4828,7 +5124,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4841,7 +5137,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -4886,7 +5182,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4898,7 +5194,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4911,7 +5207,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -4973,7 +5269,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4985,7 +5281,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4998,7 +5294,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -5041,7 +5337,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5053,7 +5349,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5066,7 +5362,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -5098,7 +5394,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5110,7 +5406,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5123,7 +5419,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -5170,7 +5466,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5182,7 +5478,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5195,7 +5491,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -5267,7 +5563,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5279,7 +5575,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5292,7 +5588,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -5349,7 +5645,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5361,7 +5657,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5374,7 +5670,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -5401,7 +5697,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5413,7 +5709,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5426,7 +5722,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -5448,7 +5744,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5460,7 +5756,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5473,7 +5769,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -5509,7 +5805,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5521,7 +5817,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5534,7 +5830,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -5595,7 +5891,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5607,7 +5903,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5620,7 +5916,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -5701,7 +5997,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5713,7 +6009,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5726,7 +6022,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -5823,7 +6119,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5835,7 +6131,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5848,7 +6144,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -5954,7 +6250,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5966,7 +6262,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5979,7 +6275,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -5998,7 +6294,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6010,7 +6306,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6023,7 +6319,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 type AskRequest struct {
@@ -6038,7 +6334,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6050,7 +6346,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6063,7 +6359,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -6104,7 +6400,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6116,7 +6412,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6129,7 +6425,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -6162,7 +6458,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6174,7 +6470,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6187,7 +6483,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -6271,7 +6567,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6283,7 +6579,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6296,7 +6592,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -6349,7 +6645,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6361,7 +6657,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6374,7 +6670,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -6434,7 +6730,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6446,7 +6742,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6459,7 +6755,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *Answer) GetError() *Error {
@@ -6729,7 +7025,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6741,7 +7037,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6754,7 +7050,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -6796,7 +7092,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6808,7 +7104,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6821,7 +7117,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -6849,7 +7145,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6861,7 +7157,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6874,7 +7170,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -6906,7 +7202,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6918,7 +7214,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6931,7 +7227,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -6978,7 +7274,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6990,7 +7286,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7003,7 +7299,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -7077,7 +7373,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7089,7 +7385,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7102,7 +7398,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -7155,7 +7451,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7167,7 +7463,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7180,7 +7476,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -7245,7 +7541,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7257,7 +7553,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7270,7 +7566,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -7308,7 +7604,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7320,7 +7616,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7333,7 +7629,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -7369,7 +7665,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7381,7 +7677,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7394,7 +7690,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -7423,7 +7719,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7435,7 +7731,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7448,7 +7744,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -7489,7 +7785,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7501,7 +7797,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7514,7 +7810,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -7593,7 +7889,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7605,7 +7901,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7618,7 +7914,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -7666,7 +7962,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7678,7 +7974,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7691,7 +7987,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -7768,7 +8064,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7780,7 +8076,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7793,7 +8089,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *Property) GetName() string {
@@ -7824,7 +8120,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7836,7 +8132,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7849,7 +8145,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -7895,7 +8191,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7907,7 +8203,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7920,7 +8216,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -7965,7 +8261,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7977,7 +8273,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7990,7 +8286,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -8039,7 +8335,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8051,7 +8347,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8064,7 +8360,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -8140,7 +8436,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8152,7 +8448,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8165,7 +8461,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -8207,7 +8503,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8219,7 +8515,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8232,7 +8528,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -8276,7 +8572,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8288,7 +8584,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8301,7 +8597,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -8412,7 +8708,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8424,7 +8720,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8437,7 +8733,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Change) GetBin() []byte {
@@ -8534,7 +8830,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8546,7 +8842,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8559,7 +8855,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -8676,7 +8972,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8688,7 +8984,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8701,7 +8997,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -8775,7 +9071,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8787,7 +9083,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8800,7 +9096,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -8914,7 +9210,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8926,7 +9222,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8939,7 +9235,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Membership) GetContained() bool {
@@ -8967,7 +9263,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8979,7 +9275,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8992,7 +9288,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *Item) GetBin() []byte {
@@ -9026,7 +9322,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9038,7 +9334,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9051,7 +9347,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -9106,7 +9402,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9118,7 +9414,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9131,7 +9427,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -9213,7 +9509,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9225,7 +9521,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9238,7 +9534,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -9374,7 +9670,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9386,7 +9682,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9399,7 +9695,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -9446,7 +9742,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9458,7 +9754,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9471,7 +9767,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -9494,7 +9790,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9506,7 +9802,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9519,7 +9815,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -9557,7 +9853,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9569,7 +9865,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9582,7 +9878,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -9622,7 +9918,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9634,7 +9930,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9647,7 +9943,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -9674,7 +9970,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9686,7 +9982,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9699,7 +9995,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -9785,7 +10081,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9797,7 +10093,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9810,7 +10106,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -9875,7 +10171,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9887,7 +10183,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9900,7 +10196,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -9940,7 +10236,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9952,7 +10248,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9965,7 +10261,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -10019,7 +10315,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10031,7 +10327,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10044,7 +10340,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Table) GetClusterId() string {
@@ -10104,7 +10400,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10116,7 +10412,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10129,7 +10425,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 type TableResponse struct {
@@ -10143,7 +10439,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10155,7 +10451,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10168,7 +10464,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -10197,7 +10493,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10209,7 +10505,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10222,7 +10518,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -10248,7 +10544,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10260,7 +10556,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10273,7 +10569,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -10291,7 +10587,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10303,7 +10599,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10316,7 +10612,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 type ListNamespacesResponse struct {
@@ -10328,7 +10624,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10340,7 +10636,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10353,7 +10649,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -10371,7 +10667,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10383,7 +10679,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10396,7 +10692,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -10421,7 +10717,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10433,7 +10729,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10446,7 +10742,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -10541,7 +10837,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10553,7 +10849,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10566,7 +10862,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -10624,7 +10920,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10636,7 +10932,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10649,7 +10945,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -10815,7 +11111,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xa0\a\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xcb\a\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -10839,18 +11135,35 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06expire\x18\x0f \x01(\v2\x12.ebb.v1.ExpireKeysH\x01R\x06expire\x12&\n" +
 	"\x04bits\x18\x10 \x01(\v2\x10.ebb.v1.BitEditsH\x01R\x04bits\x128\n" +
 	"\fstore_bitmap\x18\x11 \x01(\v2\x13.ebb.v1.StoreBitmapH\x01R\vstoreBitmap\x12%\n" +
-	"\x05names\x18\x12 \x01(\v2\r.ebb.v1.NamesH\x01R\x05namesB\n" +
+	"\x05names\x18\x12 \x01(\v2\r.ebb.v1.NamesH\x01R\x05names\x12)\n" +
+	"\x04home\x18\x14 \x01(\v2\x13.ebb.v1.HomeCommandH\x01R\x04homeB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
 	"\x04body\"5\n" +
 	"\x05Names\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\fR\x05names\x12\x16\n" +
-	"\x06shards\x18\x02 \x01(\rR\x06shards\"G\n" +
+	"\x06shards\x18\x02 \x01(\rR\x06shards\"\x95\x01\n" +
+	"\vHomeCommand\x12.\n" +
+	"\areserve\x18\x01 \x01(\v2\x12.ebb.v1.HomeNumberH\x00R\areserve\x12#\n" +
+	"\x03put\x18\x02 \x01(\v2\x0f.ebb.v1.HomePutH\x00R\x03put\x12)\n" +
+	"\x05swept\x18\x03 \x01(\v2\x11.ebb.v1.HomeSweptH\x00R\x05sweptB\x06\n" +
+	"\x04what\"6\n" +
+	"\n" +
+	"HomeNumber\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
+	"\x06number\x18\x02 \x01(\x06R\x06number\"K\n" +
+	"\aHomePut\x12*\n" +
+	"\x06number\x18\x01 \x01(\v2\x12.ebb.v1.HomeNumberR\x06number\x12\x14\n" +
+	"\x05count\x18\x02 \x01(\x04R\x05count\"%\n" +
+	"\tHomeSwept\x12\x18\n" +
+	"\anumbers\x18\x01 \x03(\x06R\anumbers\"b\n" +
 	"\vStoreBitmap\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12&\n" +
-	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\"1\n" +
+	"\x04expr\x18\x02 \x01(\v2\x12.ebb.v1.BitmapExprR\x04expr\x12\x19\n" +
+	"\buntil_us\x18\x03 \x01(\x03R\auntilUs\"L\n" +
 	"\bBitEdits\x12%\n" +
-	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\"\xb8\x01\n" +
+	"\x05edits\x18\x01 \x03(\v2\x0f.ebb.v1.BitEditR\x05edits\x12\x19\n" +
+	"\buntil_us\x18\x02 \x01(\x03R\auntilUs\"\xb8\x01\n" +
 	"\aBitEdit\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
@@ -10858,11 +11171,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x16\n" +
 	"\x06offset\x18\x05 \x01(\x04R\x06offset\x12\x14\n" +
 	"\x05fresh\x18\x06 \x01(\bR\x05fresh\x12\x14\n" +
-	"\x05named\x18\a \x01(\bR\x05named\"N\n" +
+	"\x05named\x18\a \x01(\bR\x05named\"i\n" +
 	"\n" +
 	"DeleteKeys\x12\x12\n" +
 	"\x04keys\x18\x01 \x03(\fR\x04keys\x12\x1f\n" +
-	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01B\v\n" +
+	"\bchecksum\x18\x02 \x01(\x06H\x00R\bchecksum\x88\x01\x01\x12\x19\n" +
+	"\bafter_us\x18\x03 \x01(\x03R\aafterUsB\v\n" +
 	"\t_checksum\"\x99\x01\n" +
 	"\x06PutKey\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x16\n" +
@@ -11554,7 +11868,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 9)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 126)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 130)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                     // 0: ebb.v1.Decay
 	(Floor)(0),                     // 1: ebb.v1.Floor
@@ -11589,109 +11903,113 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*BitsResponse)(nil),           // 30: ebb.v1.BitsResponse
 	(*Command)(nil),                // 31: ebb.v1.Command
 	(*Names)(nil),                  // 32: ebb.v1.Names
-	(*StoreBitmap)(nil),            // 33: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),               // 34: ebb.v1.BitEdits
-	(*BitEdit)(nil),                // 35: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),             // 36: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                 // 37: ebb.v1.PutKey
-	(*ExpireKeys)(nil),             // 38: ebb.v1.ExpireKeys
-	(*Increments)(nil),             // 39: ebb.v1.Increments
-	(*OpenSession)(nil),            // 40: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 41: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 42: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 43: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 44: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 45: ebb.v1.Tick
-	(*Entry)(nil),                  // 46: ebb.v1.Entry
-	(*CommandResult)(nil),          // 47: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 48: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 49: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 50: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 51: ebb.v1.Question
-	(*NamesQuestion)(nil),          // 52: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),             // 53: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),              // 54: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),       // 55: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),            // 56: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),              // 57: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),          // 58: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),         // 59: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),             // 60: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),              // 61: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),             // 62: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),   // 63: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),   // 64: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),     // 65: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),        // 66: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 67: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 68: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 69: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 70: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 71: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 72: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 73: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 74: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 75: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 76: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 77: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 78: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 79: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 80: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 81: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 82: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 83: ebb.v1.Answer
-	(*BitmapGroups)(nil),           // 84: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),            // 85: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),           // 86: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),        // 87: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),           // 88: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),            // 89: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                // 90: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 91: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 92: ebb.v1.Graph
-	(*GraphNode)(nil),              // 93: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 94: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 95: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 96: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 97: ebb.v1.KeyDescription
-	(*Property)(nil),               // 98: ebb.v1.Property
-	(*KeyExport)(nil),              // 99: ebb.v1.KeyExport
-	(*Matches)(nil),                // 100: ebb.v1.Matches
-	(*Match)(nil),                  // 101: ebb.v1.Match
-	(*FeedRequest)(nil),            // 102: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 103: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 104: ebb.v1.Found
-	(*Trend)(nil),                  // 105: ebb.v1.Trend
-	(*Change)(nil),                 // 106: ebb.v1.Change
-	(*Surprise)(nil),               // 107: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 108: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 109: ebb.v1.Summary
-	(*Membership)(nil),             // 110: ebb.v1.Membership
-	(*Item)(nil),                   // 111: ebb.v1.Item
-	(*Estimate)(nil),               // 112: ebb.v1.Estimate
-	(*Coverage)(nil),               // 113: ebb.v1.Coverage
-	(*Distribution)(nil),           // 114: ebb.v1.Distribution
-	(*Bin)(nil),                    // 115: ebb.v1.Bin
-	(*KeyCount)(nil),               // 116: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 117: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 118: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 119: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 120: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 121: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 122: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 123: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 124: ebb.v1.Table
-	(*TableRequest)(nil),           // 125: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 126: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 127: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 128: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 129: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 130: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 131: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 132: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 133: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 134: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 135: ebb.v1.Error
+	(*HomeCommand)(nil),            // 33: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),             // 34: ebb.v1.HomeNumber
+	(*HomePut)(nil),                // 35: ebb.v1.HomePut
+	(*HomeSwept)(nil),              // 36: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),            // 37: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),               // 38: ebb.v1.BitEdits
+	(*BitEdit)(nil),                // 39: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),             // 40: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                 // 41: ebb.v1.PutKey
+	(*ExpireKeys)(nil),             // 42: ebb.v1.ExpireKeys
+	(*Increments)(nil),             // 43: ebb.v1.Increments
+	(*OpenSession)(nil),            // 44: ebb.v1.OpenSession
+	(*CloseSession)(nil),           // 45: ebb.v1.CloseSession
+	(*OpenSource)(nil),             // 46: ebb.v1.OpenSource
+	(*DropSource)(nil),             // 47: ebb.v1.DropSource
+	(*Behaviour)(nil),              // 48: ebb.v1.Behaviour
+	(*Tick)(nil),                   // 49: ebb.v1.Tick
+	(*Entry)(nil),                  // 50: ebb.v1.Entry
+	(*CommandResult)(nil),          // 51: ebb.v1.CommandResult
+	(*ShardCommand)(nil),           // 52: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),           // 53: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),          // 54: ebb.v1.ApplyResponse
+	(*Question)(nil),               // 55: ebb.v1.Question
+	(*NamesQuestion)(nil),          // 56: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),             // 57: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),              // 58: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),       // 59: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),            // 60: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),              // 61: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),          // 62: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),         // 63: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),             // 64: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),              // 65: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),             // 66: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),   // 67: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),   // 68: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),     // 69: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),        // 70: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),          // 71: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),           // 72: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),       // 73: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),         // 74: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),          // 75: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),          // 76: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),       // 77: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),        // 78: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),   // 79: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                // 80: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),      // 81: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),             // 82: ebb.v1.AskRequest
+	(*AskResponse)(nil),            // 83: ebb.v1.AskResponse
+	(*WatchRequest)(nil),           // 84: ebb.v1.WatchRequest
+	(*Alert)(nil),                  // 85: ebb.v1.Alert
+	(*WatchEvent)(nil),             // 86: ebb.v1.WatchEvent
+	(*Answer)(nil),                 // 87: ebb.v1.Answer
+	(*BitmapGroups)(nil),           // 88: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),            // 89: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),           // 90: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),        // 91: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),           // 92: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),            // 93: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                // 94: ebb.v1.Overlap
+	(*SizedSet)(nil),               // 95: ebb.v1.SizedSet
+	(*Graph)(nil),                  // 96: ebb.v1.Graph
+	(*GraphNode)(nil),              // 97: ebb.v1.GraphNode
+	(*GraphLink)(nil),              // 98: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                // 99: ebb.v1.KeyInfo
+	(*KeyList)(nil),                // 100: ebb.v1.KeyList
+	(*KeyDescription)(nil),         // 101: ebb.v1.KeyDescription
+	(*Property)(nil),               // 102: ebb.v1.Property
+	(*KeyExport)(nil),              // 103: ebb.v1.KeyExport
+	(*Matches)(nil),                // 104: ebb.v1.Matches
+	(*Match)(nil),                  // 105: ebb.v1.Match
+	(*FeedRequest)(nil),            // 106: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),           // 107: ebb.v1.FeedResponse
+	(*Found)(nil),                  // 108: ebb.v1.Found
+	(*Trend)(nil),                  // 109: ebb.v1.Trend
+	(*Change)(nil),                 // 110: ebb.v1.Change
+	(*Surprise)(nil),               // 111: ebb.v1.Surprise
+	(*SurprisingBin)(nil),          // 112: ebb.v1.SurprisingBin
+	(*Summary)(nil),                // 113: ebb.v1.Summary
+	(*Membership)(nil),             // 114: ebb.v1.Membership
+	(*Item)(nil),                   // 115: ebb.v1.Item
+	(*Estimate)(nil),               // 116: ebb.v1.Estimate
+	(*Coverage)(nil),               // 117: ebb.v1.Coverage
+	(*Distribution)(nil),           // 118: ebb.v1.Distribution
+	(*Bin)(nil),                    // 119: ebb.v1.Bin
+	(*KeyCount)(nil),               // 120: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),          // 121: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),        // 122: ebb.v1.ShardAskRequest
+	(*ShardAskResponse)(nil),       // 123: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),            // 124: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),             // 125: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),          // 126: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),            // 127: ebb.v1.ShardRecord
+	(*Table)(nil),                  // 128: ebb.v1.Table
+	(*TableRequest)(nil),           // 129: ebb.v1.TableRequest
+	(*TableResponse)(nil),          // 130: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),    // 131: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),   // 132: ebb.v1.SetNamespaceResponse
+	(*ListNamespacesRequest)(nil),  // 133: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil), // 134: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),          // 135: ebb.v1.StatusRequest
+	(*ReplicaStatus)(nil),          // 136: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),             // 137: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),         // 138: ebb.v1.StatusResponse
+	(*Error)(nil),                  // 139: ebb.v1.Error
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -11705,7 +12023,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	5,   // 8: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	12,  // 9: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	15,  // 10: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	135, // 11: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	139, // 11: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	15,  // 12: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	17,  // 13: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	15,  // 14: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -11716,163 +12034,168 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	15,  // 19: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	6,   // 20: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
 	27,  // 21: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	53,  // 22: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	57,  // 22: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
 	15,  // 23: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	17,  // 24: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
 	13,  // 25: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
 	14,  // 26: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
 	15,  // 27: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	39,  // 28: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	43,  // 28: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
 	9,   // 29: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	40,  // 30: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	41,  // 31: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	42,  // 32: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	43,  // 33: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	44,  // 34: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	45,  // 35: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	36,  // 36: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	37,  // 37: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	38,  // 38: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	34,  // 39: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	33,  // 40: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	44,  // 30: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	45,  // 31: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	46,  // 32: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	47,  // 33: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	48,  // 34: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	49,  // 35: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	40,  // 36: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	41,  // 37: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	42,  // 38: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	38,  // 39: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	37,  // 40: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
 	32,  // 41: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	53,  // 42: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	35,  // 43: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	6,   // 44: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	27,  // 45: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	12,  // 46: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	135, // 47: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	17,  // 48: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	48,  // 49: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	47,  // 50: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	75,  // 51: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	77,  // 52: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	74,  // 53: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	73,  // 54: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	66,  // 55: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	67,  // 56: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	68,  // 57: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	69,  // 58: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	70,  // 59: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	71,  // 60: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	72,  // 61: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	59,  // 62: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	63,  // 63: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	64,  // 64: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	52,  // 65: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	27,  // 66: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	56,  // 67: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	56,  // 68: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	56,  // 69: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	56,  // 70: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	57,  // 71: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	58,  // 72: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	55,  // 73: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	54,  // 74: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	53,  // 75: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	53,  // 76: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	53,  // 77: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	53,  // 78: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	53,  // 79: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	53,  // 80: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	27,  // 81: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	60,  // 82: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	61,  // 83: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	62,  // 84: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	53,  // 85: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	27,  // 86: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	65,  // 87: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	53,  // 88: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	27,  // 89: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	53,  // 90: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	5,   // 91: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	8,   // 92: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	76,  // 93: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	51,  // 94: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	7,   // 95: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	83,  // 96: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	51,  // 97: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	7,   // 98: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	81,  // 99: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	83,  // 100: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	135, // 101: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	113, // 102: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	114, // 103: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	116, // 104: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	109, // 105: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	107, // 106: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	90,  // 107: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	92,  // 108: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	96,  // 109: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	97,  // 110: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	99,  // 111: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	100, // 112: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	105, // 113: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	88,  // 114: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	89,  // 115: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	84,  // 116: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	86,  // 117: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	85,  // 118: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	87,  // 119: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	91,  // 120: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	112, // 121: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	112, // 122: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	112, // 123: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	112, // 124: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	112, // 125: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	93,  // 126: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	91,  // 127: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	94,  // 128: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	112, // 129: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	5,   // 130: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	112, // 131: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	95,  // 132: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	95,  // 133: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 134: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 135: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	98,  // 136: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	101, // 137: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	5,   // 138: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	15,  // 139: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	104, // 140: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	17,  // 141: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	106, // 142: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	106, // 143: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	106, // 144: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	106, // 145: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	108, // 146: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	5,   // 147: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	112, // 148: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	112, // 149: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	112, // 150: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	111, // 151: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	110, // 152: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	112, // 153: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	115, // 154: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 155: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 156: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	51,  // 157: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	117, // 158: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	7,   // 159: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	120, // 160: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	135, // 161: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	83,  // 162: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	122, // 163: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	121, // 164: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	123, // 165: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	9,   // 166: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	124, // 167: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	9,   // 168: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	9,   // 169: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	9,   // 170: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	121, // 171: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	132, // 172: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	133, // 173: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	174, // [174:174] is the sub-list for method output_type
-	174, // [174:174] is the sub-list for method input_type
-	174, // [174:174] is the sub-list for extension type_name
-	174, // [174:174] is the sub-list for extension extendee
-	0,   // [0:174] is the sub-list for field type_name
+	33,  // 42: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	34,  // 43: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	35,  // 44: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	36,  // 45: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	34,  // 46: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	57,  // 47: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	39,  // 48: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	6,   // 49: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	27,  // 50: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	12,  // 51: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	139, // 52: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	17,  // 53: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	52,  // 54: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	51,  // 55: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	79,  // 56: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	81,  // 57: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	78,  // 58: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	77,  // 59: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	70,  // 60: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	71,  // 61: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	72,  // 62: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	73,  // 63: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	74,  // 64: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	75,  // 65: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	76,  // 66: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	63,  // 67: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	67,  // 68: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	68,  // 69: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	56,  // 70: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	27,  // 71: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	60,  // 72: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	60,  // 73: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	60,  // 74: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	60,  // 75: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	61,  // 76: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	62,  // 77: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	59,  // 78: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	58,  // 79: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	57,  // 80: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	57,  // 81: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	57,  // 82: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	57,  // 83: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	57,  // 84: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	57,  // 85: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	27,  // 86: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	64,  // 87: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	65,  // 88: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	66,  // 89: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	57,  // 90: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	27,  // 91: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	69,  // 92: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	57,  // 93: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	27,  // 94: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	57,  // 95: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	5,   // 96: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	8,   // 97: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	80,  // 98: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	55,  // 99: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	7,   // 100: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	87,  // 101: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	55,  // 102: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	7,   // 103: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	85,  // 104: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	87,  // 105: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	139, // 106: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	117, // 107: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	118, // 108: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	120, // 109: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	113, // 110: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	111, // 111: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	94,  // 112: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	96,  // 113: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	100, // 114: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	101, // 115: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	103, // 116: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	104, // 117: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	109, // 118: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	92,  // 119: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	93,  // 120: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	88,  // 121: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	90,  // 122: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	89,  // 123: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	91,  // 124: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	95,  // 125: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	116, // 126: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	116, // 127: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	116, // 128: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	116, // 129: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	116, // 130: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	97,  // 131: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	95,  // 132: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	98,  // 133: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	116, // 134: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	5,   // 135: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	116, // 136: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	99,  // 137: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	99,  // 138: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 139: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 140: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	102, // 141: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	105, // 142: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	5,   // 143: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	15,  // 144: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	108, // 145: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	17,  // 146: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	110, // 147: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	110, // 148: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	110, // 149: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	110, // 150: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	112, // 151: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	5,   // 152: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	116, // 153: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	116, // 154: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	116, // 155: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	115, // 156: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	114, // 157: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	116, // 158: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	119, // 159: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 160: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 161: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	55,  // 162: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	121, // 163: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	7,   // 164: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	124, // 165: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	139, // 166: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	87,  // 167: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	126, // 168: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	125, // 169: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	127, // 170: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	9,   // 171: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	128, // 172: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	9,   // 173: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	9,   // 174: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	9,   // 175: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	125, // 176: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	136, // 177: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	137, // 178: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	179, // [179:179] is the sub-list for method output_type
+	179, // [179:179] is the sub-list for method input_type
+	179, // [179:179] is the sub-list for extension type_name
+	179, // [179:179] is the sub-list for extension extendee
+	0,   // [0:179] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -11901,17 +12224,23 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Bits)(nil),
 		(*Command_StoreBitmap)(nil),
 		(*Command_Names)(nil),
+		(*Command_Home)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[28].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[24].OneofWrappers = []any{
+		(*HomeCommand_Reserve)(nil),
+		(*HomeCommand_Put)(nil),
+		(*HomeCommand_Swept)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[31].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[29].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[33].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[42].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -11928,7 +12257,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_BitmapCohort)(nil),
 		(*Question_Names)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[48].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -11940,7 +12269,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[50].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[54].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -11949,14 +12278,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[70].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[71].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[72].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[74].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[75].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[76].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[78].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -11973,7 +12302,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[111].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[115].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
@@ -11983,7 +12312,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      9,
-			NumMessages:   126,
+			NumMessages:   130,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

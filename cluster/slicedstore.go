@@ -1,0 +1,125 @@
+package cluster
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// storedIDsMax is how many ids a bitmap that is stored may have: as many as the result of a command says.
+const storedIDsMax = math.MaxUint32
+
+// storeSliced makes a bitmap that is placed by slice of an expression. Nobody sees any of it before all of it is there:
+//
+//	home         reserve number ----------------------------------------> put number in place of the old one
+//	all shards                   each evaluates its slices and stores
+//	                             them under the number
+//
+// What stops in between leaves a number that is swept, and so does a bitmap that is replaced. The last step bears the identity of the request: one that is repeated stores parts again,
+// which nobody gets to see, and hears what the first has stored.
+func (k *Keys) storeSliced(ctx context.Context, table *Table, namespace string, req *ebbv1.StoreBitmapRequest) (*ebbv1.StoreBitmapResponse, error) {
+	keys := proto.ExprKeys(req.GetExpr())
+	if err := checkSliceKeys(table, namespace, append([][]byte{req.GetKey()}, keys...)); err != nil {
+		return nil, err
+	}
+	s := &slicedStore{
+		Keys: k, table: table, namespace: namespace, until: k.router.lease(),
+		home:   table.ShardOf(namespace, req.GetKey()),
+		number: &ebbv1.HomeNumber{Key: req.GetKey(), Number: max(1, rand.Uint64())},
+	}
+	id := req.GetIdempotencyKey()
+	if id == nil {
+		id = s.step(0)
+	}
+	numbers, err := k.coordinator.homeNumbers(ctx, table, namespace, keys)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.atHome(ctx, s.step(1), &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: s.number}}); err != nil {
+		return nil, err
+	}
+	count, err := s.parts(ctx, partsOf(keys, numbers, table.Shards()).expr(req.GetExpr()))
+	if err != nil {
+		return nil, err
+	}
+	result, err := s.atHome(ctx, id, &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Put{Put: &ebbv1.HomePut{Number: s.number, Count: count}}})
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.StoreBitmapResponse{Count: result.GetChanged()}, nil
+}
+
+// slicedStore is a bitmap that is being stored under a number.
+type slicedStore struct {
+	*Keys
+	table     *Table
+	namespace string
+	home      uint32
+	number    *ebbv1.HomeNumber
+	until     int64
+}
+
+// step is the identity of one of its commands, of which none is a repetition of those of another.
+func (s *slicedStore) step(which uint64) *ebbv1.IdempotencyKey {
+	return &ebbv1.IdempotencyKey{IssuedAtUs: s.until - proto.SliceLeaseUS, Hi: s.number.GetNumber(), Lo: which}
+}
+
+// parts stores what the expression is in each shard, and says how many ids that is.
+func (s *slicedStore) parts(ctx context.Context, x *ebbv1.BitmapExpr) (count uint64, err error) {
+	store := &ebbv1.StoreBitmap{Key: proto.PartName(s.number.GetNumber(), s.number.GetKey()), Expr: x, UntilUs: s.until}
+	apply := &ebbv1.ApplyRequest{}
+	for number := uint32(1); number <= s.table.Shards(); number++ {
+		cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_StoreBitmap{StoreBitmap: store}}, s.namespace, s.step(2))
+		if err != nil {
+			return 0, err
+		}
+		apply.Commands = append(apply.Commands, &ebbv1.ShardCommand{Shard: number, Command: cmd})
+	}
+	resp := s.router.insist(ctx, s.table, apply)
+	if err := refusedIn(resp); err != nil {
+		return 0, err
+	}
+	for _, result := range resp.GetResults() {
+		count += result.GetChanged()
+	}
+	if count > storedIDsMax {
+		return 0, proto.ErrQueryTooCostly.Errorf("the expression has more than %d ids, which is the limit of what is stored", uint64(storedIDsMax))
+	}
+	return count, nil
+}
+
+// atHome applies a command in the shard of the key.
+func (s *slicedStore) atHome(ctx context.Context, id *ebbv1.IdempotencyKey, h *ebbv1.HomeCommand) (*ebbv1.CommandResult, error) {
+	cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Home{Home: h}}, s.namespace, id)
+	if err != nil {
+		return nil, err
+	}
+	resp := s.router.insist(ctx, s.table, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: s.home, Command: cmd}}})
+	return resp.GetResults()[0], refusedIn(resp)
+}
+
+// insist applies commands that bear identities, and sends those again of which nobody knows what became, as long as the context lasts.
+func (r *Router) insist(ctx context.Context, table *Table, req *ebbv1.ApplyRequest) *ebbv1.ApplyResponse {
+	resp := r.apply(ctx, table, req, untilLeader)
+	for try := 1; pause(ctx, try+1); try++ {
+		var open []int
+		again := &ebbv1.ApplyRequest{}
+		for i, result := range resp.GetResults() {
+			if result.GetError().GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
+				open, again.Commands = append(open, i), append(again.Commands, req.GetCommands()[i])
+			}
+		}
+		if len(open) == 0 {
+			break
+		}
+		for j, result := range r.apply(ctx, table, again, untilLeader).GetResults() {
+			if e := proto.FromWire(result.GetError()); e == nil || e.Code/1000 != 1 { // else the first try may still be applied
+				resp.Results[open[j]] = result
+			}
+		}
+	}
+	return resp
+}

@@ -1,0 +1,66 @@
+package node
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ebbdb/ebb/shard"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+const (
+	// sweepEvery is how often shards are looked at that have parts of bitmaps to sweep; those without have a counter that says so.
+	sweepEvery = 5 * time.Second
+	// sweepTimeout is how long one sweep may take: what it does not reach, the next one does.
+	sweepTimeout = 30 * time.Second
+	// sweepAtOnce is how many bitmaps one sweep takes from a shard.
+	sweepAtOnce = 1000
+)
+
+// sweeper forgets, in all shards, the parts of bitmaps that are gone, for the shards that this node leads: see cluster.Router.Sweep.
+type sweeper struct {
+	replicas []*replica
+	sweep    func(ctx context.Context, home uint32, list []shard.Remnant) error
+	keeper   *timekeeper
+	logger   *slog.Logger
+}
+
+func (s *sweeper) run(ctx context.Context) {
+	watch(ctx, sweepEvery, func() {
+		for _, r := range s.replicas {
+			s.look(ctx, r)
+		}
+	})
+}
+
+// look sweeps what a shard has to sweep by its own clock, which tells what may still come. Nobody may have moved that for a while.
+func (s *sweeper) look(ctx context.Context, r *replica) {
+	if r.state.remnants.Load() == 0 {
+		return
+	}
+	if _, leads := r.leading(); !leads {
+		return
+	}
+	list, behind := r.state.toSweep(sketch.Tick(s.keeper.nowUS()))
+	if behind {
+		_ = r.proposer.tick() // if it fails, the next look makes another
+		return
+	}
+	if len(list) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sweepTimeout)
+	defer cancel()
+	if err := s.sweep(ctx, r.group, list); err != nil && ctx.Err() == nil {
+		s.logger.Warn("parts of bitmaps are not swept yet", "shard", r.group, "bitmaps", len(list), "err", err)
+	}
+}
+
+// toSweep are bitmaps whose parts are to be swept by the shard's clock. behind says that there are none only because that clock is behind.
+func (m *shardMachine) toSweep(now sketch.Tick) (list []shard.Remnant, behind bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	list = m.state.Remnants(m.state.Now(), sweepAtOnce)
+	return list, len(list) == 0 && len(m.state.Remnants(now, 1)) > 0
+}

@@ -1,0 +1,194 @@
+package shard
+
+import (
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// remnant is a number whose parts no home names: any more, or yet. The shard of the home remembers it until all shards have forgotten its parts (see proto/slices.go):
+//
+//	     reserve                put                           any way in which a home goes
+//	---------------> pending --------> the number of a home --------------------------------+
+//	                    |                                                                   v
+//	                    +-- a lease is over ---------------------------------------> parts to be swept ---> swept
+//
+// INVARIANT a-home-or-a-remnant: each number under which parts may have been made, and are not swept, is that of a home or a remnant.
+type remnant struct {
+	space   uint16
+	number  uint64 // 0: a free slot
+	key     string
+	since   sketch.Tick // of the shard's clock
+	pending bool        // it may still be put, for the time of a lease
+}
+
+// home applies a command about numbers of bitmaps that are placed by slice.
+func (s *State) home(c *command) *ebbv1.CommandResult {
+	if s.lookup(c.namespace) == nil {
+		return failed(namespaceNotFound(c.namespace))
+	}
+	ns := s.editNamespace(s.lookup(c.namespace).space)
+	var h ebbv1.HomeCommand
+	if pb.Unmarshal(c.body, &h) != nil || !proto.BySlice(ns.definition) {
+		return failed(errMalformedCommand())
+	}
+	r := &ebbv1.CommandResult{Applied: 1}
+	err := proto.CheckHome(&h)
+	switch what := h.GetWhat().(type) {
+	case *ebbv1.HomeCommand_Reserve:
+		if err == nil {
+			err = s.reserve(ns, what.Reserve)
+		}
+	case *ebbv1.HomeCommand_Put:
+		if err == nil {
+			err = s.putNumber(ns, what.Put)
+		}
+		r.Changed = what.Put.GetCount()
+	case *ebbv1.HomeCommand_Swept:
+		for _, number := range what.Swept.GetNumbers() {
+			s.swept(number)
+		}
+	}
+	if err != nil {
+		return failed(err.WithShard(uint32(s.id)))
+	}
+	return r
+}
+
+// reserve remembers a number before there are parts under it.
+func (s *State) reserve(ns *namespace, n *ebbv1.HomeNumber) *proto.Error {
+	if slot, known := s.remnantSlots[n.GetNumber()]; known {
+		if r := s.remnants.at(slot); r.pending && r.space == ns.space && r.key == string(n.GetKey()) {
+			return nil
+		}
+		return proto.ErrBadRequest.Errorf("number %x is taken", n.GetNumber())
+	}
+	if s.remnants.live >= proto.RemnantsMax {
+		return proto.ErrOverloaded.Errorf("shard %d has %d bitmaps to sweep, which is the limit", s.id, s.remnants.live).WithHint("try again in some minutes")
+	}
+	s.addRemnant(remnant{space: ns.space, number: n.GetNumber(), key: string(n.GetKey()), since: s.now, pending: true})
+	return nil
+}
+
+// putNumber gives a key a number that was reserved for it in time. The number that it had is one to be swept.
+func (s *State) putNumber(ns *namespace, p *ebbv1.HomePut) *proto.Error {
+	number, name := p.GetNumber().GetNumber(), p.GetNumber().GetKey()
+	slot, known := s.remnantSlots[number]
+	if !known {
+		return errUnreserved(name)
+	}
+	if r := s.remnants.at(slot); !r.pending || r.space != ns.space || r.key != string(name) || s.now > r.since+proto.SliceLeaseUS {
+		return errUnreserved(name)
+	}
+	if key, there := s.findKey(ns, name); there {
+		s.forget(ns, key)
+	}
+	if p.GetCount() == 0 { // there are no parts either
+		s.dropRemnant(slot)
+		return nil
+	}
+	if s.editor == nil {
+		s.editor = new(bitmapEditor)
+	}
+	made := proto.BitEditWire{Key: name, Op: ebbv1.BitOp_BIT_OP_SET, IDs: proto.AppendBitIDs(nil, []uint64{number}), Fresh: true}
+	if _, code := s.editBits(ns, &made, 0, false); code != 0 {
+		return refusedEdit(ns, &made, code)
+	}
+	s.dropRemnant(slot)
+	return nil
+}
+
+func errUnreserved(key []byte) *proto.Error {
+	return proto.ErrKeyBusy.Errorf("key %s: what it was to hold took longer to store than %s", quote(key), text(proto.SliceLeaseUS)).WithHint("store it again, or store parts of it first")
+}
+
+// swept forgets a number whose parts are gone.
+func (s *State) swept(number uint64) {
+	slot, known := s.remnantSlots[number]
+	if known && s.now >= s.remnants.at(slot).since+proto.SliceSweepUS {
+		s.dropRemnant(slot)
+	}
+}
+
+// orphan remembers the number of a home that is about to be forgotten.
+func (s *State) orphan(key uint32, sum *summary) {
+	ns := s.namespaces[sum.space]
+	if !proto.BySlice(ns.definition) {
+		return
+	}
+	name := s.keys.bytesOf(key)
+	if proto.IsPartName(name) {
+		return
+	}
+	v := sum.bitmap()
+	if v == nil {
+		return
+	}
+	c := s.summaries.bins.cursor(v.head)
+	if number, ok := c.selectID(0); ok && number != 0 {
+		s.addRemnant(remnant{space: ns.space, number: number, key: string(name), since: s.now})
+	}
+}
+
+func (s *State) addRemnant(r remnant) {
+	slot, known := s.remnantSlots[r.number]
+	if !known {
+		slot = s.remnants.add(s.epoch)
+		s.remnantSlots[r.number] = slot
+	}
+	*s.remnants.edit(slot, s.epoch) = r
+}
+
+func (s *State) dropRemnant(slot uint32) {
+	delete(s.remnantSlots, s.remnants.at(slot).number)
+	s.remnants.drop(slot, s.epoch)
+}
+
+// Remnant is a number whose parts are to be swept, when the clocks of their shards have come so far.
+type Remnant struct {
+	Namespace string
+	Key       []byte
+	Number    uint64
+	After     sketch.Tick
+}
+
+// Remnants are the first numbers whose parts are to be swept by this time, n at most.
+func (f *frame) Remnants(now sketch.Tick, n int) (list []Remnant) {
+	for _, r := range f.remnants.all {
+		if len(list) == n {
+			break
+		}
+		if after := r.since + proto.SliceSweepUS; after <= now {
+			list = append(list, Remnant{f.namespaces[r.space].definition.GetName(), []byte(r.key), r.number, after})
+		}
+	}
+	return list
+}
+
+// RemnantCount is how many numbers there are whose parts are to be swept, soon or later.
+func (f *frame) RemnantCount() uint32 { return f.remnants.live }
+
+func (r *remnant) write(b *blockWriter) {
+	b.uvarint(uint64(r.space))
+	b.fixed(r.number)
+	b.tick(r.since)
+	b.bool(r.pending)
+	b.text([]byte(r.key))
+}
+
+func (s *State) readRemnant(b *blockReader, slot uint32) {
+	space := b.uvarint()
+	r := remnant{number: b.fixed(), since: b.tick(), pending: b.bool(), key: string(b.text(proto.PartKeyLenMax))}
+	_, known := s.remnantSlots[r.number]
+	if space >= uint64(len(s.namespaces)) || known || r.number == 0 || r.since > s.now || proto.CheckSliceKey([]byte(r.key)) != nil {
+		b.corrupt("a number of a bitmap that there cannot be")
+	}
+	if b.err != nil {
+		return
+	}
+	r.space = uint16(space)
+	*s.remnants.edit(slot, s.epoch) = r
+	s.remnantSlots[r.number] = slot
+}
