@@ -27,11 +27,7 @@ type IncrementWire struct {
 // Unknown fields are skipped.
 func (in *IncrementWire) Parse(raw []byte) bool {
 	*in = IncrementWire{Amount: 1}
-	for len(raw) > 0 {
-		if n := in.parseShort(raw); n > 0 {
-			raw = raw[n:]
-			continue
-		}
+	for raw = in.head(raw); len(raw) > 0; {
 		num, typ, n := protowire.ConsumeTag(raw)
 		if n < 0 {
 			return false
@@ -74,31 +70,27 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 	return true
 }
 
-// parseShort reads one of the fields that nearly every increment has, if its
-// tag and length take a byte each, and returns how many bytes it took, or 0: it
-// is for Parse to look at it.
-func (in *IncrementWire) parseShort(raw []byte) int {
-	if len(raw) < 2 {
-		return 0
+// head reads how nearly every increment begins, as AppendIncrement writes it: with a short key, a short bin and perhaps an amount. It returns
+// what is left; all of it if it begins otherwise.
+func (in *IncrementWire) head(raw []byte) (rest []byte) {
+	if len(raw) < 4 || raw[0] != FieldIncrementKey<<3|byte(protowire.BytesType) || raw[1] >= 0x80 {
+		return raw
 	}
-	switch raw[0] {
-	case FieldIncrementKey<<3 | byte(protowire.BytesType):
-		if end := int(raw[1]) + 2; raw[1] < 0x80 && end <= len(raw) {
-			in.Key = raw[2:end:end]
-			return end
-		}
-	case FieldIncrementBin<<3 | byte(protowire.BytesType):
-		if end := int(raw[1]) + 2; raw[1] < 0x80 && end <= len(raw) {
-			in.Bin = raw[2:end:end]
-			return end
-		}
-	case FieldIncrementAmount<<3 | byte(protowire.Fixed64Type):
-		if len(raw) >= 9 {
-			in.Amount = math.Float64frombits(binary.LittleEndian.Uint64(raw[1:]))
-			return 9
-		}
+	at := int(raw[1]) + 2
+	if at+2 > len(raw) || raw[at] != FieldIncrementBin<<3|byte(protowire.BytesType) || raw[at+1] >= 0x80 {
+		return raw
 	}
-	return 0
+	end := at + 2 + int(raw[at+1])
+	if end > len(raw) {
+		return raw
+	}
+	in.Key, in.Bin = raw[2:at:at], raw[at+2:end:end]
+	raw = raw[end:]
+	if len(raw) >= 9 && raw[0] == FieldIncrementAmount<<3|byte(protowire.Fixed64Type) {
+		in.Amount = math.Float64frombits(binary.LittleEndian.Uint64(raw[1:]))
+		raw = raw[9:]
+	}
+	return raw
 }
 
 // NextIncrement takes the bytes of one increment off a serialised Increments

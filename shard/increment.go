@@ -102,7 +102,11 @@ func (s *State) increment(ns *namespace, in *incoming) ebbv1.Code {
 	if in.Amount == 0 {
 		return 0
 	}
-	return s.add(ns, ns.clock(s.now), t, in)
+	clock := ns.clock(s.now)
+	if t == clock && s.hit(ns, s.nowOf(ns, clock), in) {
+		return 0
+	}
+	return s.add(ns, clock, t, in)
 }
 
 // checkIncrement is what is left of the checks before the log: what passed

@@ -41,6 +41,9 @@ func (d *Distribution) AddNow(p *Params, now *Now, t Tick, bin uint32, n float64
 	if p.Decay == Linear {
 		return d.addLevel(p, now.at, t, bin, n)
 	}
+	if t == now.at && d.Hit(p, now, bin, n) {
+		return nil
+	}
 	return d.addWeighted(p, now, t, bin, n)
 }
 

@@ -121,6 +121,8 @@ type Now struct {
 	at   Tick
 	mark int64  // the landmark at or before; 0 without half-lives
 	bits uint64 // of the weight as seen from there; 0 without half-lives
+	// scale is that of the landmark last asked for.
+	scale scale
 }
 
 // Now is the given time.

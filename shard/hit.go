@@ -1,0 +1,33 @@
+package shard
+
+import (
+	"math"
+
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// hit is add for the most common increment, of the present and to a bin that is there, without taking the summary out of its
+// record and putting it back. It says whether it was one; if not, nothing has changed, and add has more to look at.
+func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
+	if in.found == 0 || in.changes != s.keys.index.changes || in.Kind != 0 || ns.slow != 0 || ns.signed {
+		return false
+	}
+	r := s.summaries.records.edit(in.found-1, s.epoch)
+	if r.form() > recordCompact || r.due() <= now.At() || r.era() != ns.presentEra()&eraMask || r.where() == 0 {
+		return false
+	}
+	bin, known := s.bins.find(tagOf(in.Bin, 0), in.Bin)
+	if !known {
+		return false
+	}
+	var d sketch.Distribution
+	h := r.header()
+	d.Load(&h, s.summaries.bins.edit(blockRef(r.where()), s.epoch))
+	if !d.Hit(ns.params(), now, bin, in.Amount) {
+		return false
+	}
+	h = d.Header()
+	r[0], r[1] = math.Float64bits(h.Z), math.Float64bits(h.Z2)
+	r[2] = r[2]&^tickMask | uint64(h.Last)
+	return true
+}
