@@ -21,13 +21,14 @@ func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
 		return false
 	}
 	var d sketch.Distribution
-	h := r.header()
+	var h sketch.Header
+	r.header(&h)
 	d.Load(&h, s.summaries.bins.edit(blockRef(r.where()), s.epoch))
 	if !d.Hit(ns.params(), now, bin, in.Amount) {
 		return false
 	}
-	h = d.Header()
-	r[0], r[1] = math.Float64bits(h.Z), math.Float64bits(h.Z2)
-	r[2] = r[2]&^tickMask | uint64(h.Last)
+	z, z2, last := d.Sums()
+	r[0], r[1] = math.Float64bits(z), math.Float64bits(z2)
+	r[2] = r[2]&^tickMask | uint64(last)
 	return true
 }

@@ -109,19 +109,16 @@ func (r record) move(where uint32) { r[5] = r[5]&math.MaxUint32 | uint64(where)<
 
 func (r record) bins() int { return int(r[5] & (1<<binsBits - 1)) }
 
-// header is that of the distribution.
-func (r record) header() sketch.Header {
-	h := sketch.Header{
-		Z: math.Float64frombits(r[0]), Z2: math.Float64frombits(r[1]), Last: sketch.Tick(r[2] & tickMask),
-		Mark: int64(r[4] & (1<<markBits - 1)), Bins: r.bins(),
+// header fills in that of the distribution.
+func (r record) header(h *sketch.Header) {
+	_ = r[recordWords-1]
+	f := r.form()
+	h.Z, h.Z2, h.Last = math.Float64frombits(r[0]), math.Float64frombits(r[1]), sketch.Tick(r[2]&tickMask)
+	h.Mark, h.Bins = int64(r[4]&(1<<markBits-1)), r.bins()
+	h.Compact, h.Micro = f == recordCompact, f == recordMicro
+	if h.Micro {
+		h.Mark, h.Z = int64(r[0]), 0
 	}
-	switch r.form() {
-	case recordCompact:
-		h.Compact = true
-	case recordMicro:
-		h.Micro, h.Mark, h.Z = true, int64(r[0]), 0
-	}
-	return h
 }
 
 // visit is its place in the order of visits, plus one; 0: none is to come.
@@ -141,7 +138,8 @@ func (r record) load(sum *summary) {
 
 // store is the opposite of load and header. It leaves the name and the place among visits as they are.
 func (r record) store(sum *summary, where uint32) {
-	h := sum.dist.Header()
+	var h sketch.Header
+	sum.dist.Header(&h)
 	f := uint64(recordWide)
 	switch {
 	case sum.bitmap() != nil:

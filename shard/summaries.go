@@ -43,7 +43,8 @@ func (s *summaries) load(key uint32, sum *summary) {
 	if where := blockRef(r.where()); where != 0 {
 		words = s.bins.at(where)
 	}
-	h := r.header()
+	var h sketch.Header
+	r.header(&h)
 	sum.dist.Load(&h, words)
 }
 
@@ -109,7 +110,7 @@ func (s *summaries) settle(had blockRef, d *sketch.Distribution, epoch uint32) b
 	if had != 0 && &s.bins.at(had)[0] == &words[0] {
 		return had
 	}
-	n := d.Header().Bins
+	n := d.Len()
 	where := s.bins.put(d.WordsFor(n+max(1, n/16)), epoch) // it grows: there will be more
 	d.Place(s.bins.at(where))
 	s.release(had, epoch)

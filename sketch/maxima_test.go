@@ -95,7 +95,8 @@ func churn(t *testing.T, p *Params, bins int, steps []byte) {
 			}
 		case 4:
 			d.Place(slices.Repeat([]uint64{math.MaxUint64}, d.WordsFor(d.Len())+int(step)))
-			h := d.Header()
+			var h Header
+			d.Header(&h)
 			*d = loaded(&h, d.Words())
 		case 5:
 			o := filled(p, int(step))

@@ -13,11 +13,15 @@ type Header struct {
 	Bins           int
 }
 
-// Header describes the distribution.
-func (d *Distribution) Header() Header {
+// Header describes the distribution: it fills in h. (A struct of so many fields is slow to return.)
+func (d *Distribution) Header(h *Header) {
 	f := d.form()
-	return Header{Z: d.z, Z2: d.z2, Last: d.last, Mark: d.mark, Micro: f == micro, Compact: f == compact, Bins: d.Len()}
+	h.Z, h.Z2, h.Last, h.Mark = d.z, d.z2, d.last, d.mark
+	h.Micro, h.Compact, h.Bins = f == micro, f == compact, d.Len()
 }
+
+// Sums are the parts of its header that Hit changes.
+func (d *Distribution) Sums() (z, z2 float64, last Tick) { return d.z, d.z2, d.last }
 
 // Words is the memory that the bins lie in, nil without bins. It is the distribution's until that is loaded or placed elsewhere:
 // a write may leave it for a larger one.

@@ -33,10 +33,10 @@ func TestPlaced(t *testing.T) {
 			for i := range 1500 {
 				now += 1_000_000
 				bin := uint32(i) * 2654435761 % 701
-				h := placed.Header()
-				words := slices.Repeat([]uint64{0xdeadbeefdeadbeef}, placed.WordsFor(h.Bins)+i%7)
+				words := slices.Repeat([]uint64{0xdeadbeefdeadbeef}, placed.WordsFor(placed.Len())+i%7)
 				placed.Place(words)
-				h = placed.Header()
+				var h Header
+				placed.Header(&h)
 				placed = loaded(&h, placed.Words())
 				for _, d := range []*Distribution{&alone, &placed} {
 					if err := d.Add(p, now, now, bin, float64(1+i%3)); err != nil {
