@@ -26,6 +26,7 @@ type incoming struct {
 	// found is the key's number plus one, if it was there when the index had seen so many changes.
 	found   uint32
 	changes uint32
+	record  *record // of the key found, for writing
 }
 
 // parse takes the next increments off a batch, and reads what they are going to
@@ -49,41 +50,38 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 	}
 	seen := uint64(0)
 	for i := range next {
-		next[i].tag = tagOf(next[i].Key, ns.seed)
+		in := &next[i]
+		in.tag = tagOf(in.Key, ns.seed)
+		seen += x.slot(in.tag & (x.size - 1))
 	}
-	for i := range next {
-		seen += x.slot(next[i].tag & (x.size - 1))
-	}
-	all := &s.summaries.records
 	for i := range next {
 		in := &next[i]
-		in.changes, in.found = x.changes, x.likely(in.tag)
+		in.changes, in.found, in.record = x.changes, x.likely(in.tag), nil
 		if in.found != 0 {
-			seen += uint64(len(all.pages[(in.found-1)/recordsPerPage])) + uint64(all.epochs[(in.found-1)/recordsPerPage])
-		}
-	}
-	var records [aheadLen]record
-	for i := range next {
-		if found := next[i].found; found != 0 {
-			records[i] = all.at(found - 1)
-			seen += records[i][0]
+			in.record = s.summaries.records.edit(in.found-1, s.epoch)
 		}
 	}
 	for i := range next {
-		if r := records[i]; r != nil && r.block() != 0 {
-			seen += uint64(s.keys.bytes.bytes(r.place())[0]) + uint64(s.summaries.bins.runs[r.block()>>8].epoch)
+		if r := next[i].record; r != nil {
+			seen += r[0]
 		}
 	}
 	for i := range next {
-		if r := records[i]; r != nil {
-			if where := r.block(); where != 0 {
-				block := s.summaries.bins.at(where)
-				seen += block[0] + block[min(len(block)-1, 8)] + block[min(len(block)-1, 16)]
+		if r := next[i].record; r != nil {
+			seen += uint64(s.keys.bytes.bytes(r.place())[0])
+			if block := r.block(); block != 0 {
+				seen += uint64(s.summaries.bins.runs[block>>8].epoch)
 			}
 		}
 	}
 	for i := range next {
-		if in := &next[i]; in.found != 0 && !s.keys.is(in.found-1, ns.space, in.Key) {
+		if r := next[i].record; r != nil && r.block() != 0 {
+			block := s.summaries.bins.at(r.block())
+			seen += block[0] + block[min(len(block)-1, 8)] + block[min(len(block)-1, 16)]
+		}
+	}
+	for i := range next {
+		if in := &next[i]; in.record != nil && !s.keys.named(in.record, ns.space, in.Key) {
 			in.found = 0 // another one with this hash
 		}
 	}

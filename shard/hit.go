@@ -12,7 +12,7 @@ func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
 	if in.found == 0 || in.changes != s.keys.index.changes || in.Kind != 0 || ns.slow != 0 || ns.signed {
 		return false
 	}
-	r := s.summaries.records.edit(in.found-1, s.epoch)
+	r := in.record
 	if r.form() > recordCompact || r.due() <= now.At() || r.era() != ns.presentEra()&eraMask || r.where() == 0 {
 		return false
 	}

@@ -28,7 +28,11 @@ func (k *keyring) find(tag uint32, space uint16, b []byte) (key uint32, ok bool)
 
 // is says whether a key has this name in this namespace.
 func (k *keyring) is(key uint32, space uint16, b []byte) bool {
-	r := k.records.at(key)
+	return k.named(k.records.at(key), space, b)
+}
+
+// named says it of a record.
+func (k *keyring) named(r *record, space uint16, b []byte) bool {
 	return r.space() == space && bytes.Equal(k.bytes.bytes(r.place()), b)
 }
 
@@ -51,7 +55,7 @@ func (k *keyring) drop(key, tag, epoch uint32) {
 	k.index.remove(tag, key, epoch)
 	r := k.records.edit(key, epoch)
 	k.bytes.drop(r.place(), epoch)
-	clear(r)
+	*r = record{}
 	k.names.drop(key, epoch)
 }
 

@@ -23,7 +23,7 @@ import (
 //
 // What is under a form lies in a block, or among the Go values when it is
 // recordBody. A free key has a record of zeros.
-type record []uint64
+type record [recordWords]uint64
 
 const (
 	recordWords    = 8
@@ -44,11 +44,11 @@ const (
 const wideBit = 1 << 32
 
 // bitmap is where the bitmap of a key that holds one lies.
-func (r record) bitmap() bitmapHead {
+func (r *record) bitmap() bitmapHead {
 	return bitmapHead{root: blockRef(r.where()), leaves: uint32(r[1]), wide: r[1]&wideBit != 0, ids: r[0]}
 }
 
-func (r record) setBitmap(head bitmapHead) {
+func (r *record) setBitmap(head bitmapHead) {
 	r[0], r[1] = head.ids, uint64(head.leaves)
 	if head.wide {
 		r[1] |= wideBit
@@ -70,7 +70,7 @@ const (
 	recordBitmap
 )
 
-func (r record) due() sketch.Tick {
+func (r *record) due() sketch.Tick {
 	if t := r[3] & tickMask; t != neverTick {
 		return sketch.Tick(t)
 	}
@@ -78,26 +78,26 @@ func (r record) due() sketch.Tick {
 }
 
 // era is the number of the era, less what is a multiple of eraMask + 1.
-func (r record) era() uint32 { return uint32(r[6] >> eraShift) }
+func (r *record) era() uint32 { return uint32(r[6] >> eraShift) }
 
-func (r record) form() int { return int(r[2] >> (tickBits + 1) & formMask) }
+func (r *record) form() int { return int(r[2] >> (tickBits + 1) & formMask) }
 
 // place is where its name lies.
-func (r record) place() place { return place(r[6]) }
+func (r *record) place() place { return place(r[6]) }
 
 // space is the number of its namespace.
-func (r record) space() uint16 { return uint16(r[6] >> 32) }
+func (r *record) space() uint16 { return uint16(r[6] >> 32) }
 
 // name says which namespace it belongs to, and where its name lies.
-func (r record) name(space uint16, at place) {
+func (r *record) name(space uint16, at place) {
 	r[6] = r[6]&^nameMask | uint64(space)<<32 | uint64(at)
 }
 
 // where is the block or the place of the body.
-func (r record) where() uint32 { return uint32(r[5] >> 32) }
+func (r *record) where() uint32 { return uint32(r[5] >> 32) }
 
 // block is where the bins lie, 0 if there are none, or no bins.
-func (r record) block() blockRef {
+func (r *record) block() blockRef {
 	if r.form() == recordBody {
 		return 0
 	}
@@ -105,13 +105,12 @@ func (r record) block() blockRef {
 }
 
 // move says that what is under the record lies elsewhere now.
-func (r record) move(where uint32) { r[5] = r[5]&math.MaxUint32 | uint64(where)<<32 }
+func (r *record) move(where uint32) { r[5] = r[5]&math.MaxUint32 | uint64(where)<<32 }
 
-func (r record) bins() int { return int(r[5] & (1<<binsBits - 1)) }
+func (r *record) bins() int { return int(r[5] & (1<<binsBits - 1)) }
 
 // header fills in that of the distribution.
-func (r record) header(h *sketch.Header) {
-	_ = r[recordWords-1]
+func (r *record) header(h *sketch.Header) {
 	f := r.form()
 	h.Z, h.Z2, h.Last = math.Float64frombits(r[0]), math.Float64frombits(r[1]), sketch.Tick(r[2]&tickMask)
 	h.Mark, h.Bins = int64(r[4]&(1<<markBits-1)), r.bins()
@@ -122,14 +121,13 @@ func (r record) header(h *sketch.Header) {
 }
 
 // visit is its place in the order of visits, plus one; 0: none is to come.
-func (r record) visit() uint32 { return uint32(r[7]) }
+func (r *record) visit() uint32 { return uint32(r[7]) }
 
-func (r record) setVisit(place uint32) { r[7] = uint64(place) }
+func (r *record) setVisit(place uint32) { r[7] = uint64(place) }
 
 // load fills in what the record says of a summary, but for bins, body and the
 // era's upper part.
-func (r record) load(sum *summary) {
-	_ = r[recordWords-1]
+func (r *record) load(sum *summary) {
 	sum.due, sum.era, sum.space = r.due(), r.era(), r.space()
 	sum.onEvent = r[2]>>tickBits&1 != 0
 	sum.pruned = uint16(r[4] >> markBits)
@@ -137,7 +135,7 @@ func (r record) load(sum *summary) {
 }
 
 // store is the opposite of load and header. It leaves the name and the place among visits as they are.
-func (r record) store(sum *summary, where uint32) {
+func (r *record) store(sum *summary, where uint32) {
 	var h sketch.Header
 	sum.dist.Header(&h)
 	f := uint64(recordWide)
@@ -159,7 +157,6 @@ func (r record) store(sum *summary, where uint32) {
 	if sum.onEvent {
 		onEvent = 1
 	}
-	_ = r[recordWords-1]
 	r[0], r[1] = math.Float64bits(h.Z), math.Float64bits(h.Z2)
 	r[4] = uint64(sum.pruned) << markBits
 	if h.Micro {
@@ -180,12 +177,11 @@ type records struct {
 	epochs []uint32 // absent in a view
 }
 
-func (p *records) at(key uint32) record {
-	i := key % recordsPerPage * recordWords
-	return p.pages[key/recordsPerPage][i : i+recordWords : i+recordWords]
+func (p *records) at(key uint32) *record {
+	return (*record)(p.pages[key/recordsPerPage][key%recordsPerPage*recordWords:])
 }
 
-func (p *records) edit(key, epoch uint32) record {
+func (p *records) edit(key, epoch uint32) *record {
 	page := key / recordsPerPage
 	if p.epochs[page] != epoch {
 		p.pages[page], p.epochs[page] = private(p.mem, p.pages[page]), epoch
