@@ -8,6 +8,9 @@ import (
 // aheadLen is how many increments are looked at before they are applied.
 const aheadLen = 32
 
+// lineWords is how many words come from memory together.
+const lineWords = 8
+
 // lookahead holds the next increments of a batch, and where their keys are. What an increment reads (index, record, name,
 // bins) each depends on what was read before, and nothing of it is near the processor when there are millions of keys: one
 // after the other waits for memory five times. Read for all of them step by step, and then applied, they wait together.
@@ -41,51 +44,74 @@ func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
 	return n, raw
 }
 
-// readAhead finds the keys of increments. Each of its loops reads, for all of them, what the one before has made known, and no branch
-// in a loop depends on what that loop reads: or the processor would wait where it could read on.
+// lines are places in memory that are going to be needed.
+type lines[T byte | uint32 | uint64] struct {
+	at [3 * aheadLen]*T
+	n  int
+}
+
+func (l *lines[T]) add(p *T) {
+	l.at[l.n] = p
+	l.n++
+}
+
+// read reads them all. There is nothing else in its loop, so that a processor, which looks a few hundred instructions ahead, waits for
+// all of them together.
+func (l *lines[T]) read() (seen uint64) {
+	for _, p := range l.at[:l.n] {
+		seen += uint64(*p)
+	}
+	l.n = 0
+	return seen
+}
+
+// readAhead finds the keys of increments. Each of its loops notes, for all of them, what the one before has made known, and then it is read.
 func (s *State) readAhead(ns *namespace, next []incoming) {
-	x := &s.keys.index
+	x, bins := &s.keys.index, &s.summaries.bins
 	if x.size == 0 {
 		return
 	}
-	seen := uint64(0)
+	var bytes lines[byte]
+	var numbers lines[uint32]
+	var words lines[uint64]
 	for i := range next {
 		in := &next[i]
 		in.tag = tagOf(in.Key, ns.seed)
-		seen += x.slot(in.tag & (x.size - 1))
+		bytes.add(x.at(in.tag & (x.size - 1)))
 	}
+	s.ahead.seen += bytes.read()
 	for i := range next {
 		in := &next[i]
 		in.changes, in.found, in.record = x.changes, x.likely(in.tag), nil
 		if in.found != 0 {
 			in.record = s.summaries.records.edit(in.found-1, s.epoch)
+			words.add(&in.record[0])
 		}
 	}
+	s.ahead.seen += words.read()
 	for i := range next {
 		if r := next[i].record; r != nil {
-			seen += r[0]
-		}
-	}
-	for i := range next {
-		if r := next[i].record; r != nil {
-			seen += uint64(s.keys.bytes.bytes(r.place())[0])
+			bytes.add(s.keys.bytes.at(r.place()))
 			if block := r.block(); block != 0 {
-				seen += uint64(s.summaries.bins.runs[block>>8].epoch)
+				numbers.add(&bins.runs[block>>8].epoch)
 			}
 		}
 	}
+	s.ahead.seen += bytes.read() + numbers.read()
 	for i := range next {
 		if r := next[i].record; r != nil && r.block() != 0 {
-			block := s.summaries.bins.at(r.block())
-			seen += block[0] + block[min(len(block)-1, 8)] + block[min(len(block)-1, 16)]
+			block := bins.at(r.block())
+			for line := 0; line < min(len(block), 3*lineWords); line += lineWords {
+				words.add(&block[line])
+			}
 		}
 	}
+	s.ahead.seen += words.read()
 	for i := range next {
 		if in := &next[i]; in.record != nil && !s.keys.named(in.record, ns.space, in.Key) {
 			in.found = 0 // another one with this hash
 		}
 	}
-	s.ahead.seen += seen
 }
 
 // handle returns the key of an increment for writing, as touch does.

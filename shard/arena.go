@@ -63,6 +63,9 @@ func (a *arena) bytes(p place) []byte {
 	return b[2:][:n:n]
 }
 
+// at is where a name begins.
+func (a *arena) at(p place) *byte { return &a.pages.at(uint32(p / pageCells))[p%pageCells*cellBytes] }
+
 func (a *arena) put(b []byte, epoch uint32) place {
 	c := cells(len(b))
 	number := a.withRoom(c, epoch)

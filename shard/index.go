@@ -26,6 +26,9 @@ func (x *index) slot(i uint32) uint64 {
 	return binary.LittleEndian.Uint64(x.slots.at(i / slotsPerPage)[i%slotsPerPage*8:])
 }
 
+// at is where a slot lies.
+func (x *index) at(i uint32) *byte { return &x.slots.at(i / slotsPerPage)[i%slotsPerPage*8] }
+
 func (x *index) set(i uint32, v uint64, epoch uint32) {
 	binary.LittleEndian.PutUint64(x.slots.edit(i/slotsPerPage, epoch)[i%slotsPerPage*8:], v)
 }
