@@ -81,38 +81,36 @@ func (d *Distribution) Takes(p *Params, now, t Tick, bin uint32, n float64) erro
 
 func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n float64) error {
 	d.settle(p, now.mark)
-	atNow := now.weight(d.mark)
-	if d.faded(p, atNow) {
+	s := now.scaleOf(p, d.mark)
+	if d.faded(p, s.weight) {
 		*d = Distribution{mark: now.mark}
-		atNow = now.weight(d.mark)
+		s = now.scaleOf(p, d.mark)
 	}
-	w := atNow
+	w := s.weight
 	if t != now.at {
 		w = p.weight(t, d.mark)
 	}
 	inc := float64(n * w)
-	faint := float64(faintest * max(atNow, 1))
-	if math.Abs(inc) < faint {
+	if math.Abs(inc) < s.faint {
 		d.last = max(d.last, t)
 		return nil
 	}
-	i, cut := d.find(bin), d.cut(p, atNow)
-	sum, z := inc, atLeast(d.z+inc, faint)
+	i, cut := d.find(bin), s.cut[d.form()]
+	sum, z := inc, atLeast(d.z+inc, s.faint)
 	if i >= 0 {
-		sum = atLeast(atLeast(d.value(i), cut)+inc, faint)
+		sum = atLeast(atLeast(d.value(i), cut)+inc, s.faint)
 	}
-	if limit := float64(CountMax * atNow); math.Abs(z) > limit || math.Abs(sum) > limit {
+	if math.Abs(z) > s.most || math.Abs(sum) > s.most {
 		return ErrOverflow
 	}
 	if i >= 0 || math.Abs(sum) >= cut {
 		if i < 0 && d.Len() >= p.binsMax() {
 			return ErrTooManyBins
 		}
-		d.store(p, i, bin, sum, z, float64(min(n, 1)*atNow))
+		d.store(p, i, bin, sum, z, float64(min(n, 1)*s.weight))
 	}
-	faint = float64(faint * max(atNow, 1))
 	d.z = z
-	d.z2 = atLeast(atLeast(d.z2, faint)+float64(math.Abs(n)*float64(w*w)), faint)
+	d.z2 = atLeast(atLeast(d.z2, s.faint2)+float64(math.Abs(n)*float64(w*w)), s.faint2)
 	d.last = max(d.last, t)
 	return nil
 }

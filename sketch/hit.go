@@ -10,7 +10,7 @@ type scale struct {
 	// faint is the least that is stored of counts, faint2 that of their squares, and most the most of either.
 	faint, faint2, most float64
 	lively              float64    // below it the summary has faded
-	cut                 [2]float64 // below it a bin has, by form
+	cut                 [3]float64 // below it a bin has, by form
 }
 
 // scaleOf is that of a landmark.
@@ -28,8 +28,8 @@ func (n *Now) newScale(p *Params, mark int64) scale {
 	if p.Decay == HalfLife {
 		s.lively = float64(p.threshold() * w)
 	}
-	s.cut[wide] = float64(p.binThreshold() * w)
-	s.cut[compact] = float64(max(p.binThreshold(), compactFaintest) * w)
+	cut := p.binThreshold()
+	s.cut = [...]float64{wide: float64(cut * w), compact: float64(max(cut, compactFaintest) * w), micro: float64(cut * w)}
 	return s
 }
 
