@@ -57,9 +57,9 @@ func (r *record) setBitmap(head bitmapHead) {
 }
 
 // edited is the index in the log of the entry that changed the bitmap of a key last.
-func (r record) edited() uint64 { return r[4] & (1<<markBits - 1) }
+func (r *record) edited() uint64 { return r[4] & (1<<markBits - 1) }
 
-func (r record) setEdited(index uint64) { r[4] = r[4]>>markBits<<markBits | index&(1<<markBits-1) }
+func (r *record) setEdited(index uint64) { r[4] = r[4]>>markBits<<markBits | index&(1<<markBits-1) }
 
 // Forms of records.
 const (
