@@ -33,7 +33,7 @@ func TestAddedInPlace(t *testing.T) {
 			if index == 1 || rapid.IntRange(0, 9).Draw(t, "redefined") == 0 {
 				def.Version = index
 				def.AllowNegative = new(index > 1 && rapid.IntRange(0, 9).Draw(t, "signed") == 0)
-				entry := encodeEntry(t, now, []*ebbv1.Command{&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}})
+				entry := encodeEntry(t, now, []*ebbv1.Command{{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: def}}})
 				short.Apply(index, entry, nil)
 				long.Apply(index, entry, nil)
 				def.HalfLifeUs = def.HalfLifeUs%(3600*second) + second
@@ -49,8 +49,8 @@ func TestAddedInPlace(t *testing.T) {
 				plain.Increments = append(plain.Increments, &one)
 				named.Increments = append(named.Increments, &ebbv1.Increment{Key: one.Key, Bin: one.Bin, Amount: one.Amount, TimeUs: one.TimeUs, Kind: ebbv1.Kind_KIND_DISTRIBUTION})
 			}
-			a := short.Apply(index, encodeEntry(t, now, []*ebbv1.Command{&ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: plain}}}), nil)
-			b := long.Apply(index, encodeEntry(t, now, []*ebbv1.Command{&ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: named}}}), nil)
+			a := short.Apply(index, encodeEntry(t, now, []*ebbv1.Command{{Body: &ebbv1.Command_Increments{Increments: plain}}}), nil)
+			b := long.Apply(index, encodeEntry(t, now, []*ebbv1.Command{{Body: &ebbv1.Command_Increments{Increments: named}}}), nil)
 			if a[0].Applied != b[0].Applied || len(a[0].Refused) != len(b[0].Refused) {
 				t.Fatalf("%v, the long way %v", a[0], b[0])
 			}
