@@ -216,8 +216,7 @@ type BitWriter struct {
 	stats    BitWriterStats
 	space    chan struct{} // closed when something was acknowledged; nil if nobody waits
 	timer    *time.Timer   // of Linger; nil when not set
-	epoch    *epoch
-	epochs   []*epoch
+	epochs   epochs
 	pen      bitPen
 }
 
@@ -243,7 +242,7 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.MaxBuffered = max(opts.MaxBatch, orDefault(opts.MaxBuffered, BitBufferedDefault))
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
 	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
-	w := &BitWriter{client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, epoch: &epoch{done: make(chan struct{})}}
+	w := &BitWriter{client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, epochs: newEpochs()}
 	if !c.enlist(w.producer, w.abandon) {
 		w.closed = true
 	}
@@ -363,9 +362,9 @@ func (w *BitWriter) seal(l *lane, b *bitLane) {
 		now := w.client.now()
 		p := &parcel{
 			shard: l.shard, lane: l, body: proto.FieldCommandBits, buf: w.pen.buf, room: w.pen.room, entries: w.pen.edits,
-			ctx: w.producer.ctx, made: now, deadline: now.Add(w.opts.Timeout), delivery: &bitNote{writer: w, epoch: w.epoch, ids: ids},
+			ctx: w.producer.ctx, made: now, deadline: now.Add(w.opts.Timeout), delivery: &bitNote{writer: w, epoch: w.epochs.now, ids: ids},
 		}
-		w.epoch.open++
+		w.epochs.now.open++
 		l.mu.Lock()
 		l.waiting = append(l.waiting, p)
 		l.mu.Unlock()
@@ -440,8 +439,7 @@ func (n *bitNote) delivered(p *parcel, result *ebbv1.CommandResult, err error) {
 		close(w.space)
 		w.space = nil
 	}
-	n.epoch.open--
-	n.epoch.finish()
+	n.epoch.settled()
 	w.mu.Unlock()
 	if w.opts.OnError != nil {
 		for _, err := range failed {
@@ -465,38 +463,15 @@ func (p *parcel) editKey(index int) (key string) {
 func (w *BitWriter) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	lanes := w.sealAll()
-	w.epoch.closed = true
-	w.epoch.finish()
-	w.epochs = append(w.epochs, w.epoch)
-	w.epoch = &epoch{done: make(chan struct{})}
-	epochs := slices.Clone(w.epochs)
+	list := w.epochs.turn()
 	w.mu.Unlock()
 	w.producer.pump(lanes...)
-	for _, e := range epochs {
-		select {
-		case <-e.done:
-		case <-ctx.Done():
-			return w.client.fail(attempt{op: "flush"}, context.Cause(ctx))
-		}
+	if err := w.client.await(ctx, list); err != nil {
+		return err
 	}
-	return w.verdict(epochs)
-}
-
-// verdict sums up epochs that are done, and forgets them.
-func (w *BitWriter) verdict(epochs []*epoch) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all epoch
-	for _, e := range epochs {
-		if i := slices.Index(w.epochs, e); i >= 0 {
-			w.epochs = slices.Delete(w.epochs, i, i+1)
-			all.note(e.sum.Lost, e.sum.Unknown, e.sum.Refused, e.sum.Err)
-		}
-	}
-	if all.sum.Err == nil {
-		return nil
-	}
-	return &all.sum
+	return w.epochs.verdict(list)
 }
 
 // Close flushes and ends the BitWriter. When ctx ends first, what is still buffered is given up.

@@ -201,30 +201,12 @@ type outbox struct {
 	mu     sync.Mutex    // guards all below
 	timer  *time.Timer   // of Linger
 	space  chan struct{} // closed when there is room again; nil if nobody waits
-	epoch  *epoch        // of what is sealed now
-	epochs []*epoch      // earlier ones that are not done
+	epochs epochs
 	timers sync.WaitGroup
 }
 
-// epoch counts the parcels sealed between two flushes.
-type epoch struct {
-	open   int // parcels on their way
-	closed bool
-	done   chan struct{} // closed when closed and open is 0
-	sum    Undelivered
-}
-
-func (e *epoch) note(lost, unknown, refused int64, err error) {
-	e.sum.Lost += lost
-	e.sum.Unknown += unknown
-	e.sum.Refused += refused
-	if e.sum.Err == nil {
-		e.sum.Err = err
-	}
-}
-
 func newOutbox(c *Client, p *producer, opts *WriterOptions) *outbox {
-	return &outbox{client: c, producer: p, opts: opts, epoch: &epoch{done: make(chan struct{})}}
+	return &outbox{client: c, producer: p, opts: opts, epochs: newEpochs()}
 }
 
 func (o *outbox) open() {
@@ -306,8 +288,8 @@ func (o *outbox) seal(l *lane) {
 	now := o.client.now()
 	p := &parcel{ctx: o.producer.ctx, made: now, deadline: now.Add(o.opts.Timeout)}
 	o.mu.Lock()
-	o.epoch.open++
-	p.delivery = &dispatchNote{outbox: o, epoch: o.epoch}
+	o.epochs.now.open++
+	p.delivery = &dispatchNote{outbox: o, epoch: o.epochs.now}
 	o.mu.Unlock()
 	l.seal(p)
 	o.counts.merged.Add(int64(p.merged))
@@ -415,17 +397,8 @@ func (n *dispatchNote) delivered(p *parcel, result *ebbv1.CommandResult, err err
 		close(o.space)
 		o.space = nil
 	}
-	n.epoch.open--
-	n.epoch.finish()
+	n.epoch.settled()
 	o.mu.Unlock()
-}
-
-// finish announces that all parcels of a closed epoch are settled. The caller
-// holds the outbox's mu.
-func (e *epoch) finish() {
-	if e.closed && e.open == 0 {
-		close(e.done)
-	}
 }
 
 func (o *outbox) acknowledged(e *epoch, p *parcel, result *ebbv1.CommandResult) {
@@ -496,47 +469,14 @@ func (o *outbox) undelivered(e *epoch, p *parcel, err error) {
 func (o *outbox) flush(ctx context.Context) error {
 	o.sealAll()
 	o.mu.Lock()
-	o.epochs = append(o.epochs, o.epoch)
-	o.epoch.closed = true
-	o.epoch.finish()
-	o.epoch = &epoch{done: make(chan struct{})}
-	epochs := append([]*epoch(nil), o.epochs...)
+	list := o.epochs.turn()
 	o.mu.Unlock()
-	for _, e := range epochs {
-		select {
-		case <-e.done:
-		case <-ctx.Done():
-			return o.client.fail(attempt{op: "flush"}, context.Cause(ctx))
-		}
+	if err := o.client.await(ctx, list); err != nil {
+		return err
 	}
-	return o.verdict(epochs)
-}
-
-// verdict sums up epochs that are done, and forgets them.
-func (o *outbox) verdict(epochs []*epoch) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var all epoch
-	for _, e := range epochs {
-		if !o.forget(e) {
-			continue // another Flush has reported it
-		}
-		all.note(e.sum.Lost, e.sum.Unknown, e.sum.Refused, e.sum.Err)
-	}
-	if all.sum.Err == nil {
-		return nil
-	}
-	return &all.sum
-}
-
-func (o *outbox) forget(e *epoch) bool {
-	for i, have := range o.epochs {
-		if have == e {
-			o.epochs = append(o.epochs[:i:i], o.epochs[i+1:]...)
-			return true
-		}
-	}
-	return false
+	return o.epochs.verdict(list)
 }
 
 func (o *outbox) close(ctx context.Context) error {
