@@ -87,6 +87,9 @@ func (s *session) bitsEdit(verb, short string, edit editIDs, editRange editRange
 			} else {
 				changed, err = s.editNumbers(ctx, c, args[0], args[1:], edit, editRange)
 			}
+			if err != nil && changed > 0 {
+				return fmt.Errorf("%w; %d were changed before", err, changed)
+			}
 			if err != nil {
 				return err
 			}
@@ -161,7 +164,7 @@ type bitsJSON struct {
 }
 
 // askBits asks about one bitmap, and shows what is of interest: lines for people and tsv.
-func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1.BitmapQuestion, counts bool, lines func(w *ebbv1.BitmapAnswer) []string) error {
+func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1.BitmapQuestion, lines func(w *ebbv1.BitmapAnswer) []string) error {
 	q.Expr = &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: []byte(key)}}
 	if f.first != "" || f.last != "" {
 		r := &ebbv1.BitRange{Last: 1<<64 - 1}
@@ -187,10 +190,11 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 				Namespace: s.namespace, Key: key, StdError: w.GetStdError(), Names: namesOf(w), Contains: w.GetContains(), More: w.GetMore(), Next: w.GetNext(),
 				AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage()),
 			}
+			counts, lists := answered(q)
 			if counts {
 				out.Count = new(w.GetCount())
 			}
-			if listsIDs(q) {
+			if lists {
 				out.IDs = append([]uint64{}, w.GetIds()...)
 			}
 			return printJSON(s.term.out, out)
@@ -208,27 +212,48 @@ func (s *session) askBits(cmd *cobra.Command, f *bitsFlags, key string, q *ebbv1
 	})
 }
 
-// listsIDs says whether the answer to a question has ids, if there are any.
-func listsIDs(q *ebbv1.BitmapQuestion) bool {
+// answered says of a question whether its answer is a number, and whether it is ids.
+func answered(q *ebbv1.BitmapQuestion) (counts, lists bool) {
 	switch q.GetSelect().(type) {
-	case *ebbv1.BitmapQuestion_Ids, *ebbv1.BitmapQuestion_Position, *ebbv1.BitmapQuestion_Ends:
-		return true
+	case *ebbv1.BitmapQuestion_Count, *ebbv1.BitmapQuestion_Rank:
+		return true, false
+	case *ebbv1.BitmapQuestion_Ids, *ebbv1.BitmapQuestion_Position:
+		return false, true
+	case *ebbv1.BitmapQuestion_Ends:
+		return true, true
 	}
-	return false
+	return false, false
 }
 
-func newBitsCount(s *session) *cobra.Command {
+// bitsQuestion is a command whose arguments behind the key are numbers, and whose answer is one.
+func (s *session) bitsQuestion(use, short, example string, ask func(numbers []uint64) *ebbv1.BitmapQuestion, line func(w *ebbv1.BitmapAnswer) string) *cobra.Command {
 	var f bitsFlags
+	_, names, _ := strings.Cut(use, " ")
+	n := len(strings.Fields(names))
 	cmd := &cobra.Command{
-		Use: "count KEY", Short: "How many ids there are", Args: argsBetween(1, 1, "KEY"),
-		Example: "  ebb bits count play/2011-11-01\n  ebb bits count play/2011-11-01 --first 1000 --last 1999",
+		Use: use, Short: short, Example: example, Args: argsBetween(n, n, names),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Count{Count: true}}
-			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return []string{fmt.Sprint(w.GetCount())} })
+			var numbers []uint64
+			for _, text := range args[1:] {
+				number, err := parseID(text)
+				if err != nil {
+					return err
+				}
+				numbers = append(numbers, number)
+			}
+			return s.askBits(cmd, &f, args[0], ask(numbers), func(w *ebbv1.BitmapAnswer) []string { return []string{line(w)} })
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+func newBitsCount(s *session) *cobra.Command {
+	return s.bitsQuestion("count KEY", "How many ids there are", "  ebb bits count play/2011-11-01\n  ebb bits count play/2011-11-01 --first 1000 --last 1999",
+		func([]uint64) *ebbv1.BitmapQuestion {
+			return &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Count{Count: true}}
+		},
+		func(w *ebbv1.BitmapAnswer) string { return fmt.Sprint(w.GetCount()) })
 }
 
 func newBitsGet(s *session) *cobra.Command {
@@ -243,7 +268,7 @@ func newBitsGet(s *session) *cobra.Command {
 				return err
 			}
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Contains{Contains: list}}
-			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) (lines []string) {
+			return s.askBits(cmd, &f, args[0], q, func(w *ebbv1.BitmapAnswer) (lines []string) {
 				for i, in := range w.GetContains() {
 					word := "out"
 					if in {
@@ -279,7 +304,7 @@ func newBitsIDs(s *session) *cobra.Command {
 				}
 			}
 			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ids{Ids: page}}
-			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) (lines []string) {
+			return s.askBits(cmd, &f, args[0], q, func(w *ebbv1.BitmapAnswer) (lines []string) {
 				for i := range w.GetIds() {
 					lines = append(lines, idText(w, i))
 				}
@@ -294,60 +319,34 @@ func newBitsIDs(s *session) *cobra.Command {
 }
 
 func newBitsRank(s *session) *cobra.Command {
-	var f bitsFlags
-	cmd := &cobra.Command{
-		Use: "rank KEY ID", Short: "How many ids are below one", Args: argsBetween(2, 2, "KEY ID"),
-		Example: "  ebb bits rank play/2011-11-01 1000000",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			id, err := parseID(args[1])
-			if err != nil {
-				return err
-			}
-			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Rank{Rank: id}}
-			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return []string{fmt.Sprint(w.GetCount())} })
+	return s.bitsQuestion("rank KEY ID", "How many ids are below one", "  ebb bits rank play/2011-11-01 1000000",
+		func(n []uint64) *ebbv1.BitmapQuestion {
+			return &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Rank{Rank: n[0]}}
 		},
-	}
-	f.add(cmd)
-	return cmd
+		func(w *ebbv1.BitmapAnswer) string { return fmt.Sprint(w.GetCount()) })
 }
 
 func newBitsAt(s *session) *cobra.Command {
-	var f bitsFlags
-	cmd := &cobra.Command{
-		Use: "at KEY POSITION", Short: "Which id has so many below it", Args: argsBetween(2, 2, "KEY POSITION"),
-		Example: "  ebb bits at play/2011-11-01 0",
-		RunE: func(cmd *cobra.Command, args []string) error {
-			position, err := parseID(args[1])
-			if err != nil {
-				return err
-			}
-			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Position{Position: position}}
-			return s.askBits(cmd, &f, args[0], q, false, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w, 0) })
+	return s.bitsQuestion("at KEY POSITION", "Which id has so many below it", "  ebb bits at play/2011-11-01 0",
+		func(n []uint64) *ebbv1.BitmapQuestion {
+			return &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Position{Position: n[0]}}
 		},
-	}
-	f.add(cmd)
-	return cmd
+		func(w *ebbv1.BitmapAnswer) string { return idOrNone(w, 0) })
 }
 
 func newBitsEnd(s *session, name, short string, at int) *cobra.Command {
-	var f bitsFlags
-	cmd := &cobra.Command{
-		Use: name + " KEY", Short: short, Args: argsBetween(1, 1, "KEY"),
-		Example: fmt.Sprintf("  ebb bits %s play/2011-11-01", name),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			q := &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ends{Ends: true}}
-			return s.askBits(cmd, &f, args[0], q, true, func(w *ebbv1.BitmapAnswer) []string { return idOrNone(w, at) })
+	return s.bitsQuestion(name+" KEY", short, fmt.Sprintf("  ebb bits %s play/2011-11-01", name),
+		func([]uint64) *ebbv1.BitmapQuestion {
+			return &ebbv1.BitmapQuestion{Select: &ebbv1.BitmapQuestion_Ends{Ends: true}}
 		},
-	}
-	f.add(cmd)
-	return cmd
+		func(w *ebbv1.BitmapAnswer) string { return idOrNone(w, at) })
 }
 
-func idOrNone(w *ebbv1.BitmapAnswer, at int) []string {
+func idOrNone(w *ebbv1.BitmapAnswer, at int) string {
 	if at >= len(w.GetIds()) {
-		return []string{"none"}
+		return "none"
 	}
-	return []string{idText(w, at)}
+	return idText(w, at)
 }
 
 // idText is an id of an answer, or the string for which it stands; #17 where the namespace has a dictionary, and in it no such string.
