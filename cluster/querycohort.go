@@ -30,7 +30,7 @@ func rowsOf(c *ebbv1.PlanCohort) []row {
 	return rows
 }
 
-// cohort asks for a table of those who are in a period and in none before, and how many of them are in each later one. Periods of one family are in one shard, which makes it.
+// cohort asks for a table of those who are in a period and in none before, or of everyone in it, and how many of them are in each later one. Periods of one family are in one shard, which makes it.
 func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 	const step = "each period with each later one"
 	rows := rowsOf(c)
@@ -39,7 +39,7 @@ func (i *inquiry) cohort(c *ebbv1.PlanCohort) (*errand, *proto.Error) {
 	}
 	terms := append([]*ebbv1.PlanTerm{c.GetOf()}, termsOf(nil, c.GetWithin())...)
 	return i.resolved(step, terms, func(namespace string, f found, cover *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
-		table := &ebbv1.BitmapCohortQuestion{}
+		table := &ebbv1.BitmapCohortQuestion{Everyone: c.GetEveryone()}
 		for _, r := range rows {
 			table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Period: r.period.String(), Expr: union(keyExprs(r.keys))})
 		}

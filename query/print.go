@@ -152,6 +152,9 @@ func (w *writer) bitmaps(plan *ebbv1.Plan) {
 			w.set(within, 0)
 		}
 		w.put(")")
+		if ask.Cohort.GetEveryone() {
+			w.put(" of everyone")
+		}
 	case *ebbv1.Plan_Store:
 		w.put("store ")
 		w.term(ask.Store.GetTo())

@@ -365,7 +365,7 @@ func (p *parser) ids(plan *ebbv1.Plan) {
 	plan.Ask = &ebbv1.Plan_Ids{Ids: ids}
 }
 
-// cohort takes: cohort(range [by unit] [, set]).
+// cohort takes: cohort(range [by unit] [, set]) [of everyone].
 func (p *parser) cohort(plan *ebbv1.Plan) {
 	p.expect("(")
 	begin := p.token
@@ -380,6 +380,10 @@ func (p *parser) cohort(plan *ebbv1.Plan) {
 		c.Within = p.set()
 	}
 	p.expect(")")
+	if p.accept("of") {
+		p.expect("everyone")
+		c.Everyone = true
+	}
 	plan.Ask = &ebbv1.Plan_Cohort{Cohort: c}
 }
 

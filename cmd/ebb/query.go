@@ -168,7 +168,7 @@ func (s *session) printResult(text string, a *ebbv1.Answer) error {
 	case *ebbv1.Answer_Groups:
 		return s.printGroups(a)
 	case *ebbv1.Answer_Cohort:
-		return s.printCohort(a)
+		return s.printCohort(a, plan.GetCohort().GetEveryone())
 	}
 	return proto.ErrNewerVersion.Errorf("an answer that this version does not know").WithHint("use the binary of the version that the nodes run")
 }

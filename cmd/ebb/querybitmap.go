@@ -98,6 +98,7 @@ func share(part, whole uint64) string {
 // cohortJSON is the answer to cohort as JSON.
 type cohortJSON struct {
 	Namespace string          `json:"namespace"`
+	Everyone  bool            `json:"everyone"` // rows are all ids of their period, and not only those that come for the first time
 	Rows      []cohortRowJSON `json:"rows"`
 	AsOfUS    int64           `json:"as_of_us"`
 	Coverage  coverageJSON    `json:"coverage"`
@@ -109,11 +110,14 @@ type cohortRowJSON struct {
 	Again  []uint64 `json:"again"` // in each later period, the next one first
 }
 
-// printCohort prints a table: a line for each period, of those who come for the first time, and what part of them comes again so many periods later.
-func (s *session) printCohort(a *ebbv1.Answer) error {
+// printCohort prints a table: a line for each period, of those who come for the first time or of everyone in it, and what part of them comes again so many periods later.
+func (s *session) printCohort(a *ebbv1.Answer, everyone bool) error {
 	w := a.GetCohort()
-	out := cohortJSON{Namespace: s.namespace, Rows: []cohortRowJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
+	out := cohortJSON{Namespace: s.namespace, Everyone: everyone, Rows: []cohortRowJSON{}, AsOfUS: w.GetAsOfUs(), Coverage: coverageOf(a.GetCoverage())}
 	header := "FIRST\tIDS"
+	if everyone {
+		header = "PERIOD\tIDS"
+	}
 	var rows [][]string
 	for at, r := range w.GetRows() {
 		out.Rows = append(out.Rows, cohortRowJSON{r.GetPeriod(), r.GetCount(), append([]uint64{}, r.GetAgain()...)})

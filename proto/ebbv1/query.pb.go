@@ -1780,7 +1780,9 @@ type PlanCohort struct {
 	// taken together in periods of this length, which is longer than those of the range; each by itself when not given
 	By PlanUnit `protobuf:"varint,2,opt,name=by,proto3,enum=ebb.v1.PlanUnit" json:"by,omitempty"`
 	// only these ids
-	Within        *PlanExpression `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
+	Within *PlanExpression `protobuf:"bytes,3,opt,name=within,proto3" json:"within,omitempty"`
+	// a row is all ids of its period, and not only those that come for the first time
+	Everyone      bool `protobuf:"varint,4,opt,name=everyone,proto3" json:"everyone,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1834,6 +1836,13 @@ func (x *PlanCohort) GetWithin() *PlanExpression {
 		return x.Within
 	}
 	return nil
+}
+
+func (x *PlanCohort) GetEveryone() bool {
+	if x != nil {
+		return x.Everyone
+	}
+	return false
 }
 
 // PlanStore makes a bitmap of an expression under a key, over what that held.
@@ -2304,12 +2313,13 @@ const file_ebb_v1_query_proto_rawDesc = "" +
 	"\aPlanIds\x12&\n" +
 	"\x02of\x18\x01 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\x04R\x04from\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\rR\x05limit\"\x80\x01\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\"\x9c\x01\n" +
 	"\n" +
 	"PlanCohort\x12 \n" +
 	"\x02of\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x02of\x12 \n" +
 	"\x02by\x18\x02 \x01(\x0e2\x10.ebb.v1.PlanUnitR\x02by\x12.\n" +
-	"\x06within\x18\x03 \x01(\v2\x16.ebb.v1.PlanExpressionR\x06within\"U\n" +
+	"\x06within\x18\x03 \x01(\v2\x16.ebb.v1.PlanExpressionR\x06within\x12\x1a\n" +
+	"\beveryone\x18\x04 \x01(\bR\beveryone\"U\n" +
 	"\tPlanStore\x12 \n" +
 	"\x02to\x18\x01 \x01(\v2\x10.ebb.v1.PlanTermR\x02to\x12&\n" +
 	"\x02of\x18\x02 \x01(\v2\x16.ebb.v1.PlanExpressionR\x02of\"|\n" +
