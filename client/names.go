@@ -12,7 +12,7 @@ import (
 )
 
 // SetNames puts strings into the bitmap of a key, which it makes if need be, and says how many were not in. The namespace has a dictionary (see Namespace), in which each string gets an id
-// that stays; so uuids take little. A string has 1 to 512 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings, counts once, however often it had to be sent.
+// that stays; so uuids take little. A string has 1 to 256 bytes of UTF-8 without control characters. Each request, of up to 10,000 strings, counts once, however often it had to be sent.
 func (c *Client) SetNames(ctx context.Context, ns, key string, names ...string) (changed int, err error) {
 	return c.editNames(ctx, ns, key, ebbv1.BitOp_BIT_OP_SET, names)
 }

@@ -95,7 +95,7 @@ func TestNamesRefused(t *testing.T) {
 			err  error
 			says string
 		}{
-			"a long string":              {second(c.SetNames(ctx, "users", "a", strings.Repeat("x", 513))), "the limit of one that gets an id is 512"},
+			"a long string":              {second(c.SetNames(ctx, "users", "a", strings.Repeat("x", 257))), "the limit of one that gets an id is 256"},
 			"a string where numbers are": {second(c.SetNames(ctx, w.plain(), "a", "alice")), "has no dictionary"},
 			"a number where strings are": {second(c.SetBits(ctx, "users", "a", 5)), "ids are strings there"},
 			"a look at what is not text": {second(c.NameIDs(ctx, "users", "\xff")), "not UTF-8"},

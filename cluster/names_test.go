@@ -255,7 +255,7 @@ func TestStringsAndNumbersApart(t *testing.T) {
 		"a range where strings are":   {"people", &ebbv1.BitChange{Key: []byte("a"), Op: 1, Range: &ebbv1.BitRange{Last: 9}}, "ids are strings there"},
 		"a string where numbers are":  {"default", namesChange("a", 1, "alice"), "no dictionary"},
 		"an empty string":             {"people", namesChange("a", 1, "alice", ""), "string 1: an empty string"},
-		"a long string":               {"people", namesChange("a", 1, strings.Repeat("x", 513)), "the limit of one that gets an id is 512"},
+		"a long string":               {"people", namesChange("a", 1, strings.Repeat("x", 257)), "the limit of one that gets an id is 256"},
 		"strings and numbers at once": {"people", &ebbv1.BitChange{Key: []byte("a"), Op: 1, Ids: []uint64{1}, Names: [][]byte{[]byte("x")}}, "only one of them"},
 	} {
 		if _, err := r.Bits(t.Context(), &ebbv1.BitsRequest{Namespace: c.namespace, Changes: []*ebbv1.BitChange{c.change}}); err == nil || !strings.Contains(err.Error(), c.says) {
@@ -284,12 +284,12 @@ func TestStringsAndNumbersApart(t *testing.T) {
 func TestPagesOfLongStrings(t *testing.T) {
 	e := newEnsemble(t, 4)
 	e.named(0)
-	const count = 8000
+	const count = 15_000
 	r, want := e.router("ebb-0"), map[string]bool{}
-	for from := 0; from < count; from += 2000 {
+	for from := 0; from < count; from += 3000 {
 		var names []string
-		for n := from; n < from+2000; n++ {
-			names = append(names, fmt.Sprintf("%d%s", n, strings.Repeat("x", 500)))
+		for n := from; n < from+3000; n++ {
+			names = append(names, fmt.Sprintf("%d%s", n, strings.Repeat("x", 240)))
 			want[names[len(names)-1]] = true
 		}
 		if _, err := r.Bits(t.Context(), &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{namesChange("a", 1, names...)}}); err != nil {

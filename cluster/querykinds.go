@@ -99,6 +99,9 @@ func (i *inquiry) summary(s *ebbv1.PlanSummary) (*errand, *proto.Error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_CONTAINS {
+		return i.contains(s, a)
+	}
 	q := &ebbv1.SummaryQuestion{Bins: s.GetBins(), Quantiles: s.GetQuantiles(), WindowUs: s.GetWindowUs(), Limit: s.GetLimit()}
 	q.Members = s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_MEMBERS
 	if s.GetFunction() == ebbv1.PlanFunction_PLAN_FUNCTION_TOTAL {

@@ -18,7 +18,7 @@ import (
 // Limits of dictionaries.
 const (
 	// NameLenMax is how long a string may be.
-	NameLenMax = 512
+	NameLenMax = BinLenMax
 	// NamesMax is how many strings a command, a request or a question names.
 	NamesMax = BatchOpsMax
 	// NamedIDsMax is for how many ids a question asks for their strings.
@@ -62,10 +62,23 @@ func CheckName(name []byte) *Error {
 		return ErrBadRequest.Errorf("string of %d bytes: the limit of one that gets an id is %d", len(name), NameLenMax)
 	case !utf8.Valid(name):
 		return ErrNotUTF8.Errorf("string %q is not UTF-8: one that gets an id is text", name)
-	case bytes.ContainsFunc(name, unicode.IsControl):
+	case hasControls(name):
 		return ErrBadRequest.Errorf("string %q has control characters: one that gets an id has none", name)
 	}
 	return nil
+}
+
+// hasControls looks at runes only if there are others than those of ASCII.
+func hasControls(name []byte) bool {
+	for _, c := range name {
+		switch {
+		case c >= utf8.RuneSelf:
+			return bytes.ContainsFunc(name, unicode.IsControl)
+		case c < ' ' || c == 0x7f:
+			return true
+		}
+	}
+	return false
 }
 
 func checkNames(names [][]byte) *Error {

@@ -33,7 +33,7 @@ func init() { // a variable would depend on itself, for statements name those th
 		{"distinct", true, "distinct(visits/a | visits/b)", "how many different members", (*parser).distinct},
 		{"quantile", true, "quantile(latency/api, 0.5, 0.99)", "quantiles of values", (*parser).quantile},
 		{"estimate", true, `estimate(hits, "/index.html")`, "the counts of bins of a countmin or a topk", (*parser).estimate},
-		{"contains", true, `contains(seen, "x")`, "whether bins are there", (*parser).contains},
+		{"contains", true, `contains(seen, "x")`, "whether bins are there, or ids in bitmaps: numbers, or strings where the namespace has a dictionary", (*parser).contains},
 		{"members", true, "members(set/a) limit 10", "members of a linear, or a sample of those of a set", (*parser).members},
 		{"overlap", true, "overlap(set/a, set/b)", "what sets have in common: union, intersection, difference, similarity", (*parser).overlap},
 		{"jaccard", true, "jaccard(set/a, set/b)", "the similarity of sets, intersection / union", (*parser).jaccard},

@@ -276,7 +276,7 @@ func auditLedgers(t fataler, s *State) {
 		l := &s.ledgers[i]
 		ns := s.namespaces[l.space]
 		for number := range l.count {
-			name := l.at(number)
+			name := l.append(nil, number)
 			if id, ok := s.idOf(ns, name); !ok || id != ns.idOf(l.part, number) || ns.partOf(name) != l.part {
 				t.Fatalf("string %q, number %d of part %d: id %d, %v", name, number, l.part, id, ok)
 			}

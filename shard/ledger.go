@@ -3,13 +3,17 @@ package shard
 import (
 	"bytes"
 	"encoding/binary"
+	"encoding/hex"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // ledger is a part of the dictionary of a namespace: strings, in the order in which they came. The place of a string in that order says its id. What is in it stays,
 // so it has no holes.
 //
 //	places  | 4 bytes a string |         in pages of 1,024
-//	text    | length, string | length, string | never used |   in pages; a string lies in one page
+//	text    | length, string | length, string | 0, uuid (16) | never used |   in pages; a string lies in one page
 //	index   the hash of a string -> its number
 //
 // Only the strings and their order are replicated.
@@ -33,30 +37,91 @@ func newLedger(mem Memory, space uint16, part uint32) ledger {
 	return ledger{space: space, part: part, text: pages{mem: mem}, places: pages{mem: mem}, index: index{slots: pages{mem: mem}}}
 }
 
-// at returns a string where it lies: whoever keeps it copies it.
-func (l *ledger) at(number uint32) []byte {
-	place := binary.LittleEndian.Uint32(l.places.at(number / placesPerPage)[number%placesPerPage*4:])
-	b := l.text.at(place / PageBytes)[place%PageBytes:]
-	n, head := binary.Uvarint(b)
-	return b[head:][:n:n]
+// spelling is how a string is written in a ledger, behind its length. A uuid in its usual form, 36 bytes in lower case, is written as its 16 bytes behind a length of 0.
+type spelling []byte
+
+const (
+	uuidLen   = 36
+	uuidBytes = 16
+)
+
+// spellingRoom is where one is made.
+type spellingRoom [binary.MaxVarintLen16 + proto.NameLenMax]byte
+
+func spell(room *spellingRoom, name []byte) spelling {
+	b := room[:0]
+	if id, ok := parseUUID(name); ok {
+		return append(append(b, 0), id[:]...)
+	}
+	return append(binary.AppendUvarint(b, uint64(len(name))), name...)
 }
 
-func (l *ledger) find(tag uint32, name []byte) (number uint32, ok bool) {
-	return l.index.find(tag, func(number uint32) bool { return bytes.Equal(l.at(number), name) })
+// parseUUID reads what appendUUID writes, and nothing else.
+func parseUUID(name []byte) (id [uuidBytes]byte, ok bool) {
+	if len(name) != uuidLen {
+		return id, false
+	}
+	digit := 0
+	for i, c := range name {
+		switch dash := i == 8 || i == 13 || i == 18 || i == 23; {
+		case dash && c == '-':
+			continue
+		case !dash && c >= '0' && c <= '9':
+			c -= '0'
+		case !dash && c >= 'a' && c <= 'f':
+			c -= 'a' - 10
+		default:
+			return id, false
+		}
+		id[digit/2] = id[digit/2]<<4 | c
+		digit++
+	}
+	return id, true
+}
+
+func appendUUID(b, id []byte) []byte {
+	for i, bytes := range [...]int{4, 2, 2, 2, 6} {
+		if i > 0 {
+			b = append(b, '-')
+		}
+		b = hex.AppendEncode(b, id[:bytes])
+		id = id[bytes:]
+	}
+	return b
+}
+
+// stored is what lies at the place of a string, and all that follows.
+func (l *ledger) stored(number uint32) []byte {
+	place := binary.LittleEndian.Uint32(l.places.at(number / placesPerPage)[number%placesPerPage*4:])
+	return l.text.at(place / PageBytes)[place%PageBytes:]
+}
+
+// append appends a string to b.
+func (l *ledger) append(b []byte, number uint32) []byte {
+	stored := l.stored(number)
+	n, head := binary.Uvarint(stored)
+	if n == 0 {
+		return appendUUID(slices.Grow(b, uuidLen), stored[head:][:uuidBytes])
+	}
+	return append(b, stored[head:][:n]...)
+}
+
+func (l *ledger) find(tag uint32, name spelling) (number uint32, ok bool) {
+	return l.index.find(tag, func(number uint32) bool { return bytes.HasPrefix(l.stored(number), name) })
 }
 
 // full says whether there is no room for one string more.
-func (l *ledger) full(name []byte, limit int) bool {
+func (l *ledger) full(name spelling, limit int) bool {
 	return int(l.count) >= limit || l.text.len() == ledgerPagesMax && !l.fits(name)
 }
 
 // fits says whether a string has room in the last page.
-func (l *ledger) fits(name []byte) bool {
-	return l.text.len() > 0 && int(l.used)+lengthBytes(len(name))+len(name) <= PageBytes
+func (l *ledger) fits(name spelling) bool {
+	return l.text.len() > 0 && int(l.used)+len(name) <= PageBytes
 }
 
 // add takes down a string that is not there, where there is room.
-func (l *ledger) add(tag uint32, name []byte, epoch uint32) (number uint32) {
+func (l *ledger) add(tag uint32, name spelling, epoch uint32) (number uint32) {
 	if !l.fits(name) {
 		l.text.add(epoch)
 		l.used = 0
@@ -66,11 +131,9 @@ func (l *ledger) add(tag uint32, name []byte, epoch uint32) (number uint32) {
 	}
 	number = l.count
 	page := l.text.len() - 1
-	b := l.text.edit(page, epoch)[l.used:]
+	copy(l.text.edit(page, epoch)[l.used:], name)
 	binary.LittleEndian.PutUint32(l.places.edit(number/placesPerPage, epoch)[number%placesPerPage*4:], page*PageBytes+l.used)
-	head := binary.PutUvarint(b, uint64(len(name)))
-	copy(b[head:], name)
-	l.used += uint32(head + len(name))
+	l.used += uint32(len(name))
 	l.count++
 	l.index.insert(tag, number, epoch)
 	return number

@@ -1,7 +1,6 @@
 package shard
 
 import (
-	"bytes"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto"
@@ -23,8 +22,9 @@ func (s *State) names(c *command) *ebbv1.CommandResult {
 	}
 	ns = s.editNamespace(ns.space)
 	r := &ebbv1.CommandResult{}
+	var room spellingRoom
 	proto.Names(c.body, func(name []byte) bool {
-		part, tag := ns.partOf(name), tagOf(name, ns.seed)
+		part, tag, name := ns.partOf(name), tagOf(name, ns.seed), spell(&room, name)
 		l := s.ledgerOf(ns, part)
 		if l == nil {
 			l = s.addLedger(ns, part)
@@ -121,18 +121,19 @@ func (f *frame) idOf(ns *namespace, name []byte) (id uint64, ok bool) {
 	if l == nil {
 		return 0, false
 	}
-	number, ok := l.find(tagOf(name, ns.seed), name)
+	var room spellingRoom
+	number, ok := l.find(tagOf(name, ns.seed), spell(&room, name))
 	return ns.idOf(part, number), ok
 }
 
-// named returns the string of an id where it lies, nil if there is none here.
-func (f *frame) named(ns *namespace, id uint64) []byte {
+// nameOf returns the string of an id, nil if there is none here.
+func (f *frame) nameOf(ns *namespace, id uint64) []byte {
 	parts := uint64(ns.definition.GetDictionary().GetParts())
 	l := f.ledgerOf(ns, uint32(id%parts))
 	if l == nil || id/parts >= uint64(l.count) {
 		return nil
 	}
-	return l.at(uint32(id / parts))
+	return l.append(nil, uint32(id/parts))
 }
 
 // nameCost is what it takes to look a string up, in bins read.
@@ -157,7 +158,7 @@ func (f *frame) askNames(q *ebbv1.ShardQuestion, ask *ebbv1.NamesQuestion, at sk
 		}
 		size := 0
 		for i, id := range ask.Ids {
-			a.Names[i] = bytes.Clone(f.named(ns, id))
+			a.Names[i] = f.nameOf(ns, id)
 			if size += len(a.Names[i]) + 4; size > answerBytesMax {
 				return f.unanswered(proto.ErrResponseTooLarge.Errorf("the strings of %d ids take more than %d bytes: that is the limit of an answer", len(ask.Ids), answerBytesMax).
 					WithHint("ask for fewer ids at once"))
@@ -176,7 +177,8 @@ func (f *frame) writeLedgers(b *blockWriter) {
 		b.uvarint(uint64(l.part))
 		b.uvarint(uint64(l.count))
 		for number := range l.count {
-			b.text(l.at(number))
+			b.scratch = l.append(b.scratch[:0], number)
+			b.text(b.scratch)
 			b.flushFull()
 		}
 	}
@@ -203,16 +205,17 @@ func (s *State) readLedgers(b *blockReader) {
 }
 
 func (s *State) readLedger(b *blockReader, ns *namespace, l *ledger, count uint32) {
+	var room spellingRoom
 	for ; count > 0 && b.err == nil; count-- {
 		name := b.text(proto.NameLenMax)
 		if b.err != nil {
 			return
 		}
-		tag := tagOf(name, ns.seed)
-		if _, known := l.find(tag, name); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(name, s.limits.PartNames) {
+		tag, spelled := tagOf(name, ns.seed), spell(&room, name)
+		if _, known := l.find(tag, spelled); known || proto.CheckName(name) != nil || ns.partOf(name) != l.part || l.full(spelled, s.limits.PartNames) {
 			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
 			return
 		}
-		l.add(tag, name, s.epoch)
+		l.add(tag, spelled, s.epoch)
 	}
 }

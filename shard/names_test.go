@@ -70,7 +70,7 @@ func TestDictionaryIsAMap(t *testing.T) {
 			for round := range 40 {
 				var batch []string
 				for range 1 + r.IntN(300) {
-					batch = append(batch, strings.Repeat(fmt.Sprint(r.IntN(3000)), 1+r.IntN(3)*r.IntN(40)))
+					batch = append(batch, strings.Repeat(fmt.Sprint(r.IntN(3000)), 1+r.IntN(3)*r.IntN(30)))
 				}
 				fresh, before := uint64(0), len(want)
 				for _, name := range batch {
@@ -251,4 +251,94 @@ func appendLength(b []byte, n int) []byte {
 // encodeRaw is an entry of one serialised command.
 func encodeRaw(command []byte) []byte {
 	return append(appendLength([]byte{fieldEntryCommands<<3 | 2}, len(command)), command...)
+}
+
+// uuids lie as 16 bytes, and come back as what they were: also what only looks like one.
+func TestUUIDsTakeLittle(t *testing.T) {
+	s := withDictionary(t, 1)
+	r := rand.New(rand.NewPCG(4, 4))
+	want := map[string]uint64{}
+	var names []string
+	for len(want) < 1000 {
+		name := uuidFrom(r)
+		names, want[name] = append(names, name), uint64(len(want))
+	}
+	used := func() uint32 { return (s.ledgers[0].text.len()-1)*PageBytes + s.ledgers[0].used }
+	applyOne(t, s, naming("people", 1, names...))
+	if n := used(); n > 1000*17+1000*17/240*16 {
+		t.Errorf("1,000 uuids take %d bytes", n)
+	}
+	for i, name := range []string{strings.ToUpper(names[0]), strings.Replace(names[1], "-", "_", 1), names[2][1:], names[3] + "0", strings.Replace(names[4], "-", "0", 1), "-" + names[5][1:]} {
+		if _, ok := parseUUID([]byte(name)); ok {
+			t.Errorf("%s is no uuid", name)
+		}
+		want[name] = uint64(1000 + i)
+		applyOne(t, s, naming("people", 1, name))
+	}
+	knows(t, &s.frame, want)
+	knows(t, &reopen(t, s).frame, want)
+}
+
+func uuidFrom(r *rand.Rand) string {
+	a, b := r.Uint64(), r.Uint64()
+	return fmt.Sprintf("%08x-%04x-%04x-%04x-%012x", a>>32, a>>16&0xffff, a&0xffff, b>>48, b&(1<<48-1))
+}
+
+// What it takes to name a million uuids off the log, in time and memory, to name them again, and to look them up both ways.
+func BenchmarkNames(b *testing.B) {
+	const n, batch = 1_000_000, 1500 // an entry of 64 KiB
+	r := rand.New(rand.NewPCG(5, 5))
+	names := make([]string, n)
+	for i := range names {
+		names[i] = uuidFrom(r)
+	}
+	var entries [][]byte
+	for chunk := range slices.Chunk(names, batch) {
+		entries = append(entries, encodeEntry(b, beginning, []*ebbv1.Command{naming("people", 1, chunk...)}))
+	}
+	apply := func(s *State) {
+		for _, e := range entries {
+			s.Apply(s.Applied()+1, e, nil)
+		}
+	}
+	per := func(b *testing.B) { b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*n), "ns/string") }
+	s := withDictionary(b, 1)
+	apply(s)
+	b.Run("new", func(b *testing.B) {
+		for range b.N {
+			s = withDictionary(b, 1)
+			apply(s)
+		}
+		l := &s.ledgers[0]
+		b.ReportMetric(float64(l.text.len()+l.places.len()+l.index.slots.len())*PageBytes/n, "B/string")
+		per(b)
+	})
+	b.Run("known", func(b *testing.B) {
+		for range b.N {
+			apply(s)
+		}
+		per(b)
+	})
+	b.Run("string to id", func(b *testing.B) {
+		ns := s.lookup([]byte("people"))
+		for range b.N {
+			for _, name := range names {
+				if _, ok := s.idOf(ns, []byte(name)); !ok {
+					b.Fatal(name)
+				}
+			}
+		}
+		per(b)
+	})
+	b.Run("id to string", func(b *testing.B) {
+		ns := s.lookup([]byte("people"))
+		for range b.N {
+			for range names {
+				if s.nameOf(ns, r.Uint64N(n)) == nil {
+					b.Fatal("an id without a string")
+				}
+			}
+		}
+		per(b)
+	})
 }

@@ -439,8 +439,8 @@ var misfits = []struct {
 	{"strings of a namespace without a dictionary", func(s *State) { s.ledgers[0].space = 0 }},
 	{"a part that is there twice", func(s *State) { s.ledgers = append(s.ledgers, s.ledgers[0]) }},
 	{"a part without strings", func(s *State) { s.ledgers[0].count = 0 }},
-	{"a string that is there twice", func(s *State) { s.ledgers[0].add(1, s.ledgers[0].at(0), s.epoch) }},
-	{"an empty string", func(s *State) { s.ledgers[0].add(1, nil, s.epoch) }},
+	{"a string that is there twice", func(s *State) { s.ledgers[0].add(1, spell(new(spellingRoom), s.ledgers[0].append(nil, 0)), s.epoch) }},
+	{"a string of two lines", func(s *State) { s.ledgers[0].add(1, spell(new(spellingRoom), []byte("x\n")), s.epoch) }},
 	{"a dictionary of too many parts", func(s *State) { s.namespaces[1].definition.Dictionary.Parts = proto.ShardsMax + 1 }},
 	{"negative counts where there are none", func(s *State) { addAt(s, s.now, -100) }},
 }

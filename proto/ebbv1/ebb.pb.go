@@ -1881,7 +1881,7 @@ type BitChange struct {
 	Ids []uint64 `protobuf:"varint,3,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	// instead of ids: all from first to last, up to 134,217,728 in all changes of a request
 	Range *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
-	// instead of ids, in a namespace with a dictionary, and only there: strings, each of 1 to 512 bytes, up to 10,000 in all changes of a request. Those that are set or flipped
+	// instead of ids, in a namespace with a dictionary, and only there: strings, each of 1 to 256 bytes, up to 10,000 in all changes of a request. Those that are set or flipped
 	// get ids if they have none.
 	Names         [][]byte `protobuf:"bytes,5,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields

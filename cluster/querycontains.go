@@ -1,0 +1,117 @@
+package cluster
+
+import (
+	"strconv"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// contains asks whether bins are in summaries, or ids in bitmaps: only the shards know which kind a key is. Where ids stand for strings, and where there is nothing but bitmaps, bitmaps are asked
+// first; elsewhere they are if the bins are numbers and the keys hold no summaries.
+func (i *inquiry) contains(s *ebbv1.PlanSummary, a about) (*errand, *proto.Error) {
+	ns := i.table.Namespace(a.namespace)
+	list, numbers := idsOf(s.GetBins())
+	switch {
+	case proto.HasDictionary(ns):
+		list = &ebbv1.BitmapIds{Names: s.GetBins()}
+	case proto.BySlice(ns) && !numbers:
+		return nil, proto.ErrBadQuery.Errorf("ids of bitmaps are whole numbers from 0 to 18446744073709551615 in namespace %s", a.namespace).
+			WithHint("strings go into a namespace made with --dictionary")
+	case proto.BySlice(ns):
+	default:
+		return i.summaryOr(s, a, func() (*errand, *proto.Error) {
+			if !numbers || len(a.patterns) > 0 {
+				return nil, nil
+			}
+			return i.bitmapOr(s, a, list, nil)
+		})
+	}
+	return i.bitmapOr(s, a, list, func() (*errand, *proto.Error) {
+		if proto.BySlice(ns) {
+			return nil, nil
+		}
+		return i.summaryOr(s, a, nil)
+	})
+}
+
+// idsOf reads bins as ids; false if one is no number.
+func idsOf(bins [][]byte) (*ebbv1.BitmapIds, bool) {
+	list := &ebbv1.BitmapIds{}
+	for _, bin := range bins {
+		id, err := strconv.ParseUint(string(bin), 10, 64)
+		if err != nil {
+			return nil, false
+		}
+		list.Ids = append(list.Ids, id)
+	}
+	return list, true
+}
+
+// summaryOr asks a summary, and if the keys are of a kind that does not know what it contains goes on with the other errand, if there is one.
+func (i *inquiry) summaryOr(s *ebbv1.PlanSummary, a about, other func() (*errand, *proto.Error)) (*errand, *proto.Error) {
+	e := &errand{step: "one summary", questions: []*ebbv1.Question{i.summaryQuestion(a, &ebbv1.SummaryQuestion{Bins: s.GetBins()})}}
+	if other != nil {
+		e.then, e.thenMost = "the same of bitmaps, if there are no summaries", 2
+	}
+	e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+		if other != nil && answers[0].GetError().GetCode() == ebbv1.Code_CODE_WRONG_KIND {
+			if next, err := other(); next != nil || err != nil {
+				return next, nil, err
+			}
+		}
+		if err := failed(answers); err != nil {
+			return nil, nil, err
+		}
+		return nil, answers[0], knows(s, a, answers[0].GetSummary())
+	}
+	return e, nil
+}
+
+// bitmapOr asks which ids are in any of some bitmaps, and if the keys are of another kind goes on with the other errand, if there is one. The answer is that of a summary, and exact.
+func (i *inquiry) bitmapOr(s *ebbv1.PlanSummary, a about, list *ebbv1.BitmapIds, other func() (*errand, *proto.Error)) (*errand, *proto.Error) {
+	const step = "ids of bitmaps"
+	return i.resolved(step, s.GetOf(), func(namespace string, f found, _ *ebbv1.Coverage) (*errand, *ebbv1.Answer, *proto.Error) {
+		var keys [][]byte
+		for _, t := range s.GetOf() {
+			keys = append(keys, f.keys(t)...)
+		}
+		if keys = distinct(keys); len(keys) == 0 { // of patterns that match no bitmap
+			next, err := i.summaryOr(s, a, nil)
+			return next, nil, err
+		}
+		in, count := bitmapQuestion(namespace, union(keyExprs(keys))), bitmapQuestion(namespace, union(keyExprs(keys)))
+		in.GetBitmap().Select = &ebbv1.BitmapQuestion_Contains{Contains: list}
+		e := &errand{step: step, questions: []*ebbv1.Question{in, count}}
+		if other != nil {
+			e.then, e.thenMost = "the same of a summary, if there are no bitmaps", 1
+		}
+		e.fold = func(answers []*ebbv1.Answer) (*errand, *ebbv1.Answer, *proto.Error) {
+			if other != nil && answers[0].GetError().GetCode() == ebbv1.Code_CODE_WRONG_KIND {
+				if next, err := other(); next != nil || err != nil {
+					return next, nil, err
+				}
+			}
+			if err := failed(answers); err != nil {
+				return nil, nil, err
+			}
+			return nil, memberships(keys, answers[0], answers[1]), nil
+		}
+		return e, nil, nil
+	})
+}
+
+// memberships says of ids whether they are in, as a summary does.
+func memberships(keys [][]byte, in, count *ebbv1.Answer) *ebbv1.Answer {
+	n := float64(count.GetBitmap().GetCount())
+	out := &ebbv1.Summary{
+		Keys: keys, Found: n > 0, AsOfUs: in.GetBitmap().GetAsOfUs(), Confidence: 1, Total: &ebbv1.Estimate{Value: n, Low: n, High: n, Confidence: 1},
+	}
+	if out.Found {
+		out.Kind = ebbv1.Kind_KIND_BITMAP
+	}
+	for _, contained := range in.GetBitmap().GetContains() {
+		out.Memberships = append(out.Memberships, &ebbv1.Membership{Contained: contained})
+	}
+	return &ebbv1.Answer{Coverage: in.GetCoverage(), Value: &ebbv1.Answer_Summary{Summary: out}}
+}

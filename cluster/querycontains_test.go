@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// contains asks of blooms whether bins are there, and of bitmaps whether ids are in: strings where the namespace has a dictionary, and numbers elsewhere. Whatever the kind, the answer is of one shape.
+func TestQueryContains(t *testing.T) {
+	e := stocked(t)
+	e.named(0)
+	e.create(&ebbv1.Namespace{Name: "slices", BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE})
+	e.bits("people", namesChange("play/2011-11-01", 1, "alice"), namesChange("play/2011-11-02", 1, "bob", "7"), namesChange("premium", 1, "eve"))
+	e.bits("default", setIDs("bits/a", 7), setIDs("bits/b", 8))
+	e.bits("slices", setIDs("a", 7, 1<<40), setIDs("b", 8))
+	bloom := &ebbv1.Increment{Key: []byte("guests"), Bin: []byte("alice"), Kind: ebbv1.Kind_KIND_BLOOM}
+	if _, err := e.router("ebb-0").Increment(t.Context(), &ebbv1.IncrementRequest{Namespace: "people", Increments: []*ebbv1.Increment{bloom}}); err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]string{
+		`contains(play/2011-11-01, "alice", "bob", "nobody") in people`:             "true false false",
+		`contains(play/2011-11-01 .. 2011-11-02, "alice", "bob", "eve") in people`:  "true true false",
+		`contains(play/2011-11-01 | premium, "alice", "bob", "eve") in people`:      "true false true",
+		`contains(play/*, "alice", "7", "eve") in people`:                           "true true false",
+		`contains(nowhere, "alice") in people`:                                      "false",
+		`contains(nowhere/*, "alice") in people`:                                    "false",
+		`contains(guests, "alice", "bob") in people`:                                "true false",
+		`contains(bits/a, "7", "8")`:                                                "true false",
+		`contains(bits/a | bits/b, "7", "8", "9")`:                                  "true true false",
+		`contains(a, "7", "8", "1099511627776") in slices`:                          "true false true",
+		`contains(a | b, "7", "8", "9") in slices`:                                  "true true false",
+		`contains(nobody, "7") in slices`:                                           "false",
+		`contains(seen, "ann", "7")`:                                                "true false",
+		`contains(bits/a, "alice")`:                                                 `"bits/a" is a bitmap`,
+		`contains(a, "alice") in slices`:                                            "ids of bitmaps are whole numbers",
+		`contains(searches, "7")`:                                                   "is a topk",
+		`contains(premium, "a\tb") in people`:                                       "control characters",
+		`contains(guests | premium, "alice") in people`:                             "is a bitmap",
+		`contains(bits/a, "18446744073709551615", "007", "18446744073709551614")`:   "false true false",
+		`contains(play/2011-11-02, "7") in people with consistency any`:             "true",
+		`contains(play/2011-11-02, "not in") in people with consistency bounded 1s`: "false",
+	} {
+		got, err := e.query(text)
+		w := got.GetAnswer().GetSummary()
+		said := ""
+		for _, m := range w.GetMemberships() {
+			said += fmt.Sprint(m.GetContained(), " ")
+		}
+		if err != nil {
+			said = err.Error()
+		} else if got.GetAnswer().GetCoverage().GetShardsAnswered() == 0 || w.GetAsOfUs() == 0 {
+			t.Errorf("%s: %v", text, got)
+		}
+		if !strings.Contains(said, want) {
+			t.Errorf("%s: %q: want %q", text, said, want)
+		}
+	}
+}
