@@ -252,24 +252,26 @@ func resummed(raw []byte) []byte {
 // Every single damage of every payload, with right checksums.
 func TestRestoreOfResealedDamage(t *testing.T) {
 	good := snapshot(t, furnished(t))
-	refused := 0
-	for i := blockOverhead; i < len(good); i++ {
-		for _, flip := range []byte{1, 2, 0x80} {
-			at := 0
-			raw := resealed(good, func(_ byte, payload []byte) []byte {
-				if j := i - at - blockOverhead; j >= 0 && j < len(payload) {
-					payload[j] ^= flip
-				}
-				at += blockOverhead + len(payload) + 4
-				return payload
-			})
-			if !restoreAny(t, raw) {
-				refused++
+	step := 1
+	if testing.Short() {
+		step = 7 // which visits the flips in turn, too
+	}
+	tried, refused := 0, 0
+	for i := blockOverhead; i < len(good); i += step {
+		at := 0
+		raw := resealed(good, func(_ byte, payload []byte) []byte {
+			if j := i - at - blockOverhead; j >= 0 && j < len(payload) {
+				payload[j] ^= []byte{1, 2, 0x80}[i%3]
 			}
+			at += blockOverhead + len(payload) + 4
+			return payload
+		})
+		if tried++; !restoreAny(t, raw) {
+			refused++
 		}
 	}
-	if refused < len(good) {
-		t.Fatalf("only %d of %d were refused", refused, 3*len(good))
+	if refused < tried/3 {
+		t.Fatalf("only %d of %d were refused", refused, tried)
 	}
 }
 
