@@ -42,7 +42,7 @@ import (
 //	freeze
 //	    for later questions with "view"
 //
-// In bins and texts _ is a space. Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
+// Bitmaps are in scenariobits_test.go. In bins and texts _ is a space. Times are durations since 2020-01-01; sessions are called #1, #2 in the order of their opening.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		sc := &scenario{t: t, s: New(1, &wiping{})}
@@ -91,6 +91,12 @@ func (sc *scenario) run(d *datadriven.TestData) string {
 		return sc.keys(d)
 	case "key":
 		return sc.key(d)
+	case "bits":
+		return sc.bits(d)
+	case "groups":
+		return sc.groups(d)
+	case "cohort":
+		return sc.cohort(d)
 	case "describe":
 		return described(sc.s)
 	case "restart":
@@ -169,6 +175,9 @@ func (sc *scenario) result(out *strings.Builder, r *ebbv1.CommandResult) {
 	if r.Applied > 0 {
 		says = append(says, fmt.Sprintf("applied %d", r.Applied))
 	}
+	if r.Changed > 0 {
+		says = append(says, fmt.Sprintf("changed %d", r.Changed))
+	}
 	if r.Duplicates > 0 {
 		says = append(says, fmt.Sprintf("duplicates %d", r.Duplicates))
 	}
@@ -205,6 +214,10 @@ func (sc *scenario) command(words []string) *ebbv1.Command {
 		return &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: uint32(sc.number(words[1]))}}}
 	case "tick":
 		return &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}
+	case "set", "clear", "flip":
+		return sc.bitEdits(words[0], words[1], words[2], words[3:])
+	case "store":
+		return sc.storing(words[1], words[2], words[3], words[4:])
 	case "del", "expire", "move", "put":
 		return sc.aboutKeys(words[0], words[1], words[2:])
 	}
