@@ -31,6 +31,8 @@ const (
 	BitContainsMax = 10_000
 	// BitPartBytesMax is how large a part may be that a question asks for.
 	BitPartBytesMax = 1 << 20
+	// BitmapBytesMax is how large a bitmap grows in one shard, as its ids would take it that have no runs.
+	BitmapBytesMax = 4 << 30
 	// BitSliceBits is how many lower bits of an id say where in its slice it is.
 	BitSliceBits = 16
 	// BitSliceMax is the last slice.

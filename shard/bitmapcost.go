@@ -171,3 +171,15 @@ func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
 	end := entryAt(b.at(r.ref()), r.count()-1)
 	return entryAt(root, 0).slice(), end.slice(), int64(h.leaves) * leafSlices
 }
+
+// full says whether a bitmap takes more than so many words, if none of its slices were runs. That follows from its ids alone, and not from where they lie, so that replicas agree.
+func (b *slab) full(h bitmapHead, words uint64) bool {
+	if h.ids <= max(words/(sliceCost+1), 2*bitmap.SmallWords) {
+		return false // though each id had a slice of its own; whether so few are small, does not matter
+	}
+	slices := uint64(0)
+	for leaf := range int(h.leaves) {
+		slices += uint64(entryAt(b.at(h.root), leaf).count())
+	}
+	return min(sliceCost*slices+h.ids/4, bitmap.DenseWords*slices) > words
+}

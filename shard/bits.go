@@ -109,6 +109,9 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	if !created && s.kind(key) != ebbv1.Kind_KIND_BITMAP {
 		return 0, ebbv1.Code_CODE_WRONG_KIND
 	}
+	if !created && e.Op != ebbv1.BitOp_BIT_OP_CLEAR && s.summaries.bins.full(s.summaries.records.at(key).bitmap(), s.limits.BitmapBytes/8) {
+		return 0, ebbv1.Code_CODE_RESOURCE_EXHAUSTED
+	}
 	sum := s.own(key)
 	v := sum.bitmap()
 	if v == nil {
@@ -158,6 +161,9 @@ func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Er
 			WithHint("a key keeps the kind of its first write until it has faded; choose another key")
 	case code == ebbv1.Code_CODE_BAD_REQUEST && ns != nil && numbered(ns, e):
 		return proto.ErrNumbered(ns.definition.GetName())
+	case code == ebbv1.Code_CODE_RESOURCE_EXHAUSTED:
+		return proto.ErrResourceExhausted.Errorf("bits of key %s: the bitmap has reached its limit of %d MiB in a shard", quote(e.Key), proto.BitmapBytesMax>>20).
+			WithHint("cut it into several, by period or by a prefix of the ids, or place bitmaps by slice: ebb namespace create NAME --bitmap-placement slice")
 	case code == ebbv1.Code_CODE_BAD_REQUEST:
 		return proto.ErrBadRequest.Errorf("bits of key %s: its ids do not ascend, there are more than a command may have, or its offset does not grow", quote(e.Key))
 	}

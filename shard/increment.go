@@ -281,8 +281,8 @@ func wrongKind(ns *namespace, in *proto.IncrementWire) *proto.Error {
 		return proto.ErrWrongKind.Errorf("kind bitmap for key %s: it holds ids and no bins", quote(in.Key)).WithHint("ebb bits set KEY ID...")
 	}
 	if in.Kind == 0 {
-		return proto.ErrWrongKind.Errorf("bin %s for key %s: its kind wants a value or a text", quote(in.Bin), quote(in.Key)).
-			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25, ebb string set KEY VALUE")
+		return proto.ErrWrongKind.Errorf("bin %s for key %s: its kind wants a value, a text or ids", quote(in.Bin), quote(in.Key)).
+			WithHint("give kind and value: ebb incr KEY --kind quantile --value 0.25, ebb string set KEY VALUE, ebb bits set KEY ID")
 	}
 	return proto.ErrWrongKind.Errorf("kind %s for key %s: it holds another", proto.KindName(in.Kind), quote(in.Key)).
 		WithHint("a key keeps the kind of its first write until it has faded; choose another key")

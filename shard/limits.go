@@ -12,6 +12,7 @@ type Limits struct {
 	HalfLifeChanges int         // a namespace
 	PartNames       int         // strings in a part of a dictionary
 	BodyBytes       int         // of all summaries that are no distributions; one that is there may grow over it by an eighth
+	BitmapBytes     uint64      // of one bitmap, as its ids would take it that have no runs; one that is there may grow over it by a command
 	Future          sketch.Tick // how far past the stamp an event may claim to be
 
 	Sessions           int
@@ -34,6 +35,7 @@ func DefaultLimits() Limits {
 		HalfLifeChanges: proto.HalfLifeChangesMax,
 		PartNames:       proto.PartNamesMax,
 		BodyBytes:       proto.BodyBytesMax,
+		BitmapBytes:     proto.BitmapBytesMax,
 		Future:          proto.FutureMaxUS,
 
 		Sessions:           proto.SessionsMax,

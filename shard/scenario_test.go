@@ -17,7 +17,7 @@ import (
 
 // The files in testdata are scenarios, each a story in prose and commands:
 //
-//	new [sessions=n window=n expiry=d sources=n keys=n key-window=d changes=n body-bytes=n result-bytes=n]
+//	new [sessions=n window=n expiry=d sources=n keys=n key-window=d changes=n body-bytes=n bitmap-bytes=n result-bytes=n]
 //	    an empty shard, with smaller limits if named
 //	apply at=d
 //	    one log entry, stamped at d after the scenario's beginning; a command a line:
@@ -136,6 +136,8 @@ func (sc *scenario) open(d *datadriven.TestData) {
 			l.HalfLifeChanges = int(sc.number(v))
 		case "body-bytes":
 			l.BodyBytes = int(sc.number(v))
+		case "bitmap-bytes":
+			l.BitmapBytes = uint64(sc.number(v))
 		case "result-bytes":
 			l.SessionResultBytes = int(sc.number(v))
 		default:
