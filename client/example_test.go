@@ -564,6 +564,28 @@ func ExampleClient_BitWriter() {
 	// Output: 1001 <nil> <nil>
 }
 
+// Bitmaps that are written by day are asked for by week, month, quarter or year where the namespace says so.
+func ExampleClient_CreateNamespace_rollups() {
+	c, stop := connected()
+	defer stop()
+	ctx := context.Background()
+	_, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "plays", Rollups: []ebb.Period{ebb.PeriodWeek, ebb.PeriodMonth, ebb.PeriodQuarter}})
+	fmt.Println(err)
+	fmt.Println(c.SetBits(ctx, "plays", "play/2011-10-31", 1, 2))
+	fmt.Println(c.SetBits(ctx, "plays", "play/2011-11-01", 2, 3))
+	for _, period := range []string{"2011-10", "2011-W44", "2011-Q4"} {
+		n, err := c.Bitmap("plays", ebb.Bits("play/"+period)).Count(ctx)
+		fmt.Println(period, n.Count, err)
+	}
+	// Output:
+	// <nil>
+	// 2 <nil>
+	// 2 <nil>
+	// 2011-10 2 <nil>
+	// 2011-W44 3 <nil>
+	// 2011-Q4 3 <nil>
+}
+
 // Populations large enough for all shards lie there by slices; a not means all ids that are in the universe of the namespace.
 func ExampleClient_CreateNamespace_slices() {
 	c, stop := connected()

@@ -75,7 +75,22 @@ type Namespace struct {
 	Dictionary bool
 	// DictionaryParts is how many parts the dictionary has, the number of shards when it was made; ignored when set.
 	DictionaryParts uint32
+	// Rollups are the lengths of periods of bitmaps that are made of shorter ones: with PeriodMonth, play/2011-11 has the ids of play/2011-11-01, play/2011-11-02 and so
+	// on, and those that were written to it. Periods are made of days, or where PeriodDay is among them of hours. None if empty; nil keeps what the namespace has.
+	Rollups []Period
 }
+
+// Period is a length of periods, in UTC.
+type Period = ebbv1.Period
+
+// The lengths of periods that can be rolled up.
+const (
+	PeriodDay     = ebbv1.Period_PERIOD_DAY     // 2011-11-01
+	PeriodWeek    = ebbv1.Period_PERIOD_WEEK    // 2011-W44, from Monday (ISO 8601)
+	PeriodMonth   = ebbv1.Period_PERIOD_MONTH   // 2011-11
+	PeriodQuarter = ebbv1.Period_PERIOD_QUARTER // 2011-Q4
+	PeriodYear    = ebbv1.Period_PERIOD_YEAR    // 2011
+)
 
 // BitmapPlacement says where the ids of a bitmap lie: whole on the shard of its key, or by slices of 65,536 ids, each slice of all bitmaps of the namespace on one shard.
 type BitmapPlacement = ebbv1.BitmapPlacement
@@ -96,8 +111,16 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		Threshold: n.Threshold, Prior: n.Prior, Clock: n.Clock, Precision: n.Precision,
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
-		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary,
+		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary, Rollups: rollupsOf(n.Rollups),
 	}
+}
+
+// rollupsOf is not nil for none.
+func rollupsOf(units []Period) *ebbv1.Rollups {
+	if units == nil {
+		return nil
+	}
+	return &ebbv1.Rollups{Units: units}
 }
 
 // optionalText is not nil for an empty text.
@@ -125,6 +148,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
 		BitmapPlacement: w.GetBitmapPlacement(), Universe: new(string(w.GetUniverse())),
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
+		Rollups: append([]Period{}, w.GetRollups().GetUnits()...),
 	}
 }
 

@@ -68,7 +68,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
-	req, refused := inUniverse(table, req)
+	req, refused := spelledFor(table, req)
 	req, unknown := c.withIDs(ctx, table, req)
 	answers, err := c.answer(ctx, table, req)
 	if err != nil {

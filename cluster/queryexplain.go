@@ -49,6 +49,13 @@ func (i *inquiry) explainBitmaps(root *ebbv1.ExplainedStep) {
 // explainQuestion says which shards a question goes to, as the coordinator would send it.
 func (i *inquiry) explainQuestion(q *ebbv1.Question) *ebbv1.ExplainedStep {
 	step := &ebbv1.ExplainedStep{Step: asked(q), Of: "namespace " + q.GetNamespace()}
+	if ns := i.table.Namespace(q.GetNamespace()); ns != nil {
+		fit, err := questionFor(q, ns)
+		if err != nil {
+			return step
+		}
+		q = fit
+	}
 	p, err := plan(i.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}})
 	if err != nil || p.refused != nil {
 		return step
@@ -119,6 +126,17 @@ func (i *inquiry) explainTerm(t *ebbv1.PlanTerm) *ebbv1.ExplainedStep {
 	}
 	if t.GetRange() != nil {
 		step.Step = "bitmaps of a range"
+	}
+	ns, keys := i.table.Namespace(a.namespace), a.keys
+	if a.keys = nil; t.GetRange() == nil && rollup(ns, keys[0]) != nil {
+		step.Step = "roll-up of the bitmaps of shorter periods"
+	}
+	for _, key := range keys {
+		if parts := rollup(ns, key); parts != nil {
+			a.keys = append(a.keys, parts...)
+		} else {
+			a.keys = append(a.keys, key)
+		}
 	}
 	step.Shards = i.homes(a.namespace, a.keys)
 	step.Keys = uint64(len(a.keys))

@@ -14,8 +14,9 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// inUniverse puts the universes of namespaces into the expressions that need one. Questions about a namespace that has none are refused, by their position.
-func inUniverse(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
+// spelledFor puts what namespaces say into expressions: the universe where one is needed, and what periods are made of that are rolled up. Questions that are not to be answered are
+// refused, by their position.
+func spelledFor(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
 	var refused map[int]*proto.Error
 	out := req
 	for i, q := range req.GetQuestions() {
@@ -23,7 +24,7 @@ func inUniverse(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int
 		if ns == nil || proto.CheckQuestion(q) != nil {
 			continue
 		}
-		fit, err := questionInUniverse(q, ns)
+		fit, err := questionFor(q, ns)
 		switch {
 		case err != nil:
 			if refused == nil {
@@ -40,11 +41,14 @@ func inUniverse(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int
 	return out, refused
 }
 
-// questionInUniverse returns the question itself when its expressions need no universe.
-func questionInUniverse(q *ebbv1.Question, ns *ebbv1.Namespace) (*ebbv1.Question, *proto.Error) {
+// questionFor returns the question itself when there is nothing to put in.
+func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace) (*ebbv1.Question, *proto.Error) {
+	if err := checkRollups(q, ns); err != nil {
+		return nil, err
+	}
 	out := q
 	for i, x := range proto.BitmapExprs(q) {
-		fit, err := proto.WithUniverse(x, ns)
+		fit, err := exprFor(x, ns)
 		if err != nil {
 			return nil, err
 		}
@@ -57,6 +61,14 @@ func questionInUniverse(q *ebbv1.Question, ns *ebbv1.Namespace) (*ebbv1.Question
 		proto.BitmapExprs(out)[i].Expr = fit.GetExpr()
 	}
 	return out, nil
+}
+
+func exprFor(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) (*ebbv1.BitmapExpr, *proto.Error) {
+	x, err := proto.WithUniverse(x, ns)
+	if err != nil {
+		return nil, err
+	}
+	return rolledUp(x, ns), nil
 }
 
 // checkSliced refuses questions that nobody can answer where bitmaps are placed by slice: homes know nothing of ids.

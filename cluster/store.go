@@ -20,7 +20,7 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err != nil {
 		return nil, err
 	}
-	x, refused := proto.WithUniverse(req.GetExpr(), table.Namespace(namespace))
+	x, refused := exprFor(req.GetExpr(), table.Namespace(namespace))
 	if refused != nil {
 		return nil, refused
 	}

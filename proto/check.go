@@ -434,6 +434,12 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	if len(ns.Universe) == 0 {
 		ns.Universe = nil // it was taken back
 	}
+	if ns.Rollups == nil {
+		ns.Rollups = base.Rollups
+	}
+	if len(ns.Rollups.GetUnits()) == 0 {
+		ns.Rollups = nil
+	}
 	return ns
 }
 

@@ -143,6 +143,8 @@ func TestRoute(t *testing.T) {
 		{"clicks/country", "clicks/country"},
 		{"play/2011", "play"},
 		{"play/2011-11", "play"},
+		{"play/2011-Q4", "play"},
+		{"play/2011-q4", "play/2011-q4"},
 		{"play/2011-W44", "play"},
 		{"play/2011-11-01", "play"},
 		{"play/2011-11-01T13", "play"},

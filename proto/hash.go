@@ -12,7 +12,7 @@ import (
 //	shard = 1 + xxh3-64(uvarint(len(ns)) ns route) % shards
 //
 // The hash is unseeded. route is the key, except that a key whose last segment
-// is a period (2011, 2011-11, 2011-W44, 2011-11-01, 2011-11-01T13) routes by
+// is a period (2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01, 2011-11-01T13) routes by
 // its directory, so that the periods of one family live together.
 func ShardOf(namespace string, key []byte, shards uint32) uint32 {
 	route := Route(key)
@@ -50,7 +50,7 @@ func isPeriod(segment []byte) bool {
 	case len("2011"):
 		return matches(segment, "0000")
 	case len("2011-11"):
-		return matches(segment, "0000-00")
+		return matches(segment, "0000-00") || matches(segment, "0000-Q0")
 	case len("2011-W44"):
 		return matches(segment, "0000-W00")
 	case len("2011-11-01"):

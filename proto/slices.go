@@ -152,6 +152,14 @@ func checkBitmapSettings(ns *ebbv1.Namespace) *Error {
 			return ErrBadNamespace.Errorf("universe: %s", err.Message)
 		}
 	}
+	for i, unit := range ns.GetRollups().GetUnits() {
+		switch name := PeriodName(unit); {
+		case name == "":
+			return ErrBadNamespace.Errorf("rollups: unit %d is unknown: day, week, month, quarter or year", unit)
+		case slices.Contains(ns.GetRollups().GetUnits()[:i], unit):
+			return ErrBadNamespace.Errorf("rollups: %s is named twice", name)
+		}
+	}
 	if !BySlice(ns) {
 		return nil
 	}
@@ -165,6 +173,14 @@ func checkBitmapSettings(ns *ebbv1.Namespace) *Error {
 		return CheckSliceKey(u)
 	}
 	return nil
+}
+
+// PeriodName is what people call a unit of roll-ups; empty if there is no such unit.
+func PeriodName(unit ebbv1.Period) string {
+	return map[ebbv1.Period]string{
+		ebbv1.Period_PERIOD_DAY: "day", ebbv1.Period_PERIOD_WEEK: "week", ebbv1.Period_PERIOD_MONTH: "month",
+		ebbv1.Period_PERIOD_QUARTER: "quarter", ebbv1.Period_PERIOD_YEAR: "year",
+	}[unit]
 }
 
 // WithUniverse puts the universe of a namespace into each not of an expression that has none. It returns the expression itself when there is nothing to put.

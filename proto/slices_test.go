@@ -114,6 +114,10 @@ func TestBitmapSettings(t *testing.T) {
 		"linear":               {&ebbv1.Namespace{BitmapPlacement: slice, Decay: ebbv1.Decay_DECAY_LINEAR}, proto.ErrBadNamespace},
 		"two half-lives":       {&ebbv1.Namespace{BitmapPlacement: slice, SlowHalfLifeUs: new(int64(86_400_000_000))}, proto.ErrBadNamespace},
 		"universe too long":    {&ebbv1.Namespace{Universe: make([]byte, proto.KeyLenMax+1)}, proto.ErrBadNamespace},
+		"roll-ups":             {&ebbv1.Namespace{Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{ebbv1.Period_PERIOD_MONTH, ebbv1.Period_PERIOD_DAY}}}, nil},
+		"no roll-ups":          {&ebbv1.Namespace{Rollups: &ebbv1.Rollups{}}, nil},
+		"a roll-up of hours":   {&ebbv1.Namespace{Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{1}}}, proto.ErrBadNamespace},
+		"a roll-up twice":      {&ebbv1.Namespace{Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{ebbv1.Period_PERIOD_DAY, ebbv1.Period_PERIOD_DAY}}}, proto.ErrBadNamespace},
 		"universe like a part": {&ebbv1.Namespace{BitmapPlacement: slice, Universe: []byte("\x00all")}, proto.ErrBadKey},
 	} {
 		c.ns.Name = "people"

@@ -140,7 +140,8 @@ var wholeUnits = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
 	ebbv1.PlanUnit_PLAN_UNIT_DAY: {
 		ebbv1.PlanUnit_PLAN_UNIT_WEEK, ebbv1.PlanUnit_PLAN_UNIT_MONTH, ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_YEAR,
 	},
-	ebbv1.PlanUnit_PLAN_UNIT_MONTH: {ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_YEAR},
+	ebbv1.PlanUnit_PLAN_UNIT_MONTH:   {ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_YEAR},
+	ebbv1.PlanUnit_PLAN_UNIT_QUARTER: {ebbv1.PlanUnit_PLAN_UNIT_YEAR},
 }
 
 // unit takes the length of the periods of a cohort. Those of its range need not be named: they are unspecified in a plan.

@@ -15,7 +15,7 @@ import (
 //	day      2011-11-01      since 1970
 //	week     2011-W44        since that of 1970-01-01
 //	month    2011-11         since year 0
-//	quarter  (no key)        since year 0
+//	quarter  2011-Q4         since year 0
 //	year     2011            since year 0
 type Period struct {
 	Unit   ebbv1.PlanUnit
@@ -28,6 +28,7 @@ var shapes = []struct {
 	shape string
 }{
 	{ebbv1.PlanUnit_PLAN_UNIT_YEAR, "0000"},
+	{ebbv1.PlanUnit_PLAN_UNIT_QUARTER, "0000-Q0"},
 	{ebbv1.PlanUnit_PLAN_UNIT_MONTH, "0000-00"},
 	{ebbv1.PlanUnit_PLAN_UNIT_WEEK, "0000-W00"},
 	{ebbv1.PlanUnit_PLAN_UNIT_DAY, "0000-00-00"},
@@ -76,6 +77,8 @@ func read(unit ebbv1.PlanUnit, text string) (Period, bool) {
 		monday = monday.AddDate(0, 0, -(int(monday.Weekday())+6)%7+7*(week-1))
 		y, w := monday.ISOWeek()
 		return PeriodAt(unit, monday), y == year && w == week
+	case ebbv1.PlanUnit_PLAN_UNIT_QUARTER:
+		month = 3*part(6, 7) - 2
 	case ebbv1.PlanUnit_PLAN_UNIT_HOUR:
 		hour = part(11, 13)
 		fallthrough
@@ -138,7 +141,13 @@ func (p Period) Start() time.Time {
 	return months(12 * p.Number)
 }
 
-// String writes the period as a key ends with it; a quarter, which no key ends with, as 2011-Q4.
+// Within returns the first and the last period of a shorter unit that begin in p.
+func (p Period) Within(unit ebbv1.PlanUnit) (first, last Period) {
+	end := Period{p.Unit, p.Number + 1}.Start()
+	return PeriodAt(unit, p.Start()), PeriodAt(unit, end.Add(-time.Nanosecond))
+}
+
+// String writes the period as a key ends with it.
 func (p Period) String() string {
 	t := p.Start()
 	switch p.Unit {

@@ -31,6 +31,9 @@ func TestParsePeriod(t *testing.T) {
 		{"2009-W53", "2009-12-28T00"},
 		{"2011-W53", ""},
 		{"2011-W00", ""},
+		{"2011-Q4", "2011-10-01T00"},
+		{"2011-Q0", ""},
+		{"2011-Q5", ""},
 		{"1969-12-31T23", "1969-12-31T23"},
 	} {
 		p, looks, err := ParsePeriod(c.text)
@@ -43,7 +46,7 @@ func TestParsePeriod(t *testing.T) {
 			t.Errorf("%s is %v from %v, %v", c.text, p, p.Start(), err)
 		}
 	}
-	for _, text := range []string{"", "201", "20111", "2011-1", "2011-w44", "2011-11-01t13", "2011/11", "yyyy", "2011-Q4"} {
+	for _, text := range []string{"", "201", "20111", "2011-1", "2011-w44", "2011-11-01t13", "2011/11", "yyyy", "2011-q4", "2011-Q44"} {
 		if _, looks, err := ParsePeriod(text); looks || err != nil {
 			t.Errorf("%q is a period", text)
 		}
@@ -63,9 +66,6 @@ func TestPeriods(t *testing.T) {
 			if p.Start().After(at) || !next.Start().After(at) || PeriodAt(u, p.Start()) != p {
 				t.Fatalf("%v is in the %s from %v to %v", at, unitNames[u], p.Start(), next.Start())
 			}
-			if u == ebbv1.PlanUnit_PLAN_UNIT_QUARTER {
-				continue
-			}
 			again, looks, err := ParsePeriod(p.String())
 			if !looks || err != nil || again != p {
 				t.Fatalf("%v is read as %v: %v", p, again, err)
@@ -73,6 +73,27 @@ func TestPeriods(t *testing.T) {
 			if route := proto.Route([]byte("play/" + p.String())); string(route) != "play" {
 				t.Fatalf("play/%v routes by %s", p, route)
 			}
+		}
+	}
+}
+
+// What is within a period begins in it and fills it.
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		of          string
+		unit        ebbv1.PlanUnit
+		first, last string
+	}{
+		{"2011", ebbv1.PlanUnit_PLAN_UNIT_QUARTER, "2011-Q1", "2011-Q4"},
+		{"2012", ebbv1.PlanUnit_PLAN_UNIT_DAY, "2012-01-01", "2012-12-31"},
+		{"2011-Q4", ebbv1.PlanUnit_PLAN_UNIT_MONTH, "2011-10", "2011-12"},
+		{"2012-02", ebbv1.PlanUnit_PLAN_UNIT_DAY, "2012-02-01", "2012-02-29"},
+		{"2011-W52", ebbv1.PlanUnit_PLAN_UNIT_DAY, "2011-12-26", "2012-01-01"},
+		{"2011-11-01", ebbv1.PlanUnit_PLAN_UNIT_HOUR, "2011-11-01T00", "2011-11-01T23"},
+	} {
+		p, _, _ := ParsePeriod(c.of)
+		if first, last := p.Within(c.unit); first.String() != c.first || last.String() != c.last {
+			t.Errorf("%s: from %v to %v", c.of, first, last)
 		}
 	}
 }

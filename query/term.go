@@ -174,7 +174,7 @@ func cutPeriod(key string) (family, period string, ok bool) {
 }
 
 func (p *parser) noPeriod(t token, text string) {
-	p.fail(t, fmt.Sprintf("%s is no key of a period", Quote([]byte(text))), "ranges are of keys that end in /2011, /2011-11, /2011-W44, /2011-11-01 or /2011-11-01T13")
+	p.fail(t, fmt.Sprintf("%s is no key of a period", Quote([]byte(text))), "ranges are of keys that end in /2011, /2011-Q4, /2011-11, /2011-W44, /2011-11-01 or /2011-11-01T13")
 }
 
 // Quote writes a key as it stands in a question: in quotes where it must.

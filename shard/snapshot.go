@@ -156,6 +156,10 @@ func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	b.uvarint(uint64(def.GetBitmapPlacement()))
 	b.text(def.GetUniverse())
 	b.uvarint(uint64(def.GetDictionary().GetParts()))
+	b.uvarint(uint64(len(def.GetRollups().GetUnits())))
+	for _, unit := range def.GetRollups().GetUnits() {
+		b.uvarint(uint64(unit))
+	}
 }
 
 // primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
@@ -530,8 +534,24 @@ func readDefinition(b *blockReader) *ebbv1.Namespace {
 		if parts := b.uint32(); parts > 0 {
 			def.Dictionary = &ebbv1.Dictionary{Parts: parts}
 		}
+		def.Rollups = readRollups(b)
 	}
 	return def
+}
+
+func readRollups(b *blockReader) *ebbv1.Rollups {
+	r := &ebbv1.Rollups{}
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		unit := ebbv1.Period(b.uint32())
+		if proto.PeriodName(unit) == "" || slices.Contains(r.Units, unit) {
+			b.corrupt("a roll-up by period %d", unit)
+		}
+		r.Units = append(r.Units, unit)
+	}
+	if len(r.Units) == 0 {
+		return nil
+	}
+	return r
 }
 
 func readParams(b *blockReader) sketch.Params {

@@ -36,6 +36,7 @@ func flagWords() map[string][]string {
 		"clock":            wordsOf(clocks),
 		"precision":        wordsOf(precisions),
 		"bitmap-placement": wordsOf(placements),
+		"rollups":          append(wordsOf(rollups), "none"),
 		"format":           formats,
 		"time-unit":        timeUnits,
 		"log-format":       logFormats,

@@ -22,6 +22,7 @@ var (
 	decays     = map[string]ebbv1.Decay{"half-life": ebbv1.Decay_DECAY_HALF_LIFE, "linear": ebbv1.Decay_DECAY_LINEAR, "none": ebbv1.Decay_DECAY_NONE}
 	floors     = map[string]ebbv1.Floor{"prune": ebbv1.Floor_FLOOR_PRUNE, "clamp": ebbv1.Floor_FLOOR_CLAMP, "prior": ebbv1.Floor_FLOOR_PRIOR}
 	clocks     = map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT}
+	rollups    = map[string]ebbv1.Period{"day": client.PeriodDay, "week": client.PeriodWeek, "month": client.PeriodMonth, "quarter": client.PeriodQuarter, "year": client.PeriodYear}
 	placements = map[string]ebbv1.BitmapPlacement{"key": client.PlaceByKey, "slice": client.PlaceBySlice}
 	precisions = map[string]ebbv1.Precision{"default": ebbv1.Precision_PRECISION_DEFAULT, "compact": ebbv1.Precision_PRECISION_COMPACT}
 )
@@ -63,7 +64,7 @@ type namespaceFlags struct {
 	binsMax                                                        uint32
 	kind                                                           string
 	sizes                                                          words
-	placement, universe                                            string
+	placement, universe, rollups                                   string
 	dictionary                                                     bool
 }
 
@@ -73,7 +74,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
 		Example: fmt.Sprintf("  ebb namespace %[1]s history --clock event --half-life 1h --threshold 1e-9\n"+
 			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14\n  ebb namespace %[1]s visits --window 1h\n"+
-			"  ebb namespace %[1]s people --bitmap-placement slice --universe all\n  ebb namespace %[1]s users --dictionary", use),
+			"  ebb namespace %[1]s people --bitmap-placement slice --universe all\n  ebb namespace %[1]s users --dictionary\n"+
+			"  ebb namespace %[1]s plays --rollups week,month,quarter,year", use),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
@@ -98,6 +100,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.placement, "bitmap-placement", "", "where bitmaps lie, chosen at creation: key (whole on the shard of the key) or slice (in all shards; such a namespace holds bitmaps only)")
 	f.BoolVar(&nf.dictionary, "dictionary", false, "ids of bitmaps are strings (uuids, names), chosen at creation: each gets a number that stays")
 	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")
+	f.StringVar(&nf.rollups, "rollups", "", "`lengths` of periods of bitmaps that are made of shorter ones, of day, week, month, quarter and year: with month, "+
+		"play/2011-11 has the ids of its days; with day, days have those of their hours; none ends that")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
@@ -131,10 +135,31 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	if err := nf.setWords(&ns); err != nil {
 		return ns, err
 	}
+	if ns.Rollups, err = rollupUnits(nf.rollups); err != nil {
+		return ns, err
+	}
 	if f.Changed("universe") {
 		ns.Universe = &nf.universe
 	}
 	return ns, nf.idle(create, f)
+}
+
+// rollupUnits reads lengths of periods; nil of nothing.
+func rollupUnits(text string) (units []client.Period, err error) {
+	switch text {
+	case "":
+		return nil, nil
+	case "none":
+		return []client.Period{}, nil
+	}
+	for name := range strings.SplitSeq(text, ",") {
+		unit, err := choice("rollups", strings.TrimSpace(name), rollups)
+		if err != nil {
+			return nil, err
+		}
+		units = append(units, unit)
+	}
+	return units, nil
 }
 
 // idle refuses a setting that has no effect beside the others.
@@ -337,6 +362,7 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"bitmap-placement", r.BitmapPlacement},
 		{"universe", cmp.Or(r.Universe, "-")},
 		{"dictionary", r.dictionary()},
+		{"rollups", cmp.Or(strings.Join(r.Rollups, ", "), "-")},
 	}
 	for _, size := range proto.ListSizes(all[i].Sizes) {
 		text := figure(size.Value, 6)
@@ -375,6 +401,8 @@ type namespaceJSON struct {
 	Universe string `json:"universe"`
 	// 0: there is none
 	DictionaryParts uint32 `json:"dictionary_parts"`
+	// lengths of periods that are made of shorter ones
+	Rollups []string `json:"rollups"`
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -388,6 +416,10 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		nameOf(placements, ns.BitmapPlacement),
 		*ns.Universe,
 		ns.DictionaryParts,
+		[]string{},
+	}
+	for _, unit := range ns.Rollups {
+		r.Rollups = append(r.Rollups, nameOf(rollups, unit))
 	}
 	if ns.BitmapPlacement == client.PlaceBySlice {
 		r.Kind = proto.KindName(client.KindBitmap) // it holds nothing else

@@ -683,7 +683,7 @@ type PlanRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// the key of a period is family/period
 	Family []byte `protobuf:"bytes,1,opt,name=family,proto3" json:"family,omitempty"`
-	// 2011, 2011-11, 2011-W44, 2011-11-01 or 2011-11-01T13
+	// 2011, 2011-Q4, 2011-11, 2011-W44, 2011-11-01 or 2011-11-01T13
 	First string `protobuf:"bytes,2,opt,name=first,proto3" json:"first,omitempty"`
 	// as long as the first, and not before it
 	Last          string `protobuf:"bytes,3,opt,name=last,proto3" json:"last,omitempty"`

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
+)
+
+// madeOf are shorter periods that are in longer ones as a whole, the longest first.
+var madeOf = map[ebbv1.PlanUnit][]ebbv1.PlanUnit{
+	ebbv1.PlanUnit_PLAN_UNIT_YEAR:    {ebbv1.PlanUnit_PLAN_UNIT_QUARTER, ebbv1.PlanUnit_PLAN_UNIT_MONTH, ebbv1.PlanUnit_PLAN_UNIT_DAY},
+	ebbv1.PlanUnit_PLAN_UNIT_QUARTER: {ebbv1.PlanUnit_PLAN_UNIT_MONTH, ebbv1.PlanUnit_PLAN_UNIT_DAY},
+	ebbv1.PlanUnit_PLAN_UNIT_MONTH:   {ebbv1.PlanUnit_PLAN_UNIT_DAY},
+	ebbv1.PlanUnit_PLAN_UNIT_WEEK:    {ebbv1.PlanUnit_PLAN_UNIT_DAY},
+}
+
+// rollsUp says whether a key is that of a period which its namespace rolls up.
+func rollsUp(ns *ebbv1.Namespace, key []byte) (family string, p query.Period, ok bool) {
+	units := ns.GetRollups().GetUnits()
+	at := strings.LastIndexByte(string(key), '/')
+	if len(units) == 0 || at < 1 {
+		return "", p, false
+	}
+	p, looks, err := query.ParsePeriod(string(key[at+1:]))
+	return string(key[:at]), p, looks && err == nil && slices.Contains(units, ebbv1.Period(p.Unit))
+}
+
+// rollup are the keys that stand for one that is rolled up, itself first; nil for any other.
+func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
+	family, p, ok := rollsUp(ns, key)
+	if !ok {
+		return nil
+	}
+	keys = append(keys, key)
+	units := madeOf[p.Unit]
+	if slices.Contains(ns.GetRollups().GetUnits(), ebbv1.Period_PERIOD_DAY) {
+		units = append(slices.Clone(units), ebbv1.PlanUnit_PLAN_UNIT_HOUR)
+	}
+	for _, unit := range units {
+		for part, last := p.Within(unit); part.Number <= last.Number; part.Number++ {
+			keys = append(keys, fmt.Appendf(nil, "%s/%s", family, part))
+		}
+	}
+	return keys
+}
+
+// rolledUp puts what they are made of in place of periods that are rolled up; it returns the expression itself when there are none.
+func rolledUp(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) *ebbv1.BitmapExpr {
+	if !slices.ContainsFunc(proto.ExprKeys(x), func(key []byte) bool { _, _, ok := rollsUp(ns, key); return ok }) {
+		return x
+	}
+	return proto.RewriteExpr(x, func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+		if keys := rollup(ns, x.GetKey()); keys != nil {
+			return union(keyExprs(keys))
+		}
+		if or := x.GetOr(); or != nil { // one union, in which windows can be seen
+			return flattened(or.GetOf())
+		}
+		return x
+	})
+}
+
+// flattened is a union with those among its arguments taken apart. A bitmap that several of them have is named once.
+func flattened(of []*ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+	var flat []*ebbv1.BitmapExpr
+	seen := map[string]bool{}
+	for _, x := range of {
+		inner := []*ebbv1.BitmapExpr{x}
+		if or := x.GetOr(); or != nil {
+			inner = or.GetOf()
+		}
+		for _, x := range inner {
+			if key := string(x.GetKey()); key == "" || !seen[key] {
+				seen[key] = true
+				flat = append(flat, x)
+			}
+		}
+	}
+	return union(flat)
+}
+
+// checkRollups refuses to count by periods that are rolled up: members of groups are bitmaps that are stored.
+func checkRollups(q *ebbv1.Question, ns *ebbv1.Namespace) *proto.Error {
+	for _, key := range q.GetBitmapGroups().GetKeys() {
+		if _, _, ok := rollsUp(ns, key); ok {
+			return proto.ErrBadRequest.Errorf("count by %s: namespace %s rolls it up, and groups are counted by bitmaps that are stored", query.Quote(key), ns.GetName()).
+				WithHint(fmt.Sprintf("store it first, as a key that is no period, or ask for one count at a time: count(... & %s)", query.Quote(key)))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	dayUnit     = ebbv1.Period_PERIOD_DAY
+	weekUnit    = ebbv1.Period_PERIOD_WEEK
+	monthUnit   = ebbv1.Period_PERIOD_MONTH
+	quarterUnit = ebbv1.Period_PERIOD_QUARTER
+	yearUnit    = ebbv1.Period_PERIOD_YEAR
+)
+
+// stretch is a period as the test sees it: a length and two moments.
+type stretch struct {
+	unit       ebbv1.Period // 1: an hour
+	name       string
+	begin, end time.Time
+}
+
+func stretchOf(unit ebbv1.Period, t time.Time) stretch {
+	y, m, d := t.Date()
+	s := stretch{unit: unit}
+	switch unit {
+	case yearUnit:
+		s.begin = time.Date(y, 1, 1, 0, 0, 0, 0, time.UTC)
+		s.end, s.name = s.begin.AddDate(1, 0, 0), s.begin.Format("2006")
+	case quarterUnit:
+		s.begin = time.Date(y, (m-1)/3*3+1, 1, 0, 0, 0, 0, time.UTC)
+		s.end, s.name = s.begin.AddDate(0, 3, 0), fmt.Sprintf("%d-Q%d", y, (m-1)/3+1)
+	case monthUnit:
+		s.begin = time.Date(y, m, 1, 0, 0, 0, 0, time.UTC)
+		s.end, s.name = s.begin.AddDate(0, 1, 0), s.begin.Format("2006-01")
+	case weekUnit:
+		s.begin = time.Date(y, m, d-(int(t.Weekday())+6)%7, 0, 0, 0, 0, time.UTC)
+		year, week := s.begin.ISOWeek()
+		s.end, s.name = s.begin.AddDate(0, 0, 7), fmt.Sprintf("%d-W%02d", year, week)
+	case dayUnit:
+		s.begin = time.Date(y, m, d, 0, 0, 0, 0, time.UTC)
+		s.end, s.name = s.begin.AddDate(0, 0, 1), s.begin.Format("2006-01-02")
+	default:
+		s.begin = t.Truncate(time.Hour)
+		s.end, s.name = s.begin.Add(time.Hour), s.begin.Format("2006-01-02T15")
+	}
+	return s
+}
+
+// A period that is rolled up has what was written to it and to all shorter periods in it, wherever bitmaps lie; any other period has what was written to it.
+func TestRollups(t *testing.T) {
+	for _, placement := range []ebbv1.BitmapPlacement{ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE} {
+		for _, units := range [][]ebbv1.Period{{monthUnit, yearUnit}, {weekUnit, quarterUnit}, {dayUnit, weekUnit, monthUnit}, {}} {
+			t.Run(fmt.Sprint(placement, units), func(t *testing.T) {
+				r := rand.New(rand.NewPCG(9, uint64(len(units))))
+				e := newEnsemble(t, 4)
+				e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: units}})
+				written := map[stretch][]uint64{}
+				moment := func() time.Time { return time.Date(2011, 11, 1, r.IntN(70*24), 0, 0, 0, time.UTC) }
+				var changes []*ebbv1.BitChange
+				for i := range uint64(60) {
+					s := stretchOf([]ebbv1.Period{1, 1, dayUnit, dayUnit, dayUnit, weekUnit, monthUnit, quarterUnit, yearUnit}[r.IntN(9)], moment())
+					ids := []uint64{i, 100 + i/3, 1<<20 + i}
+					written[s] = append(written[s], ids...)
+					changes = append(changes, setIDs("play/"+s.name, ids...))
+				}
+				e.bits("people", changes...)
+				// of is who was there in a period.
+				of := func(p stretch) idSet {
+					in := idSet{}
+					for s, ids := range written {
+						part := s.unit < p.unit && s.unit != weekUnit && (s.unit > 1 || slices.Contains(units, dayUnit)) &&
+							!s.begin.Before(p.begin) && !s.end.After(p.end)
+						if s == p || slices.Contains(units, p.unit) && part {
+							for _, id := range ids {
+								in[id] = true
+							}
+						}
+					}
+					return in
+				}
+				for range 20 {
+					p, q := stretchOf(ebbv1.Period(1+r.IntN(6)), moment()), stretchOf(dayUnit+ebbv1.Period(r.IntN(4)), moment())
+					both, either := 0, of(q)
+					for id := range of(p) {
+						if either[id] {
+							both++
+						}
+						either[id] = true
+					}
+					for text, want := range map[string]int{
+						fmt.Sprintf("count(play/%s)", p.name):                    len(of(p)),
+						fmt.Sprintf("count(play/%s & play/%s)", p.name, q.name):  both,
+						fmt.Sprintf("count(play/%s | play/%s)", p.name, q.name):  len(either),
+						fmt.Sprintf("count(play/%s .. play/%s)", q.name, q.name): len(of(q)),
+						fmt.Sprintf("count(play/%s - nothing)", q.name):          len(of(q)),
+						fmt.Sprintf("count(atleast(1, play/%s, other))", q.name): len(of(q)),
+					} {
+						got, err := e.query(text + " in people")
+						if n := got.GetAnswer().GetBitmap().GetCount(); err != nil || n != uint64(want) {
+							t.Fatalf("%s is %d, %v: want %d", text, n, err, want)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// The windows in a roll-up can be seen: its periods stand in one union, also when several are united. An explanation tells of how many bitmaps it is.
+func TestRollupsAreSpelledOut(t *testing.T) {
+	ns := &ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, yearUnit}}}
+	key := func(name string) *ebbv1.BitmapExpr { return keyTerm("play/" + name) }
+	x := union([]*ebbv1.BitmapExpr{key("2011-10"), key("2011-11"), key("x"), key("2011-11"), key("2011-11-02")})
+	if got := rolledUp(x, ns); len(got.GetOr().GetOf()) != 1+31+1+30+1 {
+		t.Errorf("%d bitmaps: %v", len(got.GetOr().GetOf()), got)
+	}
+	for name, want := range map[string]int{"2012": 1 + 4 + 12 + 366, "2011-Q4": 0, "2011-11-01": 0, "2011-W44": 0, "2011-13": 0, "201": 0} {
+		if got := rollup(ns, []byte("play/"+name)); len(got) != want {
+			t.Errorf("%s: %d bitmaps, want %d", name, len(got), want)
+		}
+	}
+	if x := key("2011-11-01"); rolledUp(x, ns) != x || rolledUp(x, &ebbv1.Namespace{}) != x {
+		t.Error("an expression without roll-ups is another")
+	}
+	e := newEnsemble(t, 4)
+	e.create(ns)
+	got, err := NewQueries(e.keys("ebb-0")).Query(t.Context(), &ebbv1.QueryRequest{Text: "count(play/2011-11 & premium) in people", Explain: true})
+	if err != nil || got.GetExplanation().GetRoot().GetKeys() != 32 || !strings.Contains(fmt.Sprint(got), "roll-up of the bitmaps of shorter periods") {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// Counts by periods that are rolled up are refused, and so is what is made of more bitmaps than an expression may have.
+func TestRollupsRefused(t *testing.T) {
+	e := newEnsemble(t, 4)
+	e.create(&ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}}})
+	for text, want := range map[string]*proto.Error{
+		"count by play/2011 (premium)":       proto.ErrBadRequest,
+		"count(play/2011 | play/2012)":       proto.ErrBadCount,
+		"count(play/2009 .. 2012 & premium)": proto.ErrBadCount,
+	} {
+		if got, err := e.query(text + " in people"); !errors.Is(err, want) {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+	}
+	if got, err := e.query("count(play/2011) in people"); err != nil {
+		t.Errorf("a year of hours: %v, %v", got, err)
+	}
+}
