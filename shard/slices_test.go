@@ -10,8 +10,10 @@ import (
 
 // To a shard the home of a bitmap that is placed by slice and its parts are keys; it refuses what is neither, lists homes only, and keeps the settings in a snapshot.
 func TestBitmapsBySlice(t *testing.T) {
-	s := defined(t, &ebbv1.Namespace{Name: "people", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE, Universe: []byte("all"),
-		Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{ebbv1.Period_PERIOD_MONTH, ebbv1.Period_PERIOD_DAY}}})
+	s := defined(t, &ebbv1.Namespace{
+		Name: "people", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE, Universe: []byte("all"),
+		Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{ebbv1.Period_PERIOD_MONTH, ebbv1.Period_PERIOD_DAY}},
+	})
 	apply := func(c *ebbv1.Command) *ebbv1.CommandResult {
 		t.Helper()
 		c.Namespace = "people"
