@@ -200,8 +200,12 @@ func TestNameThenBit(t *testing.T) {
 			e.named(0)
 			calls := 0
 			r := e.meddled(func() error {
-				e.with(func() { calls++ })
-				return after(e, calls)
+				call := 0
+				e.with(func() {
+					calls++
+					call = calls
+				})
+				return after(e, call)
 			})
 			resp, err := r.Bits(t.Context(), &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{namesChange("a", 1, "alice", "bob", "eve", "mallory")}})
 			if err != nil || resp.GetChanged()[0] != 4 || calls == 0 {
