@@ -107,7 +107,8 @@ func (c *call) bitmapSelect(q *ebbv1.BitmapQuestion) error {
 		for _, text := range c.query["contains"] {
 			id, err := strconv.ParseUint(text, 10, 64)
 			if err != nil {
-				return proto.ErrBadRequest.Errorf("contains: %s is not an integer from 0 to 18446744073709551615", quote(text))
+				return proto.ErrBadRequest.Errorf("contains: %s is not an integer from 0 to 18446744073709551615", quote(text)).
+					WithHint("in a namespace with a dictionary strings are asked for with name")
 			}
 			list.Ids = append(list.Ids, id)
 		}
