@@ -261,3 +261,48 @@ func TestEditions(t *testing.T) {
 		t.Errorf("of a state restored at %d: edited at %d", s.Applied(), e.Edited)
 	}
 }
+
+// Where bitmaps are placed by slice their parts are periods like others. One that was made again under another number is another.
+func TestWindowsOfParts(t *testing.T) {
+	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE})
+	mem := &wiping{}
+	u := NewUnions(mem, 1<<30)
+	number := func(day int) uint64 { return 1000 + uint64(day) }
+	part := func(day int) string { return string(proto.PartName(number(day), []byte(dayKey(day)))) }
+	set := func(list ...*ebbv1.BitEdit) {
+		c := edits(list...)
+		c.GetBits().UntilUs = 1 << 60
+		if r := applyOne(t, s, c); r.Error != nil || len(r.Refused) > 0 {
+			t.Fatal(r)
+		}
+	}
+	for day := range 8 {
+		set(bitsOf(part(day), setOp, uint64(day), 1<<20))
+	}
+	again := string(proto.PartName(7, []byte(dayKey(3))))
+	set(bitsOf(part(3), setOp, 77), bitsOf(again, setOp, 8, 9, 10)) // by one entry
+	for _, c := range []struct {
+		day3    string
+		want    uint64
+		bitmaps []int
+	}{
+		{part(3), 10, []int{8, 1, 1}}, // 0 to 7, 77 and 2^20
+		{again, 11, []int{8, 1, 1}},   // 0 to 10 without 3, and 2^20
+		{part(3), 10, []int{8, 1}},
+	} {
+		or := &ebbv1.BitmapExprs{}
+		for day := range 8 {
+			key := part(day)
+			if day == 3 {
+				key = c.day3
+			}
+			or.Of = append(or.Of, keyExpr(key))
+		}
+		for question, bitmaps := range c.bitmaps {
+			got, n := lent(t, u, mem, s, counted(&ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Or{Or: or}}), beginning)
+			if got.Count != c.want || n != bitmaps {
+				t.Errorf("question %d: %d ids of %d bitmaps, want %d of %d", question, got.Count, n, c.want, bitmaps)
+			}
+		}
+	}
+}
