@@ -41,7 +41,7 @@ func newServe(s *session) *cobra.Command {
 			if unionMB < 0 || unionMB > unionMBMax {
 				return usagef("--bitmap-unions-mb %d: it is from 0 to %d", unionMB, unionMBMax)
 			}
-			if cfg.UnionBytes = unionMB << 20; unionMB == 0 {
+			if cfg.UnionBytes = unionMB << 20; unionMB == 0 && cmd.Flags().Changed("bitmap-unions-mb") {
 				cfg.UnionBytes = -1
 			}
 			cfg.Logger, cfg.Version = logger, version
@@ -65,7 +65,8 @@ func newServe(s *session) *cobra.Command {
 	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "how many nodes the cluster is born with")
 	f.Uint32Var(&cfg.Shards, "shards", 0, fmt.Sprintf("number of shards, fixed when the cluster is born (default %d)", proto.ShardsDefault))
 	f.Uint32Var(&cfg.Replication, "replication", 0, "replicas of each shard (default 3, or the number of nodes if smaller)")
-	f.IntVar(&unionMB, "bitmap-unions-mb", node.DefaultUnionBytes>>20, "`megabytes` (MiB) for unions of bitmaps of periods, which answer windows like the last 30 days; 0 for none")
+	f.IntVar(&unionMB, "bitmap-unions-mb", 0, fmt.Sprintf("`MiB` for unions of bitmaps of periods, which answer windows like the last 30 days; 0 for none "+
+		"(default %d, or an eighth of the memory limit if that is less)", node.DefaultUnionBytes>>20))
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -90,7 +91,11 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 	if _, err := memlimit.Set(memlimit.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		cfg.Logger.Debug("no memory limit found", "err", err)
 	}
-	keepLimit(ctx, debug.SetMemoryLimit(-1))
+	limit := debug.SetMemoryLimit(-1)
+	if cfg.UnionBytes == 0 {
+		cfg.UnionBytes = int(min(node.DefaultUnionBytes, limit/8))
+	}
+	keepLimit(ctx, limit)
 	keepHeadroom(ctx)
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
