@@ -385,6 +385,40 @@ func TestDictionaryIsChosenAtBirth(t *testing.T) {
 	}
 }
 
+// A dictionary that was made with another number of shards, fewer or more, keeps its parts: ids have the remainder that they had, and every string is found.
+func TestDictionaryOfOtherParts(t *testing.T) {
+	for _, parts := range []uint32{2, 5} {
+		e := newEnsemble(t, 3)
+		wire := edit(e.table)
+		ns := proto.FillNamespace(&ebbv1.Namespace{Name: "people", Version: 1, HashSeed: 1, Dictionary: &ebbv1.Dictionary{Parts: parts}}, proto.DefaultNamespaceSettings())
+		wire.Namespaces = put(wire.Namespaces, ns, (*ebbv1.Namespace).GetName)
+		table, err := NewTable(wire)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.table = table
+		for number := range e.states {
+			e.enter(number, e.definition("people"))
+		}
+		var names []string
+		for n := range 100 {
+			names = append(names, fmt.Sprint("user-", n))
+		}
+		e.bits("people", namesChange("a", 1, names...))
+		c := e.coordinator("ebb-1")
+		a := e.names(c, names, nil)
+		for i, name := range names {
+			if !a.Found[i] || uint32(a.Ids[i]%uint64(parts)) != proto.NamePart("people", []byte(name), parts) || a.Ids[i] > 200 {
+				t.Errorf("%d parts: %s is %d, %v", parts, name, a.Ids[i], a.Found[i])
+			}
+		}
+		got := texts(e.about(c, listIDs("people", keyTerm("a"))).GetBitmap().GetNames())
+		if slices.Sort(names); !slices.Equal(slices.Sorted(slices.Values(got)), names) {
+			t.Errorf("%d parts: %q", parts, got)
+		}
+	}
+}
+
 // A memory has the pairs that were set or found last, and forgets others.
 func TestRecent(t *testing.T) {
 	var m recent[int, int]

@@ -44,7 +44,7 @@ func init() { // a variable would depend on itself, for statements name those th
 		{"describe", true, "describe(clicks/country)", "what a key is", (*parser).describe},
 		{"keys", false, "keys clicks/** limit 10", "which keys there are", (*parser).keys},
 		{"count", true, "count((play/2011-11-01 .. play/2011-11-30) & premium/2011-11)", "how many ids a bitmap has; by others, how many of them each has too", (*parser).counted},
-		{"ids", true, "ids(play/2011-11-01 - premium/2011-11) limit 10", "the ids of a bitmap", (*parser).ids},
+		{"ids", true, "ids(play/2011-11-01 - premium/2011-11) limit 10", "the ids of a bitmap, or the strings for which they stand", (*parser).ids},
 		{"cohort", true, "cohort(play/2011-11-01 .. 2011-11-30 by week)", "how many come again in later periods, by the first one", (*parser).cohort},
 		{"store", false, "store november = play/2011-11-01 .. 2011-11-30", "a bitmap made of others, under a key", (*parser).store},
 	}

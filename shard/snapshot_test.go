@@ -205,6 +205,8 @@ func FuzzRestore(f *testing.F) {
 	f.Add(byte(sectionKeys), uint16(3), byte(1), uint16(0))
 	f.Add(byte(sectionBins), uint16(1), byte(7), uint16(2))
 	f.Add(byte(sectionSessions), uint16(9), byte(255), uint16(1))
+	f.Add(byte(sectionLedgers), uint16(3), byte(1), uint16(0))
+	f.Add(byte(sectionLedgers), uint16(5), byte(3), uint16(2))
 	f.Fuzz(func(t *testing.T, section byte, at uint16, flip byte, cut uint16) {
 		raw := resealed(good, func(s byte, payload []byte) []byte {
 			if s != section || len(payload) == 0 {
