@@ -108,48 +108,38 @@ func (m *multiCount) count(c bitmap.Container, counts []uint64) {
 	}
 }
 
-// cohortTable is evaluated slice by slice:
-//
-//	row(i)      = period(i) & within            of everyone
-//	row(i)      = period(i) & within - seen     otherwise, where seen is period(0) | ... | period(i-1)
-//	again(i, j) = row(i) & period(j)            j > i
-//
-// Nothing is kept but a container of each period, one of what was seen, and the counts.
+// cohortTable is evaluated slice by slice: see bitmap.Cohorts. Nothing is kept but a container of each period and the counts.
 type cohortTable struct {
-	periods  []*bitmapExpr
-	within   *bitmapExpr // nil: everything
-	everyone bool
-	at       []uint64 // the slice at which each period is, or noSlice
-	here     []bitmap.Container
-	seen     [2]bitmap.Scratch // in turns
-	row      bitmap.Scratch
-	pairs    multiCount
+	periods []*bitmapExpr
+	within  *bitmapExpr // nil: everything
+	at      []uint64    // the slice at which each period is, or noSlice
+	here    []bitmap.Container
+	counter bitmap.Cohorts
 }
 
-var (
-	rowOfAll   = bitmap.MustCompile(bitmap.Expr{Op: bitmap.And, Args: []bitmap.Expr{{Leaf: 0}, {Leaf: 1}}}, 2)
-	rowOfFirst = bitmap.MustCompile(bitmap.Expr{Op: bitmap.AndNot, Args: []bitmap.Expr{{Op: bitmap.And, Args: []bitmap.Expr{{Leaf: 0}, {Leaf: 1}}}, {Leaf: 2}}}, 3)
-	bothOf     = bitmap.MustCompile(bitmap.Expr{Op: bitmap.Or, Args: []bitmap.Expr{{Leaf: 0}, {Leaf: 1}}}, 2)
-)
-
 func countCohort(q *ebbv1.BitmapCohortQuestion, named bitmapNames) (*ebbv1.BitmapCohort, error) {
-	t := cohortTable{everyone: q.GetEveryone(), here: make([]bitmap.Container, len(q.GetPeriods()))}
+	t := cohortTable{here: make([]bitmap.Container, len(q.GetPeriods()))}
 	var err error
 	if t.within, err = ranged(q.GetWithin(), q.GetRange(), named); err != nil {
 		return nil, err
 	}
 	out := &ebbv1.BitmapCohort{}
+	counts, again := make([]uint64, len(q.GetPeriods())), make([][]uint64, len(q.GetPeriods()))
 	for i, p := range q.GetPeriods() {
 		x, err := compileBitmap(p.GetExpr(), named)
 		if err != nil {
 			return nil, err
 		}
 		t.periods = append(t.periods, x)
-		out.Rows = append(out.Rows, &ebbv1.BitmapCohortRow{Period: p.GetPeriod(), Again: make([]uint64, len(q.GetPeriods())-1-i)})
+		again[i] = make([]uint64, len(q.GetPeriods())-1-i)
+		out.Rows = append(out.Rows, &ebbv1.BitmapCohortRow{Period: p.GetPeriod(), Again: again[i]})
 	}
 	t.at = make([]uint64, len(t.periods))
 	for slice, ok := t.next(0); ok; slice, ok = t.next(slice + 1) {
-		t.count(slice, out.Rows)
+		t.counter.Count(t.containers(slice), t.withinHere(), q.GetEveryone(), counts, again)
+	}
+	for i, n := range counts {
+		out.Rows[i].Count = n
 	}
 	return out, nil
 }
@@ -179,45 +169,23 @@ func (t *cohortTable) next(slice uint64) (at uint64, ok bool) {
 	return 0, false
 }
 
-// count adds the counts of a slice to the rows.
-func (t *cohortTable) count(slice uint64, rows []*ebbv1.BitmapCohortRow) {
+// containers are those of the periods in the slice that next went to.
+func (t *cohortTable) containers(slice uint64) []bitmap.Container {
 	for i, p := range t.periods {
 		t.here[i] = bitmap.Container{}
 		if t.at[i] == slice {
 			t.here[i] = p.container()
 		}
 	}
-	within := bitmap.Full()
-	if t.within != nil {
-		within = t.within.container()
-	}
-	var seen bitmap.Container
-	turn := 0
-	for i, c := range t.here {
-		if c.Count == 0 {
-			continue
-		}
-		row := t.rowOf(c, within, seen)
-		rows[i].Count += uint64(row.Count)
-		t.pairs.begin()
-		for j, later := range t.here[i+1:] {
-			if later.Count > 0 {
-				t.pairs.add(j, later)
-			}
-		}
-		t.pairs.count(row, rows[i].Again)
-		if !t.everyone {
-			seen = bothOf.Eval(&t.seen[turn], bitmap.Inputs{Leaves: []bitmap.Container{seen, c}})
-			turn = 1 - turn
-		}
-	}
+	return t.here
 }
 
-func (t *cohortTable) rowOf(c, within, seen bitmap.Container) bitmap.Container {
-	if t.everyone {
-		return rowOfAll.Eval(&t.row, bitmap.Inputs{Leaves: []bitmap.Container{c, within}})
+// withinHere is what rows are within, in the slice that next went to.
+func (t *cohortTable) withinHere() bitmap.Container {
+	if t.within == nil {
+		return bitmap.Full()
 	}
-	return rowOfFirst.Eval(&t.row, bitmap.Inputs{Leaves: []bitmap.Container{c, within, seen}})
+	return t.within.container()
 }
 
 // containers is ids that came with the question: a bitmap.Directory.

@@ -129,3 +129,36 @@ func BenchmarkBitmapCount(b *testing.B) {
 		}
 	}
 }
+
+// A table of 30 days of 8 million ids: of those who come for the first time, and of everyone.
+func BenchmarkBitmapCohort(b *testing.B) {
+	const users = 8 << 20
+	for _, density := range []int{2, 20, 200} {
+		s := defined(b, &ebbv1.Namespace{Name: "default", Version: 1})
+		r := rand.New(rand.NewPCG(1, 1))
+		table := &ebbv1.BitmapCohortQuestion{}
+		for day := range 30 {
+			key := fmt.Sprintf("play/2011-11-%02d", day+1)
+			table.Periods = append(table.Periods, &ebbv1.BitmapCohortPeriod{Expr: keyExpr(key)})
+			var ids []uint64
+			for id := r.Uint64N(uint64(density)); id < users; id += 1 + r.Uint64N(2*uint64(density)-1) {
+				ids = append(ids, id)
+			}
+			for chunk := range slices.Chunk(ids, proto.BitIDsMax) {
+				e := &ebbv1.BitEdit{Key: []byte(key), Op: setOp, Ids: proto.AppendBitIDs(nil, chunk)}
+				s.Apply(s.Applied()+1, encodeEntry(b, beginning, []*ebbv1.Command{edits(e)}), nil)
+			}
+		}
+		for _, everyone := range []bool{false, true} {
+			b.Run(fmt.Sprintf("1-in-%d/everyone=%v", density, everyone), func(b *testing.B) {
+				table.Everyone = everyone
+				q := &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}
+				for range b.N {
+					if a := s.Ask(&ebbv1.ShardQuestion{Question: q}, beginning); a.GetAnswer().GetCohort() == nil {
+						b.Fatal(a)
+					}
+				}
+			})
+		}
+	}
+}
