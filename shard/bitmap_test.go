@@ -443,6 +443,20 @@ func TestBitmapPieces(t *testing.T) {
 			}
 		}
 	}
+	table := &ebbv1.BitmapCohortQuestion{Periods: []*ebbv1.BitmapCohortPeriod{{Expr: keyExpr("a")}, {Expr: keyExpr("b")}, {Expr: x}}}
+	for _, in := range []*ebbv1.BitRange{nil, {First: 3 << 20, Last: 70<<20 + 12345}} {
+		table.Range = in
+		question := &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_BitmapCohort{BitmapCohort: table}}}
+		pieces := s.Pieces(question, 3)
+		var answers []*ebbv1.ShardAnswer
+		for _, piece := range pieces {
+			answers = append(answers, s.Ask(piece, beginning))
+		}
+		want := s.Ask(question, beginning)
+		if got := JoinPieces(answers); len(pieces) != 3 || !pb.Equal(got, want) {
+			t.Fatalf("%d pieces of a table in %v: %v, want %v", len(pieces), in, got, want)
+		}
+	}
 	few := &ebbv1.BitmapQuestion{Expr: x, Select: &ebbv1.BitmapQuestion_Ids{Ids: &ebbv1.BitmapPage{}}}
 	if pieces := s.Pieces(&ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: few}}}, 4); pieces != nil {
 		t.Fatalf("a page is not cut, but in %d", len(pieces))

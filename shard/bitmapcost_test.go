@@ -89,6 +89,11 @@ func TestBitmapWork(t *testing.T) {
 			t.Errorf("%s: it costs %d", c.name, s.Cost(&ebbv1.ShardQuestion{Question: c.q}))
 		}
 	}
+	unknown := count(unionOf(append(rangesOf(8), keyExpr("dense"))...))
+	unknown.Namespace = "nobody's"
+	if pieces := s.Pieces(&ebbv1.ShardQuestion{Question: unknown}, 4); len(pieces) > 1 {
+		t.Errorf("%d pieces of ranges in a namespace that is not there", len(pieces))
+	}
 	if res := applyOne(t, s, storing("k", unionOf(rangesOf(40)...))); res.GetError().GetCode() != ebbv1.Code_CODE_QUERY_TOO_COSTLY {
 		t.Errorf("a command that takes long is applied: %v", res)
 	}

@@ -13,15 +13,15 @@ const pieceCost = 1 << 18
 // Pieces cuts a question about bitmaps that takes long into up to n, each about a range of ids, to be answered at the same time; JoinPieces makes one answer of theirs. Of what cannot be cut
 // it answers nil.
 func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
-	ask := q.GetQuestion().GetBitmap()
-	if _, counts := ask.GetSelect().(*ebbv1.BitmapQuestion_Count); !counts {
+	_, counts := q.GetQuestion().GetBitmap().GetSelect().(*ebbv1.BitmapQuestion_Count)
+	if table := q.GetQuestion().GetBitmapCohort(); !counts && table == nil {
 		return nil
 	}
 	n = min(n, f.bitmapWork(q.GetQuestion()).cost()/pieceCost)
 	if n < 2 {
 		return nil
 	}
-	in := spanOf(ask.GetRange())
+	in := spanOf(proto.BitmapRange(q.GetQuestion()))
 	var pieces []*ebbv1.ShardQuestion
 	for _, cut := range f.cuts(q.GetQuestion(), n) {
 		if first := cut << sliceBits; first > in.first && first <= in.last {
@@ -35,8 +35,11 @@ func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
 // cuts are n-1 slices that divide the largest bitmap of an expression evenly.
 func (f *frame) cuts(q *ebbv1.Question, n int) (slices []uint64) {
 	ns := f.lookup([]byte(q.GetNamespace()))
+	if ns == nil {
+		return nil
+	}
 	var largest bitmapHead
-	for _, name := range proto.ExprKeys(q.GetBitmap().GetExpr()) {
+	for _, name := range proto.ExprKeys(proto.BitmapExprs(q)...) {
 		if key, ok := f.findKey(ns, name); ok {
 			if r := f.summaries.records.at(key); r.form() == recordBitmap && r.bitmap().leaves > largest.leaves {
 				largest = r.bitmap()
@@ -63,20 +66,34 @@ func (f *frame) cuts(q *ebbv1.Question, n int) (slices []uint64) {
 
 func piece(q *ebbv1.ShardQuestion, first, last uint64) *ebbv1.ShardQuestion {
 	out := pb.CloneOf(q)
-	out.GetQuestion().GetBitmap().Range = &ebbv1.BitRange{First: first, Last: last}
+	in := &ebbv1.BitRange{First: first, Last: last}
+	if table := out.GetQuestion().GetBitmapCohort(); table != nil {
+		table.Range = in
+	} else {
+		out.GetQuestion().GetBitmap().Range = in
+	}
 	return out
 }
 
 // JoinPieces adds up the answers to the pieces of a question.
 func JoinPieces(answers []*ebbv1.ShardAnswer) *ebbv1.ShardAnswer {
-	sum := uint64(0)
 	for _, a := range answers {
 		if a.GetError() != nil {
 			return a
 		}
-		sum += a.GetAnswer().GetBitmap().GetCount()
 	}
 	joined := answers[0]
-	joined.GetAnswer().GetBitmap().Count = sum
+	for _, a := range answers[1:] {
+		if b := joined.GetAnswer().GetBitmap(); b != nil {
+			b.Count += a.GetAnswer().GetBitmap().GetCount()
+		}
+		for i, row := range joined.GetAnswer().GetCohort().GetRows() {
+			other := a.GetAnswer().GetCohort().GetRows()[i]
+			row.Count += other.GetCount()
+			for j, n := range other.GetAgain() {
+				row.Again[j] += n
+			}
+		}
+	}
 	return joined
 }
