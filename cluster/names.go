@@ -253,31 +253,44 @@ func (c *Coordinator) withNames(ctx context.Context, table *Table, req *ebbv1.As
 		if q.GetBitmap().GetIds().GetBare() {
 			continue
 		}
-		if err := c.spellOut(ctx, table, req, namespace, b); err != nil && (!req.GetAllowPartial() || err.Code/1000 == 2) {
+		silent, err := c.spellOut(ctx, table, req, namespace, b)
+		lack(answers[i].GetCoverage(), silent)
+		if err != nil && (!req.GetAllowPartial() || err.Code/1000 == 2) {
 			answers[i] = &ebbv1.Answer{Error: err.Wire(), Coverage: answers[i].GetCoverage()}
 		}
 	}
 }
 
-// spellOut finds the strings of the ids of an answer, some at a time, as long as they have room.
-func (c *Coordinator) spellOut(ctx context.Context, table *Table, req *ebbv1.AskRequest, namespace string, b *ebbv1.BitmapAnswer) *proto.Error {
+// lack says in a coverage that shards did not answer.
+func lack(c *ebbv1.Coverage, silent []uint32) {
+	for _, shard := range silent {
+		if !slices.Contains(c.GetShardsFailed(), shard) {
+			c.ShardsTotal++
+			c.ShardsFailed = append(c.ShardsFailed, shard)
+		}
+	}
+	slices.Sort(c.GetShardsFailed())
+}
+
+// spellOut finds the strings of the ids of an answer, some at a time, as long as they have room. It says which shards did not answer; the strings that they have are empty.
+func (c *Coordinator) spellOut(ctx context.Context, table *Table, req *ebbv1.AskRequest, namespace string, b *ebbv1.BitmapAnswer) (silent []uint32, failure *proto.Error) {
 	const some = 4 * consultPart
 	room := namesRoom
-	var failure *proto.Error
 	for from := 0; from < len(b.Ids); from += some {
 		w := c.consultation(table, namespace, nil, b.Ids[from:min(from+some, len(b.Ids))])
 		if err := c.lookUp(ctx, table, w, req); err != nil {
 			failure = err
+			silent = append(silent, w.coverage.ShardsFailed...)
 		}
 		for at, name := range w.answer.Names {
 			if room -= len(name) + keyRoom; room < 0 {
 				b.More, b.Next, b.Ids = true, b.Ids[from+at], b.Ids[:from+at]
-				return failure
+				return silent, failure
 			}
 			b.Names = append(b.Names, name)
 		}
 	}
-	return failure
+	return silent, failure
 }
 
 // numbered is a request whose changes have ids, those of their strings where the namespace has a dictionary. Strings that are put in get ids if they have none; of those that are taken out

@@ -361,6 +361,59 @@ func testStringsWithoutLeaders(t *testing.T) {
 	}
 }
 
+// Where no replica of a part can be reached, its strings are left out of a partial answer, whose coverage says so; without that there is no answer.
+func TestStringsThatCannotBeReached(t *testing.T) { synctest.Test(t, testStringsThatCannotBeReached) }
+
+func testStringsThatCannotBeReached(t *testing.T) {
+	e := newEnsembleOf(t, 9, 9)
+	e.named(0)
+	home := e.table.ShardOf("people", []byte("a"))
+	apart := func(shard uint32) bool {
+		for _, node := range nodeNames(9) {
+			_, one := e.table.ReplicaOn(node, home)
+			if _, other := e.table.ReplicaOn(node, shard); one && other {
+				return false
+			}
+		}
+		return true
+	}
+	var far, near string
+	for n := 0; far == "" || near == ""; n++ {
+		name := fmt.Sprint(n)
+		switch shard := proto.NamePartShard(proto.NamePart("people", []byte(name), 9), 9); {
+		case shard == home:
+			near = name
+		case apart(shard):
+			far = name
+		}
+	}
+	e.bits("people", namesChange("a", 1, near, far))
+	lost := proto.NamePartShard(proto.NamePart("people", []byte(far), 9), 9)
+	e.with(func() {
+		for _, node := range nodeNames(9) {
+			if _, has := e.table.ReplicaOn(node, lost); has {
+				e.mood[node] = mood{away: true}
+			}
+		}
+	})
+	for _, partial := range []bool{true, false} {
+		ctx, cancel := contextFor(t, 2)
+		resp, err := e.coordinator(e.leads[home]).Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{listIDs("people", keyTerm("a"))}, AllowPartial: partial})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := resp.Answers[0]
+		if v := a.GetCoverage(); !slices.Equal(v.GetShardsFailed(), []uint32{lost}) || v.GetShardsAnswered() != 1 || v.GetShardsTotal() != 2 {
+			t.Errorf("partial %v: coverage %v", partial, v)
+		}
+		got := slices.Sorted(slices.Values(texts(a.GetBitmap().GetNames())))
+		if partial && (!slices.Equal(got, []string{"", near}) || len(a.GetBitmap().GetIds()) != 2) || !partial && a.GetError().GetCode() != ebbv1.Code_CODE_INCOMPLETE {
+			t.Errorf("partial %v: %v", partial, a)
+		}
+	}
+}
+
 // A dictionary is chosen when a namespace is created, has as many parts as there are shards, and stays.
 func TestDictionaryIsChosenAtBirth(t *testing.T) {
 	e := newEnsemble(t, 4)
