@@ -3,6 +3,8 @@ package node
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // proposeMetrics counts what all proposers of a node do.
@@ -21,17 +23,26 @@ func (m *proposeMetrics) sent(bytes, commands int) {
 // applyMetrics counts what all state machines of a node do.
 type applyMetrics struct {
 	entries, commands, bytes atomic.Uint64
+	ids                      atomic.Uint64 // put into bitmaps, taken out, or stored
 }
 
-func (m *applyMetrics) applied(bytes, commands int) {
+func (m *applyMetrics) applied(bytes int, results []*ebbv1.CommandResult) {
 	m.entries.Add(1)
-	m.commands.Add(uint64(commands))
+	m.commands.Add(uint64(len(results)))
 	m.bytes.Add(uint64(bytes))
+	changed := uint64(0)
+	for _, r := range results {
+		changed += r.GetChanged()
+	}
+	if changed > 0 {
+		m.ids.Add(changed)
+	}
 }
 
 // readMetrics counts what all barriers and readers of a node do.
 type readMetrics struct {
 	rounds, questions, views atomic.Uint64
+	pieces                   atomic.Uint64 // of questions about bitmaps
 }
 
 func (m *readMetrics) round() { m.rounds.Add(1) }

@@ -66,7 +66,7 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	results := m.state.Apply(e.Index, e.Data, nil)
 	m.clock.Store(int64(m.state.Now()))
 	m.remnants.Store(m.state.RemnantCount())
-	m.count.applied(len(e.Data), len(results))
+	m.count.applied(len(e.Data), results)
 	return results
 }
 
@@ -93,6 +93,7 @@ func (m *shardMachine) answer(q *ebbv1.ShardQuestion, at sketch.Tick, count *rea
 	defer view.Release()
 	defer m.kept.lend(view, q, at)()
 	if pieces := view.Pieces(q, runtime.GOMAXPROCS(0)); pieces != nil {
+		count.pieces.Add(uint64(len(pieces)))
 		return atOnce(view, pieces, at)
 	}
 	return view.Ask(q, at)
