@@ -179,6 +179,18 @@ func OrCount(a, b *Block) int {
 	return n + m
 }
 
+// OrCount3 is how many bits are set in any of three.
+func OrCount3(a, b, c *Block) int {
+	n, m := 0, 0
+	for i := 0; i < Words; i += 4 {
+		n += bits.OnesCount64(a[i] | b[i] | c[i])
+		m += bits.OnesCount64(a[i+1] | b[i+1] | c[i+1])
+		n += bits.OnesCount64(a[i+2] | b[i+2] | c[i+2])
+		m += bits.OnesCount64(a[i+3] | b[i+3] | c[i+3])
+	}
+	return n + m
+}
+
 // AndCount is how many bits are set in a and b.
 func AndCount(a, b *Block) int {
 	n, m := 0, 0

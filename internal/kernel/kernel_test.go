@@ -140,6 +140,12 @@ func TestTwoBlocks(t *testing.T) {
 					t.Errorf("%s: %d, want %d", k.name, got, want)
 				}
 			}
+			for _, z := range b {
+				or := func(x, y uint64) uint64 { return x | y }
+				if got, want := OrCount3(x, y, z), plainCount(each(x, []*Block{y, z}, or)[:]); got != want {
+					t.Errorf("or of three: %d, want %d", got, want)
+				}
+			}
 			dst := *x
 			if Xor(&dst, y); dst != *each(x, []*Block{y}, func(x, y uint64) uint64 { return x ^ y }) {
 				t.Error("xor")

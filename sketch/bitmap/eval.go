@@ -123,10 +123,13 @@ func (e *evaluation) count(at int) int {
 	c := 0
 	switch n.op {
 	case Or:
-		var last *kernel.Block
-		if v, last = e.or(n, 1); last != nil {
-			c = kernel.OrCount(v.dense(), last)
-		} else {
+		var rest []*kernel.Block
+		switch v, rest = e.or(n, 2); len(rest) {
+		case 2:
+			c = kernel.OrCount3(v.dense(), rest[0], rest[1])
+		case 1:
+			c = kernel.OrCount(v.dense(), rest[0])
+		default:
 			c = v.count()
 		}
 	case And:
@@ -145,9 +148,9 @@ func (e *evaluation) count(at int) int {
 	return c
 }
 
-// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that, so many are left over, in last, if there is something
-// else to unite them with.
-func (e *evaluation) or(n *node, left int) (v value, last *kernel.Block) {
+// or unites the arguments of a node: what must be evaluated comes first, then what is not dense, then what is. Of that, up to so many are left over, in rest, if there is something
+// else to unite them with. They stay until the next evaluation.
+func (e *evaluation) or(n *node, left int) (v value, rest []*kernel.Block) {
 	s, from := e.s, len(e.s.list)
 	defer func() { s.list = s.list[:from] }()
 	var single Container // the last one
@@ -182,8 +185,14 @@ func (e *evaluation) or(n *node, left int) (v value, last *kernel.Block) {
 		v = loose(block)
 	}
 	list := s.list[from:]
-	if left > 0 && len(list) > 1 || left > 0 && len(list) > 0 && !v.empty() {
-		last, list = list[len(list)-1], list[:len(list)-1]
+	least := 0
+	if v.empty() {
+		least = 1
+	}
+	done := max(min(least, len(list)), len(list)-left)
+	list, rest = list[:done], list[done:]
+	if v.empty() && done == 1 && len(rest) > 0 {
+		return value{Container: Container{Form: Dense, Words: list[0][:]}}, rest // all are counted where they are
 	}
 	if v.empty() && len(list) > 0 {
 		v = loose(s.take())
@@ -191,14 +200,14 @@ func (e *evaluation) or(n *node, left int) (v value, last *kernel.Block) {
 			s.give(v)
 			return fullValue(), nil
 		}
-	} else if len(list) > 0 || last != nil {
+	} else if len(list) > 0 || len(rest) > 0 {
 		v = loose(s.own(v))
 		if kernel.Or(v.block, list) {
 			s.give(v)
 			return fullValue(), nil
 		}
 	}
-	return v, last
+	return v, rest
 }
 
 // probeMax is up to how many lows an array is looked up in an expression, low by low, in place of evaluating that: they touch fewer lines of memory than a container has.
