@@ -10,7 +10,7 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps: to each shard so many at most, and to all together what one node takes in one call.
+// groupsRoom is how many bytes of a set are sent at a time to those who count it by their bitmaps: to each shard so many at most, and to all together what a node takes in a call.
 const (
 	groupsRoom    = 1 << 20
 	groupsRoomAll = 3 << 20

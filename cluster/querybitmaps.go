@@ -16,7 +16,8 @@ const idsDefault = 100
 // bitmap makes an errand of a question about bitmaps.
 func (i *inquiry) bitmap() (*errand, *proto.Error) {
 	if i.plan.GetAsOfUs() != 0 {
-		return nil, proto.ErrBadQuery.Errorf("bitmaps are as they are now: as of is for what is forgotten with time").WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
+		return nil, proto.ErrBadQuery.Errorf("bitmaps are as they are now: as of is for what is forgotten with time").
+			WithHint("leave it out; a bitmap for each day (play/2011-11-01) tells what was")
 	}
 	switch ask := i.plan.GetAsk().(type) {
 	case *ebbv1.Plan_Count:

@@ -12,6 +12,8 @@ const (
 	// sliceCost is how many words it takes to find a container, and twiceCost into how many parts of what was read once it costs to read it again, out of a cache.
 	sliceCost = 8
 	twiceCost = 8
+	// lookCost is how many words it takes to find out that a term has nothing in a slice, and to pass it over there.
+	lookCost = 4
 )
 
 // bitmapWork is what it takes to evaluate expressions, as far as that is known before it begins.
@@ -45,7 +47,7 @@ func (w *bitmapWork) cost() int {
 	if w.slices > 0 {
 		visited = min(w.slices, int64(w.to-w.from)+1)
 	}
-	looks := float64(visited) * float64(w.terms)
+	looks := lookCost * float64(visited) * float64(w.terms)
 	pairs := float64(max(0, w.periods-1)) / 2 * (float64(w.words)/twiceCost + 2*sliceCost*float64(w.slices))
 	return w.words + int(min(looks+pairs, 1<<40))
 }

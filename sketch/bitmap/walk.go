@@ -185,7 +185,11 @@ func (w *Walker) next(at int, slice uint64) uint64 {
 	}
 	least := uint64(none)
 	for _, arg := range n.args {
-		least = min(least, w.next(arg, slice))
+		next := w.at[arg] // of a leaf, often; it is 0 of others
+		if next < slice || next == 0 {
+			next = w.next(arg, slice)
+		}
+		least = min(least, next)
 	}
 	return least
 }
