@@ -28,7 +28,8 @@ import (
 type Bitmaps struct {
 	IDs     uint64 // users; 128,000,000 if 0
 	Shape   BitmapShape
-	Rounds  int // of each question; 9 if 0
+	Rounds  int  // of each question; 9 if 0
+	Still   bool // without windows that roll
 	Roaring bool
 	Redis   string // a directory to run redis-server in; it is not measured if empty
 	// Say, if not nil, hears what is being done.
@@ -91,6 +92,9 @@ func (b Bitmaps) Run(ctx context.Context) (r BitmapsResult, err error) {
 		b.Say = func(string) {}
 	}
 	w := &bitmapWorld{Bitmaps: b, days: bitmapDays[len(bitmapDays)-1] + rolledDays, other: make([]uint64, 64<<20/8)}
+	if b.Still {
+		w.days -= rolledDays
+	}
 	for i := range runtime.GOMAXPROCS(0) {
 		mem := mapped.New()
 		w.mems = append(w.mems, mem)
@@ -106,22 +110,21 @@ func (b Bitmaps) Run(ctx context.Context) (r BitmapsResult, err error) {
 	}
 	b.Say("asking")
 	for _, days := range bitmapDays {
-		var took []time.Duration
 		window := BitmapWindow{Days: days}
-		for range b.Rounds {
-			w.fillCaches()
-			start := time.Now()
-			if window.Count, err = w.count(days); err != nil {
-				return r, err
-			}
-			took = append(took, time.Since(start))
+		window.Took, window.Least, err = w.timed(ctx, func(context.Context) (err error) {
+			window.Count, err = w.count(days)
+			return err
+		})
+		if err != nil {
+			return r, err
 		}
-		slices.Sort(took)
-		window.Took, window.Least = took[len(took)/2], took[0]
 		r.Windows = append(r.Windows, window)
 	}
 	r.Bandwidth = w.bandwidth()
 	for _, days := range bitmapDays[1:] {
+		if b.Still {
+			break
+		}
 		b.Say(fmt.Sprintf("windows of %d days that roll", days))
 		rolling, err := w.roll(ctx, days)
 		if err != nil {

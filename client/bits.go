@@ -218,6 +218,8 @@ type BitWriter struct {
 	timer    *time.Timer   // of Linger; nil when not set
 	epochs   epochs
 	pen      bitPen
+	sliced   map[string]*slicedQueue // by key
+	flights  chan struct{}           // requests about those that are under way
 }
 
 // bitLane is what waits for one shard.
@@ -242,7 +244,10 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.MaxBuffered = max(opts.MaxBatch, orDefault(opts.MaxBuffered, BitBufferedDefault))
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
 	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
-	w := &BitWriter{client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, epochs: newEpochs()}
+	w := &BitWriter{
+		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, epochs: newEpochs(),
+		sliced: map[string]*slicedQueue{}, flights: make(chan struct{}, slicedFlights),
+	}
 	if !c.enlist(w.producer, w.abandon) {
 		w.closed = true
 	}
@@ -268,12 +273,13 @@ func (w *BitWriter) add(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 	if err := proto.CheckKey([]byte(key)); err != nil {
 		return w.client.fail(attempt{op: "bits", key: key}, err)
 	}
+	put := w.put
 	if w.client.placesBySlice(ctx, w.opts.Namespace) {
-		return w.addSliced(ctx, key, op, ids)
+		put = w.putSliced
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), w.opts.MaxBatch)
-		if err := w.put(ctx, key, op, ids[:n]); err != nil {
+		if err := put(ctx, key, op, ids[:n]); err != nil {
 			return w.client.fail(attempt{op: "bits", key: key}, err)
 		}
 		ids = ids[n:]
@@ -386,6 +392,7 @@ func (w *BitWriter) seal(l *lane, b *bitLane) {
 
 // sealAll seals whatever waits, and answers the lanes to pump. The caller holds w.mu.
 func (w *BitWriter) sealAll() (lanes []*lane) {
+	w.sealSliced()
 	for l, b := range w.lanes {
 		w.seal(l, b)
 		lanes = append(lanes, l)

@@ -39,7 +39,7 @@ func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitCh
 	ids := change.GetIds()
 	for {
 		n := min(len(ids), proto.BitIDsMax)
-		some := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Ids: ids[:n], Range: change.GetRange()}
+		some := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Packed: proto.AppendBitIDs(nil, ids[:n]), Range: change.GetRange()}
 		more, err := c.changeBits(ctx, ns, some)
 		if changed += more; err != nil {
 			return changed, err
@@ -48,28 +48,4 @@ func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitCh
 			return changed, nil
 		}
 	}
-}
-
-// addSliced does what a BitWriter is given at once: it has one answer from all shards, and nothing waits.
-func (w *BitWriter) addSliced(ctx context.Context, key string, op ebbv1.BitOp, ids []uint64) error {
-	if len(ids) == 0 {
-		return nil
-	}
-	w.mu.Lock()
-	closed := w.closed
-	if !closed {
-		w.stats.Added += int64(len(ids))
-	}
-	w.mu.Unlock()
-	if closed {
-		return w.client.fail(attempt{op: "bits", key: key}, ErrClosed)
-	}
-	ctx, cancel := context.WithTimeout(ctx, w.opts.Timeout)
-	defer cancel()
-	b := bitBatch{key: key, op: op, ids: append([]uint64(nil), ids...)}
-	changed, err := w.client.slicedEdits(ctx, w.opts.Namespace, &ebbv1.BitChange{Key: []byte(key), Op: op, Ids: b.sorted()})
-	w.mu.Lock()
-	w.stats.Changed += int64(changed)
-	w.mu.Unlock()
-	return err
 }

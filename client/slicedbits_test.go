@@ -3,11 +3,16 @@ package client_test
 import (
 	"context"
 	"errors"
+	"maps"
+	"math/rand/v2"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // Where bitmaps are placed by slice, writers and questions say the same as elsewhere, and other kinds are refused.
@@ -70,6 +75,59 @@ func TestBitsBySlice(t *testing.T) {
 		}
 		if got := idsOf(t, c, "people", "many"); len(got) != 0 {
 			t.Errorf("%d ids", len(got))
+		}
+	})
+}
+
+// A BitWriter gathers what it is given about bitmaps that are placed by slice: a shard hears of many calls in one command. What follows a change of another kind comes after it, also
+// while several requests are under way, and each counts once though a shard says now and then that nobody knows.
+func TestBitWriterGathersBySlice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 4)
+		c := w.connect()
+		ctx := context.Background()
+		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
+			t.Fatal(err)
+		}
+		var commands atomic.Int64
+		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
+			if n := commands.Add(1); n%7 == 0 && n < 300 {
+				return proto.ErrUnknownOutcome.Errorf("who knows"), false
+			}
+			return nil, false
+		})
+		rnd := rand.New(rand.NewPCG(1, 2))
+		bits := c.BitWriter(ebb.BitWriterOptions{Namespace: "people", MaxBatch: 2000})
+		want := map[string]map[uint64]bool{"a": {}, "b": {}, "c": {}}
+		for range 5000 {
+			key, id := string('a'+rune(rnd.IntN(3))), uint64(rnd.IntN(40))<<16+uint64(rnd.IntN(50))
+			op, set := bits.Set, true
+			switch rnd.IntN(400) {
+			case 0:
+				op, set = bits.Clear, false
+			case 1:
+				op, set = bits.Flip, !want[key][id]
+			}
+			if err := op(ctx, key, id); err != nil {
+				t.Fatal(err)
+			}
+			if want[key][id] = set; !set {
+				delete(want[key], id)
+			}
+		}
+		if err := bits.Close(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if s := bits.Stats(); s.Added != 5000 || s.Buffered != 0 {
+			t.Errorf("stats %+v", s)
+		}
+		for key, ids := range want {
+			if got := idsOf(t, c, "people", key); !slices.Equal(got, slices.Sorted(maps.Keys(ids))) {
+				t.Errorf("%s: %d ids, want %d", key, len(got), len(ids))
+			}
+		}
+		if n := commands.Load(); n > 1000 {
+			t.Errorf("5,000 ids in %d commands", n)
 		}
 	})
 }

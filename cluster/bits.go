@@ -11,8 +11,12 @@ import (
 // Bits is the friendly door to bitmaps: each change becomes a command, so that each says what it has changed. Like Increment it waits, within the context's
 // deadline, for shards that are electing a leader. Changes that were not applied are listed; if none was, that is the error.
 func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
-	if err := proto.CheckBits(req); err != nil {
-		return nil, err
+	req, refused := proto.UnpackBits(req)
+	if refused == nil {
+		refused = proto.CheckBits(req)
+	}
+	if refused != nil {
+		return nil, refused
 	}
 	table := r.cfg.Table()
 	if table.Shards() == 0 {

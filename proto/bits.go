@@ -239,6 +239,37 @@ func checkBitTotals(edits, most, ids int, span uint64) *Error {
 	return nil
 }
 
+// UnpackBits returns the request with ids in place of what is packed.
+func UnpackBits(req *ebbv1.BitsRequest) (*ebbv1.BitsRequest, *Error) {
+	if !slices.ContainsFunc(req.GetChanges(), func(c *ebbv1.BitChange) bool { return len(c.GetPacked()) > 0 }) {
+		return req, nil
+	}
+	out := &ebbv1.BitsRequest{Namespace: req.GetNamespace(), IdempotencyKey: req.GetIdempotencyKey()}
+	for i, c := range req.GetChanges() {
+		if raw := c.GetPacked(); len(raw) > 0 {
+			ids, ok := DecodeBitIDs(make([]uint64, 0, min(len(raw), BitIDsMax)), raw, BitIDsMax)
+			if !ok || len(c.GetIds())+len(c.GetNames()) > 0 {
+				return nil, ErrBadRequest.Errorf("change %d: packed: its ids do not ascend as varints of distances less 1, there are more than %d, or they are not all there is", i, BitIDsMax)
+			}
+			c = &ebbv1.BitChange{Key: c.GetKey(), Op: c.GetOp(), Ids: ids, Range: c.GetRange()}
+		}
+		out.Changes = append(out.Changes, c)
+	}
+	return out, nil
+}
+
+// ascending are ids in order, each once: themselves, if they are.
+func ascending(ids []uint64) []uint64 {
+	for i := range ids[:max(len(ids), 1)-1] {
+		if ids[i] >= ids[i+1] {
+			ids = slices.Clone(ids)
+			slices.Sort(ids)
+			return slices.Compact(ids)
+		}
+	}
+	return ids
+}
+
 // CheckBits checks everything about the request that does not depend on state.
 func CheckBits(req *ebbv1.BitsRequest) *Error {
 	if req.GetNamespace() != "" {
@@ -256,7 +287,7 @@ func CheckBits(req *ebbv1.BitsRequest) *Error {
 		if r := c.GetRange(); r != nil {
 			e.Ranged, e.First, e.Last = true, r.GetFirst(), r.GetLast()
 		}
-		if len(c.GetIds())+len(c.GetNames()) > 0 {
+		if len(c.GetIds())+len(c.GetNames())+len(c.GetPacked()) > 0 {
 			e.IDs = []byte{0}
 		}
 		err := e.Check()
@@ -280,9 +311,7 @@ func CheckBits(req *ebbv1.BitsRequest) *Error {
 func EditOf(c *ebbv1.BitChange) *ebbv1.BitEdit {
 	e := &ebbv1.BitEdit{Key: c.GetKey(), Op: c.GetOp(), Range: c.GetRange(), Named: len(c.GetNames()) > 0}
 	if ids := c.GetIds(); len(ids) > 0 {
-		ids = slices.Clone(ids)
-		slices.Sort(ids)
-		e.Ids = AppendBitIDs(nil, slices.Compact(ids))
+		e.Ids = AppendBitIDs(nil, ascending(ids))
 	}
 	return e
 }

@@ -111,11 +111,18 @@ func EditPieces(namespace string, c *ebbv1.BitChange, shards uint32) []EditPiece
 			p.Ranges = append(p.Ranges, &ebbv1.BitRange{First: max(r.GetFirst(), slice<<BitSliceBits), Last: min(r.GetLast(), slice<<BitSliceBits|(1<<BitSliceBits-1))})
 		}
 	}
-	ids := slices.Clone(c.GetIds())
-	slices.Sort(ids)
-	for _, id := range slices.Compact(ids) {
-		p := at(id >> BitSliceBits)
-		p.IDs = append(p.IDs, id)
+	for ids := ascending(c.GetIds()); len(ids) > 0; {
+		slice, n := ids[0]>>BitSliceBits, 1
+		for n < len(ids) && ids[n]>>BitSliceBits == slice {
+			n++
+		}
+		p := at(slice)
+		if p.IDs == nil {
+			p.IDs = ids[:n:n]
+		} else {
+			p.IDs = append(p.IDs, ids[:n]...)
+		}
+		ids = ids[n:]
 	}
 	out := make([]EditPiece, 0, len(by))
 	for _, p := range by {

@@ -49,6 +49,7 @@ them and stops them. The figures are of this machine, clients included.`,
 		}},
 		read,
 		newBenchBitmaps(s, &bf),
+		newBenchBits(s, &bf),
 		newBenchBurst(s, &bf),
 		newBenchMemory(s, &bf),
 	)

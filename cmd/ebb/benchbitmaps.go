@@ -23,14 +23,26 @@ func newBenchBitmaps(s *session, bf *benchFlags) *cobra.Command {
 network, and counts who was there within 1, 7 and 30 days, with the caches full of other things; beside roaring/v2,
 redis-server (BITOP OR and BITCOUNT) and how fast the machine reads memory. Then windows of 7 and 30 days roll on with
 unions kept, as a node keeps them: how long the first question of a day takes, the second, which makes a union, and
-those that follow.`,
+those that follow.
+
+With --nodes it starts so many nodes, loads bitmaps that are placed by slice through the log, and asks the cluster, beside
+one process that has the same bitmaps: 16 million users (a gigabyte of memory and one of disk), or as many as --ids says.`,
 		Example: `  ebb bench bitmaps
-  ebb bench bitmaps --ids 10000000 --rival=false --json`,
+  ebb bench bitmaps --ids 10000000 --rival=false --json
+  ebb bench bitmaps --nodes 3
+  ebb bench bitmaps --nodes 3 --ids 128000000`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			for _, flag := range []string{"nodes", "profile", "dir", "duration"} {
-				if cmd.Flags().Changed(flag) {
-					return usagef("--%s: this benchmark starts no nodes, and ends when it has asked", flag)
+			cluster := cmd.Flags().Changed("nodes")
+			if cmd.Flags().Changed("duration") {
+				return usagef("--duration: this benchmark ends when it has asked")
+			}
+			for _, flag := range []string{"profile", "dir"} {
+				if cmd.Flags().Changed(flag) && !cluster {
+					return usagef("--%s: without --nodes this benchmark starts none", flag)
 				}
+			}
+			if cluster && !cmd.Flags().Changed("ids") {
+				b.IDs = bitmapClusterIDs
 			}
 			switch {
 			case b.IDs < 1 || b.IDs > bitmapIDsMax:
@@ -40,11 +52,14 @@ those that follow.`,
 			}
 			b.Roaring = bf.rival
 			b.Say = func(what string) { say(s, "%s ...", what) }
+			if cluster {
+				return benchBitmapCluster(cmd.Context(), s, *bf, b)
+			}
 			return benchBitmaps(cmd.Context(), s, b)
 		},
 	}
 	f := cmd.Flags()
-	f.Uint64Var(&b.IDs, "ids", 128_000_000, "how many users there are")
+	f.Uint64Var(&b.IDs, "ids", 128_000_000, "how many users there are; 16,000,000 by default with --nodes")
 	f.IntVar(&b.Rounds, "rounds", 9, "how often each question is asked; the median is told")
 	return cmd
 }

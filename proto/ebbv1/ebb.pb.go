@@ -2003,7 +2003,9 @@ type BitChange struct {
 	Range *BitRange `protobuf:"bytes,4,opt,name=range,proto3" json:"range,omitempty"`
 	// instead of ids, in a namespace with a dictionary, and only there: strings, each of 1 to 256 bytes, up to 10,000 in all changes of a request. Those that are set or flipped
 	// get ids if they have none.
-	Names         [][]byte `protobuf:"bytes,5,rep,name=names,proto3" json:"names,omitempty"`
+	Names [][]byte `protobuf:"bytes,5,rep,name=names,proto3" json:"names,omitempty"`
+	// instead of ids: the same as BitEdit has them, ascending and none twice, which is shorter
+	Packed        []byte `protobuf:"bytes,6,opt,name=packed,proto3" json:"packed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2069,6 +2071,13 @@ func (x *BitChange) GetRange() *BitRange {
 func (x *BitChange) GetNames() [][]byte {
 	if x != nil {
 		return x.Names
+	}
+	return nil
+}
+
+func (x *BitChange) GetPacked() []byte {
+	if x != nil {
+		return x.Packed
 	}
 	return nil
 }
@@ -11215,13 +11224,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vBitsRequest\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x12+\n" +
 	"\achanges\x18\x02 \x03(\v2\x11.ebb.v1.BitChangeR\achanges\x12?\n" +
-	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\x8c\x01\n" +
+	"\x0fidempotency_key\x18\x03 \x01(\v2\x16.ebb.v1.IdempotencyKeyR\x0eidempotencyKey\"\xa4\x01\n" +
 	"\tBitChange\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x1d\n" +
 	"\x02op\x18\x02 \x01(\x0e2\r.ebb.v1.BitOpR\x02op\x12\x10\n" +
 	"\x03ids\x18\x03 \x03(\x04R\x03ids\x12&\n" +
 	"\x05range\x18\x04 \x01(\v2\x10.ebb.v1.BitRangeR\x05range\x12\x14\n" +
-	"\x05names\x18\x05 \x03(\fR\x05names\"4\n" +
+	"\x05names\x18\x05 \x03(\fR\x05names\x12\x16\n" +
+	"\x06packed\x18\x06 \x01(\fR\x06packed\"4\n" +
 	"\bBitRange\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\x12\x12\n" +
 	"\x04last\x18\x02 \x01(\x04R\x04last\"\xad\x01\n" +
