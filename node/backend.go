@@ -3,6 +3,8 @@ package node
 import (
 	"bytes"
 	"context"
+	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -94,6 +96,7 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	}
 	gates := b.gates(ctx, req)
 	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
+	var long []int // questions that take long, by their positions
 	for i, q := range req.GetQuestions() {
 		gate := gates.of(q.GetShard())
 		if ctx.Err() != nil {
@@ -103,11 +106,41 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 			resp.Answers[i] = &ebbv1.ShardAnswer{Error: gate.err.Wire()}
 			continue
 		}
-		answer := gate.replica.state.answer(q, sketch.Tick(now), b.count)
-		answer.Stale = answer.Stale || gate.stale
-		resp.Answers[i] = answer
+		b.count.questions.Add(1)
+		if resp.Answers[i] = gate.replica.state.ask(q, sketch.Tick(now)); resp.Answers[i] == nil {
+			long = append(long, i)
+		}
+	}
+	onAllCores(len(long), func(n, cores int) {
+		if q := req.GetQuestions()[long[n]]; ctx.Err() == nil {
+			resp.Answers[long[n]] = gates.of(q.GetShard()).replica.state.askView(q, sketch.Tick(now), cores, b.count)
+		}
+	})
+	if len(long) > 0 && ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	for i, q := range req.GetQuestions() {
+		resp.Answers[i].Stale = resp.Answers[i].Stale || gates.of(q.GetShard()).stale
 	}
 	return resp, nil
+}
+
+// onAllCores does n things at once, as many as there are cores, each on those that are left for it.
+func onAllCores(n int, do func(i, cores int)) {
+	cores := runtime.GOMAXPROCS(0)
+	workers := min(n, cores)
+	var next atomic.Int64
+	work := func() {
+		for i := next.Add(1) - 1; i < int64(n); i = next.Add(1) - 1 {
+			do(int(i), cores/workers)
+		}
+	}
+	var wg sync.WaitGroup
+	for range workers - 1 {
+		wg.Go(work)
+	}
+	work()
+	wg.Wait()
 }
 
 // gate is one shard's permission to answer.

@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"io"
-	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -81,18 +80,13 @@ func (m *shardMachine) version(namespace string) uint64 {
 // answered under the lock: about a millisecond.
 const viewCost = 50_000
 
-// answer answers one question: on the state as it is, or when that would keep
-// applies waiting, on a view of it.
-func (m *shardMachine) answer(q *ebbv1.ShardQuestion, at sketch.Tick, count *readMetrics) *ebbv1.ShardAnswer {
-	count.questions.Add(1)
-	if answer := m.ask(q, at); answer != nil {
-		return answer
-	}
+// askView answers one question on a view, on so many cores: one that would keep applies waiting.
+func (m *shardMachine) askView(q *ebbv1.ShardQuestion, at sketch.Tick, cores int, count *readMetrics) *ebbv1.ShardAnswer {
 	count.views.Add(1)
 	view := m.freeze()
 	defer view.Release()
 	defer m.kept.lend(view, q, at)()
-	if pieces := view.Pieces(q, runtime.GOMAXPROCS(0)); pieces != nil {
+	if pieces := view.Pieces(q, cores); pieces != nil {
 		count.pieces.Add(uint64(len(pieces)))
 		return atOnce(view, pieces, at)
 	}

@@ -57,7 +57,7 @@ func (p *Peer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Apply
 
 // Ask asks shards of the peer.
 func (p *Peer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
-	resp, err := p.shards.Ask(ctx, req, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+	resp, err := p.shards.Ask(ctx, gathered(req), grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
 	return resp, p.named(err)
 }
 

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	protobuf "google.golang.org/protobuf/proto"
 
@@ -89,12 +90,48 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 	if err := checkShardAskRequest(req); err != nil {
 		return nil, err
 	}
-	resp, err := s.Local.Ask(ctx, req)
+	resp, err := s.Local.Ask(ctx, spreadOut(req))
 	if err != nil {
 		return nil, err
 	}
 	limitParts(resp.GetAnswers())
 	return resp, nil
+}
+
+// gathered makes one question of those that follow each other and ask several shards the same, which travel once.
+func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
+	same := func(a, b *ebbv1.ShardQuestion) bool { return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() }
+	list, any := req.GetQuestions(), false
+	for i := 1; i < len(list) && !any; i++ {
+		any = same(list[i], list[i-1])
+	}
+	if !any {
+		return req
+	}
+	out := &ebbv1.ShardAskRequest{Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs()}
+	for i, q := range list {
+		if i > 0 && same(q, list[i-1]) {
+			last := out.Questions[len(out.Questions)-1]
+			last.Also = append(last.Also, q.GetShard())
+			continue
+		}
+		out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: q.GetShard(), Question: q.GetQuestion(), Partial: q.GetPartial()})
+	}
+	return out
+}
+
+// spreadOut makes a question a shard of what gathered has made.
+func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
+	if !slices.ContainsFunc(req.GetQuestions(), func(q *ebbv1.ShardQuestion) bool { return len(q.GetAlso()) > 0 }) {
+		return req
+	}
+	out := &ebbv1.ShardAskRequest{Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs()}
+	for _, q := range req.GetQuestions() {
+		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
+			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial()})
+		}
+	}
+	return out
 }
 
 // partsBytesMax is what the answers of one call take together, with room for refusals of the others below what a peer receives.
@@ -144,6 +181,9 @@ func (s *shardsServer) NodeStatus(ctx context.Context, _ *ebbv1.StatusRequest) (
 func checkShardAskRequest(req *ebbv1.ShardAskRequest) error {
 	const questionsMax = proto.QuestionsMax * proto.ShardsMax
 	n := len(req.GetQuestions())
+	for _, q := range req.GetQuestions() {
+		n += len(q.GetAlso())
+	}
 	if n == 0 || n > questionsMax {
 		return proto.ErrBadCount.Errorf("%d questions: a request has 1 to %d", n, questionsMax)
 	}

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"compress/gzip"
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -26,8 +27,7 @@ var (
 )
 
 func newBitsLoad(s *session) *cobra.Command {
-	var format, column string
-	var quiet bool
+	var f bitsLoadFlags
 	cmd := &cobra.Command{
 		Use: "load KEY FILE", Short: "Put all ids of a file in", Args: argsBetween(2, 2, "KEY FILE (- for standard input)"),
 		Long: `Puts the ids of FILE (- for standard input; .gz is understood) into a bitmap. The file has one id a line, a CSV column of them (--column, by the
@@ -35,22 +35,36 @@ name in its header or by number from 1), or is a bitmap in the portable format o
 
 In a namespace with a dictionary the file has strings instead, one a line or a column of them.
 
-Ids that are in already change nothing, so a load that was interrupted is simply run again. Sorted ids are fastest.`,
+Ids that are in already change nothing, so a load that was interrupted is simply run again. It goes on where the cluster
+remembers it to have come, in steps of --step ids, if the file is the same (name, size, time of change) and is loaded into
+the same key; --restart begins anew. Standard input and strings of a dictionary begin anew in any case. Sorted ids are fastest.`,
 		Example: "  ebb bits load premium premium.txt\n  ebb bits load play/2011-11-01 plays.csv.gz --column user_id\n  ebb bits load premium premium.roaring --format roaring",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if column != "" {
-				format = "csv"
+			if f.column != "" {
+				f.format = "csv"
 			}
-			if err := oneOf("--format", format, bitsFormats); err != nil {
+			if err := oneOf("--format", f.format, bitsFormats); err != nil {
 				return err
 			}
-			return s.loadBits(cmd, args[0], args[1], format, column, quiet)
+			if f.step < 1 {
+				return usagef("--step %d: it is 1 or more", f.step)
+			}
+			return s.loadBits(cmd, args[0], args[1], f)
 		},
 	}
-	cmd.Flags().StringVar(&format, "format", "auto", "ids, csv, roaring or auto")
-	cmd.Flags().StringVar(&column, "column", "", "`column` of a CSV file that holds the ids")
-	cmd.Flags().BoolVar(&quiet, "quiet", false, "no progress bar")
+	cmd.Flags().StringVar(&f.format, "format", "auto", "ids, csv, roaring or auto")
+	cmd.Flags().StringVar(&f.column, "column", "", "`column` of a CSV file that holds the ids")
+	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress bar")
+	cmd.Flags().BoolVar(&f.restart, "restart", false, "begin anew, however far an earlier run has come")
+	cmd.Flags().IntVar(&f.step, "step", 4<<20, "after how many `ids` the cluster is told how far the load has come")
 	return cmd
+}
+
+// bitsLoadFlags say how a file is loaded.
+type bitsLoadFlags struct {
+	format, column string
+	quiet, restart bool
+	step           int
 }
 
 func oneOf(what, word string, words []string) error {
@@ -74,7 +88,7 @@ func (m *meter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string, quiet bool) (err error) {
+func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags) (err error) {
 	file, err := s.open(path)
 	if err != nil {
 		return err
@@ -95,14 +109,24 @@ func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string,
 	}
 	defer c.Close()
 	if c.HasDictionary(cmd.Context(), s.namespace) {
-		l := &namesLoader{ctx: cmd.Context(), client: c, namespace: s.namespace, key: key, began: time.Now(), show: s.loadProgress(file, m, quiet)}
-		err = cmp.Or(load.ReadNames(in, format, column, l.add), l.flush())
+		l := &namesLoader{ctx: cmd.Context(), client: c, namespace: s.namespace, key: key, began: time.Now(), show: s.loadProgress(file, m, f.quiet)}
+		err = cmp.Or(load.ReadNames(in, f.format, f.column, l.add), l.flush())
 		l.show(l.names, l.rate(), true)
 		return s.loaded(path, l.names, l.changed, l.rate(), err)
 	}
 	w := c.BitWriter(client.BitWriterOptions{Namespace: s.namespace, MaxBatch: 64 << 10, Timeout: 2 * time.Minute})
-	l := &bitsLoader{ctx: cmd.Context(), writer: w, key: key, began: time.Now(), show: s.loadProgress(file, m, quiet)}
-	err = load.ReadIDs(in, format, column, l.add)
+	l := &bitsLoader{ctx: cmd.Context(), writer: w, key: key, began: time.Now(), show: s.loadProgress(file, m, f.quiet)}
+	l.step = f.step
+	if l.progress, err = s.bitLoad(cmd.Context(), c, key, file, f); err != nil {
+		return err
+	}
+	if l.progress != nil {
+		l.skip = int(l.progress.Done())
+	}
+	if l.skip > 0 {
+		say(s, "%s: goes on behind the first %d ids, which an earlier run has put in", path, l.skip)
+	}
+	err = load.ReadIDs(in, f.format, f.column, l.add)
 	if err == nil {
 		err = l.flush()
 	}
@@ -111,9 +135,33 @@ func (s *session) loadBits(cmd *cobra.Command, key, path, format, column string,
 	if err != nil {
 		cancel() // what was read is put in or not: the load is to be run again
 	}
-	err = cmp.Or(err, w.Close(closing))
+	if err = cmp.Or(err, w.Close(closing)); err == nil && l.progress != nil {
+		err = l.progress.Forget(closing)
+	}
 	l.show(l.ids, l.rate(), true)
 	return s.loaded(path, l.ids, int(w.Stats().Changed), l.rate(), err)
+}
+
+// bitLoad finds out how far an earlier load of the same file has come; nil if there cannot have been one.
+func (s *session) bitLoad(ctx context.Context, c *client.Client, key string, file io.Reader, f bitsLoadFlags) (*client.BitLoad, error) {
+	of, ok := file.(*os.File)
+	if !ok || of == os.Stdin {
+		return nil, nil
+	}
+	info, err := of.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return nil, err
+	}
+	what := fmt.Sprintf("%q %q %q %d %d %s %q", s.namespace, key, info.Name(), info.Size(), info.ModTime().UnixNano(), f.format, f.column)
+	name := fmt.Sprintf("bits/%x", sha256.Sum256([]byte(what)))
+	l, err := c.BitLoad(ctx, s.namespace, key, name)
+	if err != nil || !f.restart || l.Done() == 0 {
+		return l, err
+	}
+	if err := l.Forget(ctx); err != nil {
+		return nil, err
+	}
+	return c.BitLoad(ctx, s.namespace, key, name)
 }
 
 // loaded says what a load has done.
@@ -197,25 +245,40 @@ type bitsLoader struct {
 	key    string
 	began  time.Time
 	batch  []uint64
-	ids    int
+	ids    int // that were read
+
+	progress *client.BitLoad // nil: nobody remembers
+	skip     int             // ids that are in
+	step     int
 	show   func(ids int, rate float64, done bool)
 }
 
 func (l *bitsLoader) rate() float64 { return float64(l.ids) / max(time.Since(l.began).Seconds(), 1e-9) }
 
 func (l *bitsLoader) add(id uint64) error {
+	if l.ids < l.skip {
+		l.ids++
+		return nil
+	}
 	l.batch = append(l.batch, id)
-	if len(l.batch) < 16<<10 {
+	if len(l.batch) < min(16<<10, l.step) {
 		return nil
 	}
 	return l.flush()
 }
 
 func (l *bitsLoader) flush() error {
+	if len(l.batch) == 0 {
+		return nil
+	}
+	before, last := l.ids, l.batch[len(l.batch)-1]
 	l.ids += len(l.batch)
 	err := l.writer.Set(l.ctx, l.key, l.batch...)
 	l.batch = l.batch[:0]
 	l.show(l.ids, l.rate(), false)
+	if err == nil && l.progress != nil && before/l.step != l.ids/l.step {
+		err = cmp.Or(l.writer.Flush(l.ctx), l.progress.Reached(l.ctx, uint64(l.ids), last))
+	}
 	return err
 }
 

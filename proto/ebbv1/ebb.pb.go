@@ -9912,7 +9912,9 @@ type ShardQuestion struct {
 	Shard    uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	Question *Question              `protobuf:"bytes,2,opt,name=question,proto3" json:"question,omitempty"`
 	// answer with a mergeable part instead of a final answer
-	Partial       bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
+	Partial bool `protobuf:"varint,3,opt,name=partial,proto3" json:"partial,omitempty"`
+	// more shards that are asked the same: their answers follow, in this order
+	Also          []uint32 `protobuf:"varint,4,rep,packed,name=also,proto3" json:"also,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -9966,6 +9968,13 @@ func (x *ShardQuestion) GetPartial() bool {
 		return x.Partial
 	}
 	return false
+}
+
+func (x *ShardQuestion) GetAlso() []uint32 {
+	if x != nil {
+		return x.Also
+	}
+	return nil
 }
 
 type ShardAskRequest struct {
@@ -11839,11 +11848,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05p_low\x18\x04 \x01(\x01R\x04pLow\x12\x15\n" +
 	"\x06p_high\x18\x05 \x01(\x01R\x05pHigh\"\x1e\n" +
 	"\bKeyCount\x12\x12\n" +
-	"\x04keys\x18\x01 \x01(\x04R\x04keys\"m\n" +
+	"\x04keys\x18\x01 \x01(\x04R\x04keys\"\x81\x01\n" +
 	"\rShardQuestion\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
-	"\apartial\x18\x03 \x01(\bR\apartial\"\xbe\x01\n" +
+	"\apartial\x18\x03 \x01(\bR\apartial\x12\x12\n" +
+	"\x04also\x18\x04 \x03(\rR\x04also\"\xbe\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
