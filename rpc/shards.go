@@ -100,7 +100,9 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 
 // gathered makes one question of those that follow each other and ask several shards the same, which travel once.
 func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
-	same := func(a, b *ebbv1.ShardQuestion) bool { return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial() }
+	same := func(a, b *ebbv1.ShardQuestion) bool {
+		return a.GetQuestion() == b.GetQuestion() && a.GetPartial() == b.GetPartial()
+	}
 	list, any := req.GetQuestions(), false
 	for i := 1; i < len(list) && !any; i++ {
 		any = same(list[i], list[i-1])

@@ -250,7 +250,7 @@ type bitsLoader struct {
 	progress *client.BitLoad // nil: nobody remembers
 	skip     int             // ids that are in
 	step     int
-	show   func(ids int, rate float64, done bool)
+	show     func(ids int, rate float64, done bool)
 }
 
 func (l *bitsLoader) rate() float64 { return float64(l.ids) / max(time.Since(l.began).Seconds(), 1e-9) }
