@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -208,11 +209,13 @@ type BitWriter struct {
 	client   *Client
 	producer *producer
 	opts     BitWriterOptions
+	placed   atomic.Pointer[bool] // whether the namespace places bitmaps by slice; nil: unknown
 
 	mu       sync.Mutex // guards all below
 	closed   bool
 	lanes    map[*lane]*bitLane
-	buffered int // ids in lanes and parcels
+	batches  map[string]*bitBatch // the last of each key, in lanes
+	buffered int                  // ids in lanes and parcels
 	stats    BitWriterStats
 	space    chan struct{} // closed when something was acknowledged; nil if nobody waits
 	timer    *time.Timer   // of Linger; nil when not set
@@ -224,16 +227,17 @@ type BitWriter struct {
 
 // bitLane is what waits for one shard.
 type bitLane struct {
-	keys  map[string]*bitBatch
+	lane  *lane
 	order []*bitBatch
 	ids   int
 }
 
 // bitBatch is what waits for one key, of one operation.
 type bitBatch struct {
-	key string
-	op  ebbv1.BitOp
-	ids []uint64
+	key  string
+	op   ebbv1.BitOp
+	ids  []uint64
+	lane *bitLane // nil of bitmaps that are placed by slice
 }
 
 // BitWriter returns a new BitWriter. Bad options are brought into their bounds.
@@ -245,7 +249,7 @@ func (c *Client) BitWriter(opts BitWriterOptions) *BitWriter {
 	opts.Timeout = orDefault(opts.Timeout, WriteTimeout)
 	// One command at a time is under way in a shard: edits do not commute, and one that has to be sent again must not come after the next.
 	w := &BitWriter{
-		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, epochs: newEpochs(),
+		client: c, producer: c.newProducer(opts.Namespace, 1), opts: opts, lanes: map[*lane]*bitLane{}, batches: map[string]*bitBatch{}, epochs: newEpochs(),
 		sliced: map[string]*slicedQueue{}, flights: make(chan struct{}, slicedFlights),
 	}
 	if !c.enlist(w.producer, w.abandon) {
@@ -273,13 +277,22 @@ func (w *BitWriter) add(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 	if err := proto.CheckKey([]byte(key)); err != nil {
 		return w.client.fail(attempt{op: "bits", key: key}, err)
 	}
-	put := w.put
-	if w.client.placesBySlice(ctx, w.opts.Namespace) {
-		put = w.putSliced
+	bySlice := w.placed.Load()
+	if bySlice == nil { // which never changes
+		places := w.client.placesBySlice(ctx, w.opts.Namespace)
+		if bySlice = &places; w.client.settings(ctx, w.opts.Namespace) != nil {
+			w.placed.Store(bySlice)
+		}
 	}
 	for len(ids) > 0 {
 		n := min(len(ids), w.opts.MaxBatch)
-		if err := put(ctx, key, op, ids[:n]); err != nil {
+		err := error(nil)
+		if *bySlice {
+			err = w.putSliced(ctx, key, op, ids[:n])
+		} else {
+			err = w.put(ctx, key, op, ids[:n])
+		}
+		if err != nil {
 			return w.client.fail(attempt{op: "bits", key: key}, err)
 		}
 		ids = ids[n:]
@@ -288,7 +301,6 @@ func (w *BitWriter) add(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 }
 
 func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []uint64) error {
-	l := w.producer.lane(key)
 	w.mu.Lock()
 	for w.buffered+len(ids) > w.opts.MaxBuffered && !w.closed {
 		if w.space == nil {
@@ -308,36 +320,40 @@ func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 		w.mu.Unlock()
 		return ErrClosed
 	}
-	b := w.lanes[l]
-	if b == nil {
-		b = &bitLane{keys: map[string]*bitBatch{}}
-		w.lanes[l] = b
+	batch := w.batches[key]
+	if batch == nil || batch.op != op {
+		batch = w.batch(key, op)
 	}
-	b.add(key, op, ids)
+	batch.ids = append(batch.ids, ids...)
+	b := batch.lane
+	b.ids += len(ids)
 	w.buffered += len(ids)
 	w.stats.Added += int64(len(ids))
 	full := b.ids >= w.opts.MaxBatch
 	if full {
-		w.seal(l, b)
+		w.seal(b.lane, b)
 	} else {
 		w.linger()
 	}
 	w.mu.Unlock()
 	if full {
-		w.producer.pump(l)
+		w.producer.pump(b.lane)
 	}
 	return nil
 }
 
-func (b *bitLane) add(key string, op ebbv1.BitOp, ids []uint64) {
-	batch := b.keys[key]
-	if batch == nil || batch.op != op {
-		batch = &bitBatch{key: key, op: op}
-		b.keys[key] = batch
-		b.order = append(b.order, batch)
+// batch begins another batch of a key. The caller holds w.mu.
+func (w *BitWriter) batch(key string, op ebbv1.BitOp) *bitBatch {
+	l := w.producer.lane(key)
+	b := w.lanes[l]
+	if b == nil {
+		b = &bitLane{lane: l}
+		w.lanes[l] = b
 	}
-	batch.ids = append(batch.ids, ids...)
-	b.ids += len(ids)
+	batch := &bitBatch{key: key, op: op, lane: b}
+	w.batches[key] = batch
+	b.order = append(b.order, batch)
+	return batch
 }
 
 // sorted brings the ids of a batch into order: of those that are flipped several times stay those with an odd number.
@@ -378,6 +394,9 @@ func (w *BitWriter) seal(l *lane, b *bitLane) {
 		w.pen.reset(w.producer.room)
 	}
 	for _, batch := range b.order {
+		if w.batches[batch.key] == batch {
+			delete(w.batches, batch.key)
+		}
 		for ids := batch.sorted(); len(ids) > 0; {
 			if ids = w.pen.write(batch.key, batch.op, ids); len(ids) > 0 {
 				n := min(left, w.pen.ids)
