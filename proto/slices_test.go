@@ -127,3 +127,34 @@ func TestBitmapSettings(t *testing.T) {
 		}
 	}
 }
+
+// What is packed is what was to be changed; what does not unpack is refused, and so is a change that says its ids twice.
+func TestPackedBits(t *testing.T) {
+	ids := []uint64{1, 2, 70_000, 1 << 40, 1<<64 - 1}
+	req := &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{
+		{Key: []byte("a"), Op: ebbv1.BitOp_BIT_OP_FLIP, Packed: proto.AppendBitIDs(nil, ids)},
+		{Key: []byte("b"), Op: ebbv1.BitOp_BIT_OP_SET, Range: &ebbv1.BitRange{First: 1, Last: 9}},
+	}}
+	if err := proto.CheckBits(req); err != nil {
+		t.Fatal(err)
+	}
+	got, err := proto.UnpackBits(req)
+	if err != nil || got.GetNamespace() != "people" || !slices.Equal(got.GetChanges()[0].GetIds(), ids) || got.GetChanges()[0].GetOp() != ebbv1.BitOp_BIT_OP_FLIP || got.GetChanges()[1] != req.GetChanges()[1] {
+		t.Fatalf("%v, %v", got, err)
+	}
+	many := make([]byte, proto.BitIDsMax+1) // ids that follow each other
+	for name, c := range map[string]*ebbv1.BitChange{
+		"cut":          {Packed: []byte{0x80}},
+		"too many":     {Packed: many},
+		"past the end": {Packed: proto.AppendBitIDs(proto.AppendBitIDs(nil, []uint64{1<<64 - 1}), []uint64{0})},
+		"ids too":      {Packed: []byte{1}, Ids: []uint64{1}},
+		"names too":    {Packed: []byte{1}, Names: [][]byte{[]byte("x")}},
+	} {
+		if got, err := proto.UnpackBits(&ebbv1.BitsRequest{Changes: []*ebbv1.BitChange{c}}); !err.Is(proto.ErrBadRequest) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	if _, err := proto.UnpackBits(&ebbv1.BitsRequest{Changes: []*ebbv1.BitChange{{Packed: many[1:]}}}); err != nil {
+		t.Errorf("as many as there may be: %v", err)
+	}
+}
