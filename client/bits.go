@@ -186,7 +186,7 @@ type BitWriterOptions struct {
 	Namespace string
 	// MaxBatch is how many ids wait for one shard at most before they are sent, up to 65,536; 32,768 when 0.
 	MaxBatch int
-	// Linger is how long an id may wait for company; 5 ms when 0. When negative, only a full batch, Flush and Close send.
+	// Linger is how long an id may wait for company; 5 ms when 0, and 100 ms at least where bitmaps are placed by slice. When negative, only a full batch, Flush and Close send.
 	Linger time.Duration
 	// MaxBuffered is how many ids may be unacknowledged before Set, Clear and Flip wait; 1,048,576 when 0.
 	MaxBuffered int
@@ -333,7 +333,7 @@ func (w *BitWriter) put(ctx context.Context, key string, op ebbv1.BitOp, ids []u
 	if full {
 		w.seal(b.lane, b)
 	} else {
-		w.linger()
+		w.linger(0)
 	}
 	w.mu.Unlock()
 	if full {
@@ -420,11 +420,11 @@ func (w *BitWriter) sealAll() (lanes []*lane) {
 }
 
 // linger sets the timer, if it is not set. The caller holds w.mu.
-func (w *BitWriter) linger() {
+func (w *BitWriter) linger(least time.Duration) {
 	if w.opts.Linger < 0 || w.timer != nil {
 		return
 	}
-	w.timer = time.AfterFunc(w.opts.Linger, func() {
+	w.timer = time.AfterFunc(max(w.opts.Linger, least), func() {
 		w.mu.Lock()
 		w.timer = nil
 		lanes := w.sealAll()

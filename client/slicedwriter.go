@@ -2,12 +2,16 @@ package client
 
 import (
 	"context"
+	"time"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // slicedFlights is how many requests of a BitWriter are under way at most about bitmaps that are placed by slice.
 const slicedFlights = 8
+
+// slicedLinger is how long an id waits for company at least: shards remember each request for ten minutes, and no more than 65,536.
+const slicedLinger = 100 * time.Millisecond
 
 // slicedQueue is what waits for one bitmap that is placed by slice. Its ids go to any node, which cuts them up, so that they are gathered by key. Several requests of one operation may be
 // under way, for these may be done in any order; before another operation all have landed.
@@ -42,7 +46,7 @@ func (w *BitWriter) putSliced(ctx context.Context, key string, op ebbv1.BitOp, i
 			if len(q.batch.ids) >= w.opts.MaxBatch {
 				w.sendSliced(q)
 			} else {
-				w.linger()
+				w.linger(slicedLinger)
 			}
 			return nil
 		}
