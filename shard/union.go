@@ -18,13 +18,15 @@ type Union struct {
 }
 
 const (
-	unionPages = 16 // of a chunk
-	unionSlot  = 56 // bytes of a looseSlice
+	unionPages = 16  // of a chunk
+	unionSlot  = 56  // bytes of a looseSlice
+	unionTerm  = 16  // bytes of an Edition
+	unionHead  = 512 // bytes of the rest: itself, the name of its family, and where Unions has it
 )
 
 // Bytes is how much memory it takes.
 func (u *Union) Bytes() int {
-	return 8*unionPages*PageWords*len(u.chunks) + unionSlot*cap(u.containers)
+	return 8*unionPages*PageWords*len(u.chunks) + unionSlot*cap(u.containers) + unionTerm*len(u.editions) + unionHead
 }
 
 // add copies a container.

@@ -2,6 +2,7 @@ package shard
 
 import (
 	"container/list"
+	"hash/maphash"
 	"math/bits"
 	"slices"
 )
@@ -22,7 +23,7 @@ type Unions struct {
 	max    int
 	all    map[Family]map[Span]*list.Element // of *Union
 	recent list.List                         // of *Union: the first was used last
-	noted  map[windowID][]Edition            // what was asked for once
+	noted  map[windowID]uint64               // what was asked for once: the digest of its editions
 }
 
 // UnionsStats says what Unions did.
@@ -45,7 +46,7 @@ const (
 
 // NewUnions returns an empty Unions that keeps so many bytes at most.
 func NewUnions(mem Memory, bytesMax int) *Unions {
-	return &Unions{mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, noted: map[windowID][]Edition{}}
+	return &Unions{mem: mem, max: bytesMax, all: map[Family]map[Span]*list.Element{}, noted: map[windowID]uint64{}}
 }
 
 // Find returns the unions that are there for a window, fewest first to last, and those that are worth making now; whoever makes them Adds them, and finds again what there is then.
@@ -86,7 +87,7 @@ func (u *Unions) worth(w *Window) (missing []Span) {
 			editions, id := w.editions(s), windowID{w.Family, s}
 			switch {
 			case u.valid(w, s) != nil:
-			case slices.Equal(u.noted[id], editions):
+			case u.notes(id, editions):
 				missing = append(missing, s)
 			default:
 				quiet, fresh = false, append(fresh, s)
@@ -106,7 +107,27 @@ func (u *Unions) note(id windowID, editions []Edition) {
 	if len(u.noted) >= notedMax {
 		clear(u.noted)
 	}
-	u.noted[id] = slices.Clone(editions)
+	u.noted[id] = digestOf(editions)
+}
+
+// notes says whether a span was noted, of these editions.
+func (u *Unions) notes(id windowID, editions []Edition) bool {
+	digest, known := u.noted[id]
+	return known && digest == digestOf(editions)
+}
+
+var digestSeed = maphash.MakeSeed()
+
+// digestOf stands for editions, of which a span may have thousands. Where two have the same, a union is made one question early.
+func digestOf(editions []Edition) (digest uint64) {
+	type chain struct {
+		before uint64
+		Edition
+	}
+	for _, e := range editions {
+		digest = maphash.Comparable(digestSeed, chain{digest, e})
+	}
+	return digest
 }
 
 // valid is the union of a span of a window, if it is there and of the same editions. One of others goes.

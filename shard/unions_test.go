@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -259,6 +260,26 @@ func TestEditions(t *testing.T) {
 	}
 	if e := back.Windows(q, beginning)[0].Editions[2]; e.Edited != s.Applied() {
 		t.Errorf("of a state restored at %d: edited at %d", s.Applied(), e.Edited)
+	}
+}
+
+// What a union remembers of its bitmaps counts as its memory: of empty ones it is all there is. What is noted of a span that was asked for once does not grow with it.
+func TestUnionsOfNothing(t *testing.T) {
+	const periods = 4096
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+	mem := &wiping{}
+	u := NewUnions(mem, 1<<20)
+	for range 2 {
+		if got, _ := lent(t, u, mem, s, counted(days(0, periods-1)), beginning); got.Count != 0 {
+			t.Error(got)
+		}
+	}
+	if least := periods * int(unsafe.Sizeof(Edition{})); u.Kept != 1 || u.Bytes < least {
+		t.Errorf("%d unions of %d bytes, want 1 of %d at least", u.Kept, u.Bytes, least)
+	}
+	w := &Window{windowID: windowID{Span: Span{1 << 20, periods}}, Editions: make([]Edition, periods), keys: make([][]byte, periods), Whole: true}
+	if n := testing.AllocsPerRun(10, func() { u.note(w.windowID, w.Editions) }); n > 0 {
+		t.Errorf("a note takes %v allocations", n)
 	}
 }
 
