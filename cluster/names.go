@@ -381,6 +381,16 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 	return ids, err
 }
 
+// checkParts refuses to name strings for a cluster of another number of shards: two shards would hand out ids of one part, and what a shard has named stays.
+func checkParts(table *Table, req *ebbv1.ApplyRequest) error {
+	for _, c := range req.GetCommands() {
+		if shards, ok := proto.NamesShards(c.GetCommand()); ok && shards != table.Shards() {
+			return proto.ErrWrongShard.Errorf("strings for one of %d shards: the cluster has %d", shards, table.Shards()).WithShard(c.GetShard())
+		}
+	}
+	return nil
+}
+
 // nameCommands makes commands of strings by shard, each of a size that fits an entry, with the strings of each.
 func nameCommands(table *Table, namespace string, by map[uint32][][]byte) (req *ebbv1.ApplyRequest, batches [][][]byte, err error) {
 	req = &ebbv1.ApplyRequest{}

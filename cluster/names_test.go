@@ -472,6 +472,26 @@ func TestDictionaryOfOtherParts(t *testing.T) {
 	}
 }
 
+// Who counts other shards than there are names nothing: a shard would hand out ids of the part of another.
+func TestStringsForAnotherCluster(t *testing.T) {
+	e := newEnsemble(t, 3)
+	e.named(0)
+	name := []byte("alice")
+	for _, forwarded := range []bool{false, true} {
+		for shards := uint32(1); shards <= 4; shards++ {
+			cmd, err := encoded(&ebbv1.Command{Body: &ebbv1.Command_Names{Names: &ebbv1.Names{Names: [][]byte{name}, Shards: shards}}}, "people", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			to := proto.NamePartShard(proto.NamePart("people", name, 3), shards)
+			req := &ebbv1.ApplyRequest{Forwarded: forwarded, Commands: []*ebbv1.ShardCommand{{Shard: to, Command: cmd}}}
+			if _, err := e.router("ebb-0").Apply(t.Context(), req); (shards == 3) != (err == nil) || err != nil && !errors.Is(err, proto.ErrWrongShard) {
+				t.Errorf("%d shards, forwarded: %v: %v", shards, forwarded, err)
+			}
+		}
+	}
+}
+
 // A memory has the pairs that were set or found last, and forgets others.
 func TestRecent(t *testing.T) {
 	var m recent[int, int]

@@ -52,6 +52,9 @@ func (r *Router) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.App
 	if table.Shards() == 0 {
 		return nil, errStarting()
 	}
+	if err := checkParts(table, req); err != nil {
+		return nil, err
+	}
 	if req.GetForwarded() {
 		return r.applyHere(ctx, table, req)
 	}

@@ -113,6 +113,18 @@ func Names(raw []byte, visit func(name []byte) bool) (shards uint32, ok bool) {
 	return shards, ok
 }
 
+// NamesShards returns how many shards the sender of a serialised Command counts that gives ids to strings; false if it is another command.
+func NamesShards(command []byte) (shards uint32, ok bool) {
+	WalkFields(command, func(num protowire.Number, _ uint64, body []byte) bool {
+		if num == FieldCommandNames {
+			shards, _ = Names(body, func([]byte) bool { return true })
+			ok = true
+		}
+		return true
+	})
+	return shards, ok
+}
+
 // checkNamesCommand checks a serialised Names message.
 func checkNamesCommand(raw []byte) *Error {
 	var names [][]byte
