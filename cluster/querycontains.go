@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"strconv"
 
 	"github.com/ebbdb/ebb/proto"
@@ -8,7 +9,7 @@ import (
 )
 
 // contains asks whether bins are in summaries, or ids in bitmaps: only the shards know which kind a key is. Where ids stand for strings, and where there is nothing but bitmaps, bitmaps are asked
-// first; elsewhere they are if the bins are numbers and the keys hold no summaries.
+// first, and so they are of numbers where a key is a roll-up; elsewhere they are if the bins are numbers and the keys hold no summaries.
 func (i *inquiry) contains(s *ebbv1.PlanSummary, a about) (*errand, *proto.Error) {
 	ns := i.table.Namespace(a.namespace)
 	list, numbers := idsOf(s.GetBins())
@@ -20,6 +21,9 @@ func (i *inquiry) contains(s *ebbv1.PlanSummary, a about) (*errand, *proto.Error
 			WithHint("strings go into a namespace made with --dictionary")
 	case proto.BySlice(ns):
 	default:
+		if numbers && slices.ContainsFunc(a.keys, func(key []byte) bool { return rollup(ns, key) != nil }) {
+			break // the bitmap may be made of others only, of which the key itself knows nothing
+		}
 		return i.summaryOr(s, a, func() (*errand, *proto.Error) {
 			if !numbers || len(a.patterns) > 0 {
 				return nil, nil

@@ -16,9 +16,14 @@ func TestQueryContains(t *testing.T) {
 	e.bits("people", namesChange("play/2011-11-01", 1, "alice"), namesChange("play/2011-11-02", 1, "bob", "7"), namesChange("premium", 1, "eve"))
 	e.bits("default", setIDs("bits/a", 7), setIDs("bits/b", 8))
 	e.bits("slices", setIDs("a", 7, 1<<40), setIDs("b", 8))
+	e.create(&ebbv1.Namespace{Name: "plays", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{ebbv1.Period_PERIOD_MONTH}}})
+	e.bits("plays", setIDs("day/2011-11-01", 7), setIDs("day/2011-11-30", 8), setIDs("day/2011-12-01", 9))
 	bloom := &ebbv1.Increment{Key: []byte("guests"), Bin: []byte("alice"), Kind: ebbv1.Kind_KIND_BLOOM}
-	if _, err := e.router("ebb-0").Increment(t.Context(), &ebbv1.IncrementRequest{Namespace: "people", Increments: []*ebbv1.Increment{bloom}}); err != nil {
-		t.Fatal(err)
+	seven := &ebbv1.Increment{Key: []byte("bits/2011-11"), Bin: []byte("7"), Kind: ebbv1.Kind_KIND_BLOOM}
+	for namespace, in := range map[string]*ebbv1.Increment{"people": bloom, "plays": seven} {
+		if _, err := e.router("ebb-0").Increment(t.Context(), &ebbv1.IncrementRequest{Namespace: namespace, Increments: []*ebbv1.Increment{in}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for text, want := range map[string]string{
 		`contains(play/2011-11-01, "alice", "bob", "nobody") in people`:             "true false false",
@@ -30,6 +35,11 @@ func TestQueryContains(t *testing.T) {
 		`contains(guests, "alice", "bob") in people`:                                "true false",
 		`contains(bits/a, "7", "8")`:                                                "true false",
 		`contains(bits/a | bits/b, "7", "8", "9")`:                                  "true true false",
+		`contains(day/2011-11, "7", "8", "9") in plays`:                             "true true false",
+		`contains(day/2011-11 | day/2011-12-01, "7", "9", "10") in plays`:           "true true false",
+		`contains(day/2011-10, "7") in plays`:                                       "false",
+		`contains(day/2011-11-01, "alice") in plays`:                                `"day/2011-11-01" is a bitmap`,
+		`contains(bits/2011-11, "7") in plays`:                                      "true",
 		`contains(a, "7", "8", "1099511627776") in slices`:                          "true false true",
 		`contains(a | b, "7", "8", "9") in slices`:                                  "true true false",
 		`contains(nobody, "7") in slices`:                                           "false",
