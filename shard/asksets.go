@@ -98,8 +98,11 @@ func (f *frame) setNamed(ns *namespace, name []byte, at sketch.Tick) (namedSet, 
 	}
 	sum := f.summary(key)
 	if sum.kind() != ebbv1.Kind_KIND_SET {
-		return out, proto.ErrWrongKind.Errorf("key %s is a %s, and only sets are compared", quote(name), proto.KindName(sum.kind())).
-			WithHint("write it with kind set")
+		err := proto.ErrWrongKind.Errorf("key %s is a %s, and only sets are compared", quote(name), proto.KindName(sum.kind()))
+		if sum.kind() == ebbv1.Kind_KIND_BITMAP {
+			return out, err.WithHint("count(a & b) is how many ids two bitmaps share, count(a | b) how many either has")
+		}
+		return out, err.WithHint("write it with kind set")
 	}
 	out.body, out.size = sum.body, sizeOf(sum.body, at)
 	return out, nil
