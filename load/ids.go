@@ -45,7 +45,11 @@ func readIDLines(in *bufio.Reader, yield func(id uint64) error) error {
 	return readLines(in, func(n int, text []byte) error {
 		id, ok := digits(text)
 		if !ok {
-			return proto.ErrBadRequest.Errorf("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
+			err := proto.ErrBadRequest.Errorf("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", n, clipped(string(text)))
+			if bytes.IndexByte(text, ',') >= 0 {
+				return err.WithHint("of a CSV file, --column says which column holds the ids")
+			}
+			return err
 		}
 		return yield(id)
 	})

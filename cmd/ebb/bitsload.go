@@ -33,13 +33,18 @@ func newBitsLoad(s *session) *cobra.Command {
 		Long: `Puts the ids of FILE (- for standard input; .gz is understood) into a bitmap. The file has one id a line, a CSV column of them (--column, by the
 name in its header or by number from 1), or is a bitmap in the portable format of Roaring, of 32 or 64 bits.
 
+With a KEY as play/{day}, each row of a TSV, CSV or JSON-lines file says which bitmap its id goes into: {day} is replaced by that column.
+
 In a namespace with a dictionary the file has strings instead, one a line or a column of them.
 
 Ids that are in already change nothing, so a load that was interrupted is simply run again. It goes on where the cluster
 remembers it to have come, in steps of --step ids, if the file is the same (name, size, time of change) and is loaded into
-the same key; --restart begins anew. Standard input and strings of a dictionary begin anew in any case. Sorted ids are fastest.`,
-		Example: "  ebb bits load premium premium.txt\n  ebb bits load play/2011-11-01 plays.csv.gz --column user_id\n  ebb bits load premium premium.roaring --format roaring",
+the same key; --restart begins anew. Standard input, strings of a dictionary and keys as play/{day} begin anew in any case. Sorted ids are fastest.`,
+		Example: "  ebb bits load premium premium.txt\n  ebb bits load play/2011-11-01 plays.csv.gz --column user_id\n  ebb bits load 'play/{day}' plays.csv.gz --column user_id\n  ebb bits load premium premium.roaring --format roaring",
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if isTemplate(args[0]) {
+				return s.loadRows(cmd, args[0], args[1], f)
+			}
 			if f.column != "" {
 				f.format = "csv"
 			}
@@ -52,7 +57,7 @@ the same key; --restart begins anew. Standard input and strings of a dictionary 
 			return s.loadBits(cmd, args[0], args[1], f)
 		},
 	}
-	cmd.Flags().StringVar(&f.format, "format", "auto", "ids, csv, roaring or auto")
+	cmd.Flags().StringVar(&f.format, "format", "auto", "ids, csv, roaring or auto; with a KEY as play/{day} tsv, csv, jsonl or auto")
 	cmd.Flags().StringVar(&f.column, "column", "", "`column` of a CSV file that holds the ids")
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	cmd.Flags().BoolVar(&f.restart, "restart", false, "begin anew, however far an earlier run has come")

@@ -76,7 +76,14 @@ func (s *session) addCompletion(cmd *cobra.Command) {
 			}
 			return s.completeNamespace(c, args, start)
 		}
-	case slices.Contains(takesKeys, cmd.Name()):
+	case cmd.CommandPath() == "ebb bits load":
+		cmd.ValidArgsFunction = func(c *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return nil, cobra.ShellCompDirectiveDefault // FILE
+			}
+			return s.completeKey(c, args, start)
+		}
+	case slices.Contains(takesKeys, cmd.Name()), cmd.HasParent() && cmd.Parent().CommandPath() == "ebb bits":
 		cmd.ValidArgsFunction = s.completeKey
 	case cmd.Name() != "import" && cmd.Runnable() && cmd.ValidArgsFunction == nil && !cmd.HasSubCommands():
 		cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -91,7 +98,7 @@ var takesKeys = []string{"incr", "get", "top", "dist", "estimate", "surprise", "
 
 // completeKey asks the cluster for keys that begin like the word. After the first key of a command that takes one there are no words.
 func (s *session) completeKey(cmd *cobra.Command, args []string, start string) ([]string, cobra.ShellCompDirective) {
-	one := slices.Contains([]string{"incr", "get", "describe", "expire"}, cmd.Name())
+	one := slices.Contains([]string{"incr", "get", "describe", "expire"}, cmd.Name()) || cmd.HasParent() && cmd.Parent().CommandPath() == "ebb bits"
 	if one && len(args) > 0 || isPattern(start) || s.settle(cmd.Flags()) != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -116,6 +123,12 @@ func (s *session) completeKey(cmd *cobra.Command, args []string, start string) (
 // completeFlags tells the shell what flags take.
 func (s *session) completeFlags(cmd *cobra.Command) {
 	words := flagWords()
+	switch cmd.CommandPath() {
+	case "ebb bits load":
+		words["format"] = bitsFormats
+	case "ebb bits export":
+		words["format"] = exportFormats
+	}
 	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		complete := cobra.NoFileCompletions
 		if w, ok := words[f.Name]; ok {

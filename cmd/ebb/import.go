@@ -159,6 +159,8 @@ func (f *importFlags) setKind() error {
 		return noneOf("--kind", f.kind, strings.Split(proto.KindNames(), ", "))
 	case kind == ebbv1.Kind_KIND_STRING:
 		return usagef("--kind string: an import counts; ebb string set writes a value")
+	case kind == ebbv1.Kind_KIND_BITMAP:
+		return usagef("--kind bitmap: an import counts; ebb bits load 'play/{day}' FILE --column COLUMN puts the ids of rows into bitmaps")
 	case quantile && (f.opts.Value == "" || f.opts.Bin != ""):
 		return usagef("--kind quantile takes --value COLUMN, and no --bin")
 	case f.opts.Value != "" && !quantile:

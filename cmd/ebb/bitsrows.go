@@ -1,0 +1,160 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/load"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// isTemplate reports whether a key is made from the columns of a row.
+func isTemplate(key string) bool { return strings.ContainsAny(key, "{}") }
+
+// loadRows puts the ids in a column of a file into the bitmaps that the rows name: the key is a template as play/{day}.
+func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags) (err error) {
+	if f.column == "" {
+		return usagef("key %q is made from the columns of FILE: --column names the one that holds the ids", key)
+	}
+	opts := load.Options{Key: key, Bin: f.column, SkipEmpty: true}
+	if opts.Format, err = load.ParseFormat(f.format); err != nil {
+		return noneOf("--format", f.format, formats)
+	}
+	file, err := s.open(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	m := &meter{Reader: file}
+	rows, err := load.NewReader(m, path, opts)
+	if errors.Is(err, load.ErrColumn) {
+		return usageError{err}
+	}
+	if err != nil {
+		return err
+	}
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	l := &rowsLoader{began: time.Now(), show: s.loadProgress(file, m, f.quiet)}
+	if c.HasDictionary(cmd.Context(), s.namespace) {
+		err = l.strings(cmd.Context(), c, s.namespace, rows)
+	} else {
+		err = l.numbers(cmd.Context(), c.BitWriter(client.BitWriterOptions{Namespace: s.namespace, MaxBatch: 64 << 10, Timeout: 2 * time.Minute}), rows)
+	}
+	l.show(l.ids, l.rate(), true)
+	if n := rows.Empty(); n > 0 {
+		say(s, "%s: %d rows without an id left out", path, n)
+	}
+	return s.loaded(path, l.ids, l.changed, l.rate(), err)
+}
+
+// rowsLoader reads rows of a key and an id.
+type rowsLoader struct {
+	began        time.Time
+	ids, changed int
+	show         func(ids int, rate float64, done bool)
+}
+
+func (l *rowsLoader) rate() float64 { return float64(l.ids) / max(time.Since(l.began).Seconds(), 1e-9) }
+
+// read takes the rows one after the other, up to the first that is none.
+func (l *rowsLoader) read(rows *load.Reader, take func(row load.Row) error) error {
+	for {
+		row, err := rows.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if refused := (*load.Refused)(nil); errors.As(err, &refused) {
+			return proto.ErrBadRequest.Errorf("%v", err)
+		}
+		if err = cmp.Or(err, take(row)); err != nil {
+			return err
+		}
+		if l.ids++; l.ids%(16<<10) == 0 {
+			l.show(l.ids, l.rate(), false)
+		}
+	}
+}
+
+// numbers puts ids in, with a writer that gathers those of each key.
+func (l *rowsLoader) numbers(ctx context.Context, w *client.BitWriter, rows *load.Reader) error {
+	err := l.read(rows, func(row load.Row) error {
+		id, err := strconv.ParseUint(row.Bin, 10, 64)
+		if err != nil {
+			return proto.ErrBadRequest.Errorf("line %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row.Offset, row.Bin)
+		}
+		return w.Set(ctx, row.Key, id)
+	})
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+	defer cancel()
+	if err != nil {
+		cancel() // what was read is put in or not: the load is to be run again
+	}
+	err = cmp.Or(err, w.Close(closing))
+	l.changed = int(w.Stats().Changed)
+	return err
+}
+
+// namesHeldMax bounds the bytes of strings that wait for others of their keys.
+const namesHeldMax = 64 << 20
+
+// strings puts strings in: as many of a key at a time as a request has.
+func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace string, rows *load.Reader) error {
+	type held struct {
+		names []string
+		bytes int
+	}
+	waiting, bytes := map[string]*held{}, 0
+	put := func(key string, h *held) error {
+		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+		defer cancel()
+		n, err := c.SetNames(ctx, namespace, key, h.names...)
+		l.changed, bytes = l.changed+n, bytes-h.bytes
+		delete(waiting, key)
+		return err
+	}
+	all := func() error {
+		for _, key := range slices.Sorted(maps.Keys(waiting)) {
+			if err := put(key, waiting[key]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	err := l.read(rows, func(row load.Row) error {
+		if err := proto.CheckName([]byte(row.Bin)); err != nil {
+			return proto.ErrBadRequest.Errorf("line %d: %s", row.Offset, err.Message)
+		}
+		h := waiting[row.Key]
+		if h == nil {
+			h = &held{}
+			waiting[row.Key] = h
+		}
+		h.names = append(h.names, row.Bin)
+		h.bytes, bytes = h.bytes+len(row.Bin)+len(row.Key), bytes+len(row.Bin)+len(row.Key)
+		switch {
+		case len(h.names) == proto.NamesMax || h.bytes >= proto.BatchBytesMax/2:
+			return put(row.Key, h)
+		case bytes >= namesHeldMax:
+			return all()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return all()
+}
