@@ -50,7 +50,8 @@ func (i *inquiry) explainBitmaps(root *ebbv1.ExplainedStep) {
 func (i *inquiry) explainQuestion(q *ebbv1.Question) *ebbv1.ExplainedStep {
 	step := &ebbv1.ExplainedStep{Step: asked(q), Of: "namespace " + q.GetNamespace()}
 	if ns := i.table.Namespace(q.GetNamespace()); ns != nil {
-		fit, err := questionFor(q, ns)
+		room := rollupsMax
+		fit, err := questionFor(q, ns, &room)
 		if err != nil {
 			return step
 		}

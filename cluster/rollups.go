@@ -29,23 +29,55 @@ func rollsUp(ns *ebbv1.Namespace, key []byte) (family string, p query.Period, ok
 	return string(key[:at]), p, looks && err == nil && slices.Contains(units, ebbv1.Period(p.Unit))
 }
 
-// rollup are the keys that stand for one that is rolled up, itself first; nil for any other.
+// rollup are the keys that stand for one that is rolled up, itself first; nil for any other. Those that are too long for a key are left out: nobody can have written to them.
 func rollup(ns *ebbv1.Namespace, key []byte) (keys [][]byte) {
 	family, p, ok := rollsUp(ns, key)
 	if !ok {
 		return nil
 	}
+	longest := proto.KeyLenMax
+	if proto.BySlice(ns) {
+		longest = proto.PartKeyLenMax
+	}
 	keys = append(keys, key)
+	for _, unit := range unitsOf(ns, p) {
+		for part, last := p.Within(unit); part.Number <= last.Number; part.Number++ {
+			name := fmt.Appendf(nil, "%s/%s", family, part)
+			if len(name) > longest {
+				break // they are all as long
+			}
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// unitsOf are the lengths of the periods that a namespace rolls up to one.
+func unitsOf(ns *ebbv1.Namespace, p query.Period) []ebbv1.PlanUnit {
 	units := madeOf[p.Unit]
 	if slices.Contains(ns.GetRollups().GetUnits(), ebbv1.Period_PERIOD_DAY) {
 		units = append(slices.Clone(units), ebbv1.PlanUnit_PLAN_UNIT_HOUR)
 	}
-	for _, unit := range units {
-		for part, last := p.Within(unit); part.Number <= last.Number; part.Number++ {
-			keys = append(keys, fmt.Appendf(nil, "%s/%s", family, part))
+	return units
+}
+
+// rollupsMax is how many bitmaps the periods in a request stand for together, before it is known which are the same. What an expression names after that has its own limit.
+const rollupsMax = 16 * proto.BitTermsMax
+
+// takeRollups takes from room what the periods in an expression stand for, and says whether there is so much, before any of it is spelled out.
+func takeRollups(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) bool {
+	if _, p, ok := rollsUp(ns, x.GetKey()); ok {
+		for _, unit := range unitsOf(ns, p) {
+			first, last := p.Within(unit)
+			*room -= int(last.Number - first.Number + 1)
 		}
 	}
-	return keys
+	for _, term := range proto.ExprTerms(x) {
+		if *room < 0 || !takeRollups(term, ns, room) {
+			return false
+		}
+	}
+	return *room >= 0
 }
 
 // rolledUp puts what they are made of in place of periods that are rolled up; it returns the expression itself when there are none.

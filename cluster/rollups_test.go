@@ -156,3 +156,52 @@ func TestRollupsRefused(t *testing.T) {
 		t.Errorf("a year of hours: %v, %v", got, err)
 	}
 }
+
+// A request whose periods stand for more than there is room for is refused before they are spelled out, also where they are the same again or in several questions.
+func TestRollupsOfOneRequest(t *testing.T) {
+	e := newEnsemble(t, 3)
+	e.create(&ebbv1.Namespace{Name: "people", Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{dayUnit, yearUnit}}})
+	year := keyTerm("play/2011") // of 8760 hours, 365 days, 12 months and 4 quarters
+	const fit = rollupsMax / 9141
+	for n, want := range map[int]int{1: 0, fit: 0, fit + 1: 1, 3 * fit: 2 * fit} {
+		req := &ebbv1.AskRequest{}
+		for range n {
+			req.Questions = append(req.Questions, listIDs("people", year))
+		}
+		out, refused := spelledFor(e.table, req)
+		if len(refused) != want || len(out.Questions[0].GetBitmap().GetExpr().GetOr().GetOf()) != 1+9141 {
+			t.Errorf("of %d questions %d are refused, want %d", n, len(refused), want)
+		}
+		for i, err := range refused {
+			if i < fit || !errors.Is(err, proto.ErrBadCount) || out.Questions[i] != req.Questions[i] {
+				t.Errorf("question %d: %v", i, err)
+			}
+		}
+	}
+	and := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_And{And: &ebbv1.BitmapExprs{Of: slices.Repeat([]*ebbv1.BitmapExpr{year}, 9000)}}}
+	spelled := testing.AllocsPerRun(1, func() {
+		if _, refused := spelledFor(e.table, &ebbv1.AskRequest{Questions: []*ebbv1.Question{listIDs("people", and)}}); !errors.Is(refused[0], proto.ErrBadCount) {
+			t.Error(refused)
+		}
+	})
+	if spelled > 50_000 {
+		t.Errorf("%v allocations for what is refused", spelled)
+	}
+}
+
+// A period is rolled up also where the keys of shorter ones would be longer than keys may be.
+func TestRollupsOfLongKeys(t *testing.T) {
+	for placement, longest := range map[ebbv1.BitmapPlacement]int{
+		ebbv1.BitmapPlacement_BITMAP_PLACEMENT_KEY: proto.KeyLenMax, ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE: proto.PartKeyLenMax,
+	} {
+		e := newEnsemble(t, 3)
+		e.create(&ebbv1.Namespace{Name: "people", BitmapPlacement: placement, Rollups: &ebbv1.Rollups{Units: []ebbv1.Period{monthUnit, yearUnit}}})
+		for _, rest := range []string{"/2011", "/2011-11", "/2011-11-01"} {
+			family := strings.Repeat("k", longest-len(rest))
+			e.bits("people", setIDs(family+rest, 1, 2))
+			if got, err := e.query("count(" + family + "/2011) in people"); err != nil || got.GetAnswer().GetBitmap().GetCount() != 2 {
+				t.Errorf("%v, %s: %v, %v", placement, rest, got, err)
+			}
+		}
+	}
+}

@@ -18,13 +18,13 @@ import (
 // refused, by their position.
 func spelledFor(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int]*proto.Error) {
 	var refused map[int]*proto.Error
-	out := req
+	out, room := req, rollupsMax
 	for i, q := range req.GetQuestions() {
 		ns := table.Namespace(q.GetNamespace())
 		if ns == nil || proto.CheckQuestion(q) != nil {
 			continue
 		}
-		fit, err := questionFor(q, ns)
+		fit, err := questionFor(q, ns, &room)
 		switch {
 		case err != nil:
 			if refused == nil {
@@ -41,14 +41,14 @@ func spelledFor(table *Table, req *ebbv1.AskRequest) (*ebbv1.AskRequest, map[int
 	return out, refused
 }
 
-// questionFor returns the question itself when there is nothing to put in.
-func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace) (*ebbv1.Question, *proto.Error) {
+// questionFor returns the question itself when there is nothing to put in. room is for how many bitmaps periods may stand yet.
+func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace, room *int) (*ebbv1.Question, *proto.Error) {
 	if err := checkRollups(q, ns); err != nil {
 		return nil, err
 	}
 	out := q
 	for i, x := range proto.BitmapExprs(q) {
-		fit, err := exprFor(x, ns)
+		fit, err := exprFor(x, ns, room)
 		if err != nil {
 			return nil, err
 		}
@@ -63,10 +63,14 @@ func questionFor(q *ebbv1.Question, ns *ebbv1.Namespace) (*ebbv1.Question, *prot
 	return out, nil
 }
 
-func exprFor(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace) (*ebbv1.BitmapExpr, *proto.Error) {
+func exprFor(x *ebbv1.BitmapExpr, ns *ebbv1.Namespace, room *int) (*ebbv1.BitmapExpr, *proto.Error) {
 	x, err := proto.WithUniverse(x, ns)
 	if err != nil {
 		return nil, err
+	}
+	if !takeRollups(x, ns, room) {
+		return nil, proto.ErrBadCount.Errorf("periods that namespace %s rolls up stand for more than %d bitmaps in this request: that is the limit", ns.GetName(), rollupsMax).
+			WithHint("ask for shorter periods, or in several requests")
 	}
 	return rolledUp(x, ns), nil
 }

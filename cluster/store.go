@@ -21,7 +21,8 @@ func (k *Keys) StoreBitmap(ctx context.Context, req *ebbv1.StoreBitmapRequest) (
 	if err != nil {
 		return nil, err
 	}
-	x, refused := exprFor(req.GetExpr(), table.Namespace(namespace))
+	room := rollupsMax
+	x, refused := exprFor(req.GetExpr(), table.Namespace(namespace), &room)
 	if refused != nil {
 		return nil, refused
 	}
