@@ -466,10 +466,28 @@ func (s *session) printNamespaces(all []client.Namespace) error {
 	var table [][]string
 	for _, r := range rows {
 		table = append(table, []string{
-			r.Name, r.Decay, r.halfLife(), floorText(r), r.Clock, r.Precision, r.Kind, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10), r.window(),
+			r.Name, r.Decay, r.halfLife(), floorText(r), r.Clock, r.Precision, r.Kind, strconv.FormatUint(uint64(r.BinsMax), 10), strconv.FormatUint(r.Version, 10), r.window(), r.bitmaps(),
 		})
 	}
-	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION\tWINDOW", table)
+	return s.printTable("NAME\tDECAY\tHALF-LIFE\tFLOOR\tCLOCK\tPRECISION\tKIND\tBINS MAX\tVERSION\tWINDOW\tBITMAPS", table)
+}
+
+// bitmaps says what is special about the bitmaps of a namespace, in one word for each setting.
+func (r *namespaceJSON) bitmaps() string {
+	var said []string
+	if r.BitmapPlacement == "slice" {
+		said = append(said, "slice")
+	}
+	if r.DictionaryParts > 0 {
+		said = append(said, "dictionary")
+	}
+	if r.Universe != "" {
+		said = append(said, "universe="+r.Universe)
+	}
+	if len(r.Rollups) > 0 {
+		said = append(said, "rollups="+strings.Join(r.Rollups, ","))
+	}
+	return cmp.Or(strings.Join(said, " "), "-")
 }
 
 func floorText(r namespaceJSON) string {
