@@ -70,7 +70,7 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	if im.Source == "" {
 		return Progress{}, errors.New("import: the source has no name")
 	}
-	if err := im.checkNamespace(ctx); err != nil {
+	if err := CheckNamespace(ctx, im.Client, im.Namespace); err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
 	run := &run{importer: im, reader: r, start: time.Now(), shown: time.Now()}
@@ -103,15 +103,13 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 // the node that is asked.
 const namespaceWait = 2 * time.Second
 
-// checkNamespace finds out that a namespace does not exist before every row is
-// refused for it.
-func (im *Importer) checkNamespace(ctx context.Context) error {
-	name := im.Namespace
+// CheckNamespace finds out that a namespace, "" being the default one, does not exist before every row is refused for it. One that was just made has some time to come up.
+func CheckNamespace(ctx context.Context, c *client.Client, name string) error {
 	if name == "" {
 		name = proto.DefaultNamespace
 	}
 	for waited := time.Duration(0); ; waited += namespaceWait / 10 {
-		all, err := im.Client.Namespaces(ctx)
+		all, err := c.Namespaces(ctx)
 		if err != nil {
 			return err
 		}

@@ -113,6 +113,9 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 		return err
 	}
 	defer c.Close()
+	if err := load.CheckNamespace(cmd.Context(), c, s.namespace); err != nil {
+		return err
+	}
 	if c.HasDictionary(cmd.Context(), s.namespace) {
 		l := &namesLoader{ctx: cmd.Context(), client: c, namespace: s.namespace, key: key, began: time.Now(), show: s.loadProgress(file, m, f.quiet)}
 		err = cmp.Or(load.ReadNames(in, f.format, f.column, l.add), l.flush())

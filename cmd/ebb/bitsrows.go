@@ -9,9 +9,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/load"
@@ -48,6 +50,9 @@ func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags
 		return err
 	}
 	defer c.Close()
+	if err := load.CheckNamespace(cmd.Context(), c, s.namespace); err != nil {
+		return err
+	}
 	l := &rowsLoader{began: time.Now(), show: s.loadProgress(file, m, f.quiet)}
 	if c.HasDictionary(cmd.Context(), s.namespace) {
 		err = l.strings(cmd.Context(), c, s.namespace, rows)
@@ -111,29 +116,35 @@ func (l *rowsLoader) numbers(ctx context.Context, w *client.BitWriter, rows *loa
 // namesHeldMax bounds the bytes of strings that wait for others of their keys.
 const namesHeldMax = 64 << 20
 
+// namesRequests are how many requests are under way at once, each with strings of one key.
+const namesRequests = 32
+
 // strings puts strings in: as many of a key at a time as a request has.
 func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace string, rows *load.Reader) error {
 	type held struct {
 		names []string
 		bytes int
 	}
-	waiting, bytes := map[string]*held{}, 0
-	put := func(key string, h *held) error {
+	waiting, bytes, changed := map[string]*held{}, 0, atomic.Int64{}
+	put := func(ctx context.Context, key string, names []string) error {
 		ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 		defer cancel()
-		n, err := c.SetNames(ctx, namespace, key, h.names...)
-		l.changed, bytes = l.changed+n, bytes-h.bytes
-		delete(waiting, key)
+		n, err := c.SetNames(ctx, namespace, key, names...)
+		changed.Add(int64(n))
 		return err
 	}
 	all := func() error {
+		g, ctx := errgroup.WithContext(ctx)
+		g.SetLimit(namesRequests)
 		for _, key := range slices.Sorted(maps.Keys(waiting)) {
-			if err := put(key, waiting[key]); err != nil {
-				return err
-			}
+			g.Go(func() error { return put(ctx, key, waiting[key].names) })
 		}
-		return nil
+		err := g.Wait()
+		clear(waiting)
+		bytes = 0
+		return err
 	}
+	defer func() { l.changed = int(changed.Load()) }()
 	err := l.read(rows, func(row load.Row) error {
 		if err := proto.CheckName([]byte(row.Bin)); err != nil {
 			return proto.ErrBadRequest.Errorf("line %d: %s", row.Offset, err.Message)
@@ -147,7 +158,9 @@ func (l *rowsLoader) strings(ctx context.Context, c *client.Client, namespace st
 		h.bytes, bytes = h.bytes+len(row.Bin)+len(row.Key), bytes+len(row.Bin)+len(row.Key)
 		switch {
 		case len(h.names) == proto.NamesMax || h.bytes >= proto.BatchBytesMax/2:
-			return put(row.Key, h)
+			bytes -= h.bytes
+			delete(waiting, row.Key)
+			return put(ctx, row.Key, h.names)
 		case bytes >= namesHeldMax:
 			return all()
 		}

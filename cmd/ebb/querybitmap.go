@@ -51,6 +51,10 @@ func (s *session) printBitmap(a *ebbv1.Answer, ids bool) error {
 
 // printExact ends an answer about bitmaps: they have no error.
 func (s *session) printExact(asOfUS int64, c *ebbv1.Coverage) error {
+	if asOfUS == 0 && c.GetShardsTotal() == 0 { // as atleast(3, ...) of two bitmaps
+		_, err := fmt.Fprintln(s.term.out, "\nexact: nothing can be in, whatever the bitmaps have; no shard was asked")
+		return err
+	}
 	_, err := fmt.Fprintf(s.term.out, "\nexact, as of %s\n%s\n", when(asOfUS), coverageText(c))
 	return err
 }
