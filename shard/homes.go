@@ -101,7 +101,7 @@ func (s *State) putNumber(ns *namespace, p *ebbv1.HomePut) *proto.Error {
 }
 
 func errUnreserved(key []byte) *proto.Error {
-	return proto.ErrKeyBusy.Errorf("key %s: what it was to hold took longer to store than %s", quote(key), text(proto.SliceLeaseUS)).WithHint("store it again, or store parts of it first")
+	return proto.ErrKeyBusy.Errorf("key %s: what it was to hold took longer to store than %s", quote(key), text(proto.SliceLeaseUS)).WithHint("store it again, under a new idempotency key if it had one, or store parts of it first")
 }
 
 // swept forgets a number whose parts are gone.
