@@ -107,7 +107,11 @@ func (u *union) answer(q *ebbv1.SummaryQuestion) (*ebbv1.Summary, *proto.Error) 
 	}
 	out.Found, out.Kind = true, u.body.form().kind()
 	if what := unknownTo(out.Kind, q); what != "" {
-		return nil, proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(slices.Concat(q.Keys, q.Patterns)[0]), proto.KindName(out.Kind), what)
+		err := proto.ErrWrongKind.Errorf("key %s is a %s, which knows no %s", quote(slices.Concat(q.Keys, q.Patterns)[0]), proto.KindName(out.Kind), what)
+		if out.Kind == ebbv1.Kind_KIND_BITMAP {
+			return nil, err.WithHint(`of a bitmap, count(a) and ids(a) are asked, and with a whole number contains(a, "42"); ebb bits --help has more`)
+		}
+		return nil, err
 	}
 	if err := checkWindow(u.body, q); err != nil {
 		return nil, err
