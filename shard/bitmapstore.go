@@ -21,10 +21,11 @@ const (
 // storeBitmap gives a key the ids of an expression over keys of this shard, in place of the bitmap that it held: with it goes what time the key was given to live.
 // The expression is evaluated where all commands before are applied, and none after, so that every replica stores the same.
 func (s *State) storeBitmap(c *command) *ebbv1.CommandResult {
-	if s.lookup(c.namespace) == nil {
+	ns := s.lookup(c.namespace)
+	if ns == nil {
 		return failed(namespaceNotFound(c.namespace))
 	}
-	ns := s.editNamespace(s.lookup(c.namespace).space)
+	ns = s.editNamespace(ns.space)
 	var store ebbv1.StoreBitmap
 	if pb.Unmarshal(c.body, &store) != nil {
 		return failed(errMalformedCommand())

@@ -26,10 +26,11 @@ type remnant struct {
 
 // home applies a command about numbers of bitmaps that are placed by slice.
 func (s *State) home(c *command) *ebbv1.CommandResult {
-	if s.lookup(c.namespace) == nil {
+	ns := s.lookup(c.namespace)
+	if ns == nil {
 		return failed(namespaceNotFound(c.namespace))
 	}
-	ns := s.editNamespace(s.lookup(c.namespace).space)
+	ns = s.editNamespace(ns.space)
 	var h ebbv1.HomeCommand
 	if pb.Unmarshal(c.body, &h) != nil || !proto.BySlice(ns.definition) {
 		return failed(errMalformedCommand())

@@ -15,13 +15,14 @@ import (
 // increment is applied or refused by itself.
 func (s *State) increments(c *command, src *source) *ebbv1.CommandResult {
 	r := &ebbv1.CommandResult{}
-	if s.lookup(c.namespace) == nil {
+	ns := s.lookup(c.namespace)
+	if ns == nil {
 		return failed(namespaceNotFound(c.namespace))
 	}
-	if ns := s.lookup(c.namespace); proto.BySlice(ns.definition) {
+	if proto.BySlice(ns.definition) {
 		return failed(bitmapsOnly(ns))
 	}
-	ns := s.editNamespace(s.lookup(c.namespace).space)
+	ns = s.editNamespace(ns.space)
 	s.ahead.now = ns.params().Now(ns.clock(s.now))
 	before := uint64(0) // the offset
 	for rest, index := c.body, uint32(0); len(rest) > 0; {

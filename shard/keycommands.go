@@ -10,10 +10,11 @@ import (
 
 // keysCommand applies a command about keys themselves, whatever they hold.
 func (s *State) keysCommand(c *command) *ebbv1.CommandResult {
-	if s.lookup(c.namespace) == nil {
+	ns := s.lookup(c.namespace)
+	if ns == nil {
 		return failed(namespaceNotFound(c.namespace))
 	}
-	ns := s.editNamespace(s.lookup(c.namespace).space)
+	ns = s.editNamespace(ns.space)
 	r := &ebbv1.CommandResult{}
 	var err *proto.Error
 	switch c.kind {
