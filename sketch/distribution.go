@@ -116,9 +116,11 @@ func (d *Distribution) addWeighted(p *Params, now *Now, t Tick, bin uint32, n fl
 }
 
 // cut is the stored value below which a bin counts as nothing, as seen from a time of this weight.
-func (d *Distribution) cut(p *Params, atNow float64) float64 {
+func (d *Distribution) cut(p *Params, atNow float64) float64 { return d.form().cut(p, atNow) }
+
+func (f form) cut(p *Params, atNow float64) float64 {
 	t := p.binThreshold()
-	if d.form() == compact {
+	if f == compact {
 		t = max(t, compactFaintest)
 	}
 	return float64(t * atNow)

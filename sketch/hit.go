@@ -28,8 +28,9 @@ func (n *Now) newScale(p *Params, mark int64) scale {
 	if p.Decay == HalfLife {
 		s.lively = float64(p.threshold() * w)
 	}
-	cut := p.binThreshold()
-	s.cut = [...]float64{wide: float64(cut * w), compact: float64(max(cut, compactFaintest) * w), micro: float64(cut * w)}
+	for f := range s.cut {
+		s.cut[f] = form(f).cut(p, w)
+	}
 	return s
 }
 
