@@ -5,25 +5,27 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden fuzz acceptance accuracy ci bench vuln clean
+.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm upgrade mutants accuracy ci bench vuln sbom reproducible clean
 
-# one static binary of less than 30 MB
+# one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
 build:
-	CGO_ENABLED=0 $(GO) build -trimpath -ldflags "-s -w" -o ebb ./cmd/ebb
+	CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -ldflags "-s -w" -o ebb ./cmd/ebb
 	@size=$$(wc -c <ebb); echo "ebb: $$((size / 1000000)) MB"; test $$size -lt 30000000
 
 test:
 	$(GO) test ./...
 
-# Packages that start no goroutine, which internal/tidy sees to, have no races; shard has views that others read.
+# Packages that start no goroutine, which internal/tidy sees to, have no races. Nor does shard, but for its views, which others read.
 race:
-	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -vE '/(sketch|sketch/bitmap|query|query/ebnf|internal/kernel)$$')
+	$(GO) test -race -short -timeout 20m $$($(GO) list ./... | grep -vE '/(sketch|sketch/bitmap|query|query/ebnf|internal/kernel|shard)$$')
+	$(GO) test -race -short -run View ./shard
 
 $(LINT):
 	GOBIN=$(BIN) $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(LINT_VERSION)
 
 lint: $(LINT)
 	$(LINT) run ./...
+	cd deploy && $(LINT) run ./...
 
 # the generators are built into .bin, so that buf finds them by name
 generate:
@@ -41,14 +43,38 @@ generate-check: generate
 golden:
 	bash tools/golden.sh
 
-# every fuzz target for a few seconds beyond its seeds
+# images, manifests, chart, units, alerts and dashboard: a module of its own, since what reads them is large
+deploy:
+	cd deploy && $(GO) vet ./... && $(GO) test ./...
+
+# every fuzz target for FUZZTIME beyond its seeds; fuzz.txt says what came of it
+FUZZTIME ?= 10s
 fuzz:
-	bash tools/fuzz.sh
+	rm -f fuzz.txt
+	bash tools/fuzz.sh $(FUZZTIME)
 
 # the long runs with real processes and many seeds: hours
 acceptance:
-	EBB_KILL_RUNS=20 EBB_FAILOVER_RUNS=20 EBB_LONG=1 $(GO) test ./cmd/ebb -run 'Import|Door|Resume|Restart' -timeout 120m -v
-	EBB_SEEDS=1000 $(GO) test ./chaos/sim -run 'LeaderCutOff|VerifyLeader' -timeout 120m -v
+	EBB_KILL_RUNS=20 EBB_FAILOVER_RUNS=20 EBB_SET_RUNS=20 EBB_LONG=1 $(GO) test ./cmd/ebb -run 'Import|Door|Resume|Restart|ParallelStart|OverTLS' -timeout 120m -v
+	EBB_GROW=50000 $(GO) test ./cmd/ebb -run GrowthUnderLoad -timeout 30m -v
+	EBB_SEEDS=1000 $(GO) test ./chaos/sim -run 'LeaderCutOff|VerifyLeader|MovingLeaders' -timeout 120m -v
+	EBB_QUIET=10m $(GO) test ./chaos/sim -run ManyGroups -timeout 60m -v
+	EBB_IDLE=10m $(GO) test ./cmd/ebb -run IdleFleet -timeout 60m -v
+
+# bugs laid over the source, one after the other, which the tests must notice; each is a build of a test binary
+MUTANTS ?= .
+mutants:
+	EBB_MUTANTS='$(MUTANTS)' $(GO) test ./chaos/mutants -run TestMutantsAreCaught -timeout 60m -v
+
+# seeds of faults against simulated clusters, with a page of what happened; EXTRA takes further flags of `ebb chaos sim`
+SEEDS ?= 1-800
+swarm: build
+	./ebb chaos sim --seeds $(SEEDS) --report swarm.html $(EXTRA)
+
+# three processes under load, from the build of FROM to the present one, back and forth, with snapshots, wiped disks and an audit: some minutes
+FROM ?= HEAD~1
+upgrade:
+	EBB_UPGRADE=$(FROM) $(GO) test ./cmd/ebb -run TestRollingUpgrade -count 1 -v
 
 # the benchmarks of the pure packages, kept in docs/benchmarks beside those before
 bench:
@@ -64,5 +90,14 @@ ci:
 vuln:
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...
 
+# what is linked into the binary, as CycloneDX: ebb.cdx.json
+sbom: build
+	$(TOOL) cyclonedx-gomod bin -json -std -noserial -version "$$(git describe --always --dirty)" -output ebb.cdx.json ebb
+	@grep -q '"bomFormat": "CycloneDX"' ebb.cdx.json && echo "ebb.cdx.json: $$(grep -c '"purl"' ebb.cdx.json) components"
+
+# the committed tree gives the same bytes in two directories, with and without a build cache: some minutes
+reproducible:
+	bash tools/reproducible.sh
+
 clean:
-	rm -rf ebb dist .bin
+	rm -rf ebb ebb.cdx.json fuzz.txt dist .bin

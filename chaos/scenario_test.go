@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -61,8 +62,16 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "cluster":
 		return s.start(d)
-	case "incr": // incr n=5 [at=NODE] [within=3s]: through the SDK, or at one node without it
+	case "incr": // incr n=5 [key=KEY] [bin=BIN] [at=NODE] [within=3s]: through the SDK, or at one node without it
 		return s.increment(d)
+	case "burst": // burst n=40000 [batch=500]: so many increments of 1 through the SDK, each acknowledged
+		return s.burst(d)
+	case "set": // set KEY ids=(1,2,3): ids of a bitmap
+		return s.set(d)
+	case "query": // query TEXT: a question in the query language
+		return s.query(d)
+	case "shards": // shards KEY...: how many shards these keys lie on
+		return s.shards(d)
 	case "session": // opens a producer session by hand
 		return s.open()
 	case "send": // send sequence=1 n=5 [within=3s]: one command of that session to the leader
@@ -217,9 +226,72 @@ func (s *story) increment(d *datadriven.TestData) string {
 	if at := s.arg(d, "at", ""); at != "" {
 		_, err = s.doors[s.named(at)].Apply(ctx, storyShard, command(&ebbv1.Command{Body: increments(n)}))
 	} else {
-		err = s.client.Increment(ctx, storyNamespace, ebb.Increment{Key: storyKey, Bin: "de", Amount: n})
+		err = s.client.Increment(ctx, storyNamespace, ebb.Increment{Key: s.arg(d, "key", storyKey), Bin: s.arg(d, "bin", "de"), Amount: n})
 	}
 	return outcome(err)
+}
+
+// burst adds 1 again and again, and says how often that was acknowledged.
+func (s *story) burst(d *datadriven.TestData) string {
+	n, batch := 0, 500
+	d.ScanArgs(s.t, "n", &n)
+	d.MaybeScanArgs(s.t, "batch", &batch)
+	ctx, cancel := s.within(d)
+	defer cancel()
+	acknowledged := 0
+	for acknowledged < n {
+		ones := make([]ebb.Increment, min(batch, n-acknowledged))
+		for i := range ones {
+			ones[i] = ebb.One(storyKey, "de")
+		}
+		if err := s.client.Increment(ctx, storyNamespace, ones...); err != nil {
+			return fmt.Sprintf("%d acknowledged, then %s", acknowledged, outcome(err))
+		}
+		acknowledged += len(ones)
+	}
+	return fmt.Sprintf("%d acknowledged", acknowledged)
+}
+
+func (s *story) set(d *datadriven.TestData) string {
+	var ids []uint64
+	for _, text := range d.CmdArgs[1].Vals {
+		id, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		ids = append(ids, id)
+	}
+	ctx, cancel := s.within(d)
+	defer cancel()
+	_, err := s.client.SetBits(ctx, storyNamespace, d.CmdArgs[0].Key, ids...)
+	return outcome(err)
+}
+
+// query answers a question in the query language: with the number of ids, or with bins and their counts.
+func (s *story) query(d *datadriven.TestData) string {
+	ctx, cancel := s.within(d)
+	defer cancel()
+	result, err := s.client.Query(ctx, d.Input+" in "+storyNamespace)
+	switch answer := result.Answer.GetValue().(type) {
+	case *ebbv1.Answer_Bitmap:
+		return fmt.Sprintf("%d ids", answer.Bitmap.GetCount())
+	case *ebbv1.Answer_Distribution:
+		var bins []string
+		for _, bin := range answer.Distribution.GetBins() {
+			bins = append(bins, fmt.Sprintf("%s %v", bin.GetBin(), bin.GetCount()))
+		}
+		return strings.Join(bins, ", ")
+	default:
+		return fmt.Sprintf("%v, %v", answer, err)
+	}
+}
+
+func (s *story) shards(d *datadriven.TestData) string {
+	on := map[uint32]bool{}
+	for _, key := range d.CmdArgs {
+		on[proto.ShardOf(storyNamespace, []byte(key.Key), storyShards)] = true
+	}
+	return fmt.Sprintf("%d keys on %d shards", len(d.CmdArgs), len(on))
 }
 
 func outcome(err error) string {
@@ -264,12 +336,12 @@ func (s *story) send(d *datadriven.TestData) string {
 func (s *story) read(d *datadriven.TestData) string {
 	ctx, cancel := s.within(d)
 	defer cancel()
-	consistency := ebbv1.Consistency_CONSISTENCY_LINEARIZABLE
+	how := &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE}
 	if d.HasArg("any") {
-		consistency = ebbv1.Consistency_CONSISTENCY_ANY
+		how.Consistency = ebbv1.Consistency_CONSISTENCY_ANY
 	}
 	if at := s.arg(d, "at", ""); at != "" {
-		z, err := s.doors[s.named(at)].Sum(ctx, storyNamespace, storyKey, consistency)
+		z, err := s.doors[s.named(at)].Sum(ctx, storyNamespace, storyKey, how)
 		if err != nil {
 			return "no answer"
 		}

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -170,6 +171,14 @@ func (c *Client) unreachableAll(start time.Time, causes []error) error {
 	e.Hint = "is the cluster running? `ebb serve` starts a node, `--addr` says where it is"
 	if !slices.ContainsFunc(causes, func(err error) bool { return !misaddressed(err) }) {
 		e.Hint = "look at the address: `--addr` takes the host:port of any node's gRPC"
+	}
+	if fault := new(trust.Fault); errors.As(e.Err, &fault) {
+		e.Hint = fault.Hint
+	}
+	for _, err := range causes {
+		if why := coded(err); why.Code == ebbv1.Code_CODE_UNAUTHENTICATED {
+			e.Code, e.Hint = why.Code, why.Hint // the cluster is there, and says what is missing
+		}
 	}
 	return e
 }

@@ -222,9 +222,17 @@ func (c *Client) sort(parcels []*parcel, results []*ebbv1.CommandResult) {
 	c.retry(again, last)
 }
 
+// reason is which of two errors of tries, the one after the other, says more: not that time is up, if something was said before.
+func reason(before, last error) error {
+	if before != nil && coded(last).Code == proto.ErrDeadline.Code {
+		return before
+	}
+	return last
+}
+
 // consider notes what a failed try means, and reports whether to try again.
 func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
-	p.err = err
+	p.err = reason(p.err, err)
 	hurried := p.hurried
 	p.hurried = false
 	p.exposed.Store(p.tainted)

@@ -22,6 +22,7 @@ var (
 	ErrNotLeader    = proto.ErrNotLeader
 	ErrNoLeader     = proto.ErrNoLeader
 	ErrOverloaded   = proto.ErrOverloaded
+	ErrOutOfMemory  = proto.ErrOutOfMemory
 	ErrClockSkew    = proto.ErrClockSkew
 	ErrShuttingDown = proto.ErrShuttingDown
 	ErrDeadline     = proto.ErrDeadline
@@ -57,6 +58,9 @@ var (
 
 	ErrBadQuery       = proto.ErrBadQuery
 	ErrQueryTooCostly = proto.ErrQueryTooCostly
+
+	ErrUnauthenticated  = proto.ErrUnauthenticated
+	ErrPermissionDenied = proto.ErrPermissionDenied
 
 	ErrSessionExpired  = proto.ErrSessionExpired
 	ErrSequenceTooOld  = proto.ErrSequenceTooOld

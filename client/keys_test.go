@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
 )
@@ -22,8 +23,10 @@ func TestKeysOfLongNames(t *testing.T) {
 	if err := c.Increment(context.Background(), "default", batch...); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute) // on a slow machine
+	defer cancel()
 	n := 0
-	for key, err := range c.Keys(context.Background(), "default", ebb.KeysQuery{Limit: limit}) {
+	for key, err := range c.Keys(ctx, "default", ebb.KeysQuery{Limit: limit}) {
 		if err != nil {
 			t.Fatalf("after %d keys: %v", n, err)
 		}

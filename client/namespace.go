@@ -230,13 +230,7 @@ func (c *Client) Table(ctx context.Context) (*ebbv1.Table, error) {
 
 // Status asks a node for its report on itself and all the others.
 func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
-	var resp *ebbv1.StatusResponse
-	err := c.anywhere(ctx, attempt{op: "status"}, true,
-		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-			resp, err = ebbv1grpc.NewEbbClient(cc).Status(ctx, &ebbv1.StatusRequest{})
-			return err
-		})
-	return resp, err
+	return c.status(ctx, &ebbv1.StatusRequest{})
 }
 
 // anywhere makes a call that any node can answer, on one node after the other.

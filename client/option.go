@@ -37,6 +37,7 @@ type config struct {
 	dialTimeout    time.Duration
 	timeout        time.Duration
 	attemptTimeout time.Duration
+	token          string
 	grpc           []grpc.DialOption
 }
 
@@ -84,6 +85,9 @@ func WithClock(now func() time.Time) Option { return func(c *config) { c.now = n
 
 // WithTLS encrypts connections; without it they are plain.
 func WithTLS(cfg *tls.Config) Option { return func(c *config) { c.tls = cfg } }
+
+// WithToken shows a token to the nodes, which say what its holder may do. Without TLS whoever hears the network hears the token.
+func WithToken(text string) Option { return func(c *config) { c.token = text } }
 
 // WithDialTimeout bounds Dial when its context has no deadline (2 s).
 func WithDialTimeout(d time.Duration) Option { return func(c *config) { c.dialTimeout = d } }

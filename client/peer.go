@@ -44,6 +44,7 @@ type peer struct {
 
 	dialErr   atomic.Pointer[error] // why the last connection could not be opened
 	downUntil atomic.Int64          // Unix nanoseconds; 0: up
+	met       atomic.Bool           // it has answered once
 
 	mu      sync.Mutex // guards all below
 	conn    *grpc.ClientConn
@@ -72,9 +73,9 @@ func (c *Client) newPeer(addr string) *peer {
 func (c *Client) grpcOptions(p *peer) []grpc.DialOption {
 	creds := insecure.NewCredentials()
 	if c.cfg.tls != nil {
-		creds = credentials.NewTLS(c.cfg.tls)
+		creds = secured{credentials.NewTLS(c.cfg.tls), p, c.now}
 	}
-	return append([]grpc.DialOption{
+	options := []grpc.DialOption{
 		grpc.WithTransportCredentials(creds),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) {
 			conn, err := c.cfg.dialer(ctx, addr)
@@ -91,7 +92,11 @@ func (c *Client) grpcOptions(p *peer) []grpc.DialOption {
 		grpc.WithStaticConnWindowSize(proto.ConnWindow),
 		grpc.WithStatsHandler(sentHandler{}),
 		grpc.WithDisableServiceConfig(),
-	}, c.cfg.grpc...)
+	}
+	if c.cfg.token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(bearer(c.cfg.token)))
+	}
+	return append(options, c.cfg.grpc...)
 }
 
 func (p *peer) connection() (*grpc.ClientConn, error) {
@@ -146,7 +151,7 @@ func (c *Client) assess(ctx, tryCtx context.Context, p *peer, err error) error {
 	if status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
 		return ebbv1grpc.FromStatus(err)
 	}
-	return &unreachable{addr: p.addr, err: p.cause(err)}
+	return &unreachable{addr: p.addr, err: c.cause(p, err)}
 }
 
 // saidByPeer tells an error that the node itself sent from one of the
@@ -156,11 +161,15 @@ func saidByPeer(err error) bool {
 }
 
 // cause finds the error of the socket below what gRPC says about it.
-func (p *peer) cause(err error) error {
+func (c *Client) cause(p *peer, err error) error {
 	if dialErr := p.dialErr.Load(); dialErr != nil && *dialErr != nil {
 		return *dialErr
 	}
-	return errors.New(status.Convert(err).Message())
+	message := status.Convert(err).Message()
+	if why := c.hungUp(message); why != nil && !p.met.Load() {
+		return why
+	}
+	return errors.New(message)
 }
 
 // unreachable is ErrUnreachable with the error of the socket below it.
@@ -216,7 +225,10 @@ func (p *peer) retire() {
 }
 
 // answered notes that the peer is there, whatever it said.
-func (p *peer) answered() { p.downUntil.Store(0) }
+func (p *peer) answered() {
+	p.met.Store(true)
+	p.downUntil.Store(0)
+}
 
 // failed notes that the peer could not be reached, or was silent until the
 // try timed out.

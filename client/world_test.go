@@ -39,6 +39,7 @@ type world struct {
 	aliases    map[string]string // of hosts that are another name of a node
 	shards     map[uint32]*testShard
 	namespaces map[string]*ebbv1.Namespace
+	tokens     []*ebbv1.TokenRecord
 	applies    int // commands that reached a leader
 	// fault is asked about each command that a leader is about to apply. It may
 	// refuse it, or say that it is applied and the answer lost.
@@ -155,6 +156,7 @@ func (w *world) start(name string, listener net.Listener) {
 	n.server = rpc.NewGRPC(rpc.Services{
 		Router: router, Coordinator: coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: local, Cluster: n, Node: name, Version: "test",
+		Access: rpc.NewAccess(rpc.AccessConfig{Node: name, Tokens: func() *cluster.Tokens { return cluster.NewTokens(n.TokenRecords()) }}),
 	}, grpc.ChainUnaryInterceptor(n.gate))
 	go func() { _ = n.server.Serve(n.listener) }() // ends with Stop, in close
 	w.nodes = append(w.nodes, n)
@@ -395,6 +397,24 @@ func (w *world) expireSessions() {
 	}
 }
 
+// Audited and Repair implement rpc.Local: no replica ever differs.
+func (b testBackend) Audited(context.Context, *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	return &ebbv1.AuditedResponse{}, nil
+}
+
+func (b testBackend) Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
+	return &ebbv1.RepairResponse{}, nil
+}
+
+// ReadIndex implements rpc.Local: the states of all replicas are one.
+func (b testBackend) ReadIndex(_ context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	resp := &ebbv1.ReadIndexResponse{}
+	for range req.GetShards() {
+		resp.Results = append(resp.Results, &ebbv1.ReadIndex{Index: 1})
+	}
+	return resp, nil
+}
+
 func (b testBackend) Ask(_ context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
 	w := b.world
 	w.mu.Lock()
@@ -438,11 +458,19 @@ func (n *testNode) SetNamespace(_ context.Context, req *ebbv1.SetNamespaceReques
 	return &ebbv1.SetNamespaceResponse{Namespace: w.setNamespace(req.GetNamespace())}, nil
 }
 
-func (n *testNode) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
-	return n.NodeStatus(ctx)
+func (n *testNode) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	return n.NodeStatus(ctx, req)
 }
 
-func (n *testNode) NodeStatus(context.Context) (*ebbv1.StatusResponse, error) {
+func (n *testNode) ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	return &ebbv1.ChangeClusterResponse{Epoch: 7}, nil
+}
+
+func (n *testNode) Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
+	return &ebbv1.ManageResponse{}, nil
+}
+
+func (n *testNode) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return &ebbv1.StatusResponse{ClusterId: "world", Nodes: []*ebbv1.NodeStatus{{
 		Node: n.world.table.Load().Node(n.name), Phase: "serving",
 	}}}, nil
@@ -531,4 +559,24 @@ func (w *world) eventually(done func() bool) {
 			w.t.Fatal("it never happened")
 		}
 	}
+}
+
+func (n *testNode) CreateToken(_ context.Context, _ *ebbv1.CreateTokenRequest, record *ebbv1.TokenRecord) (*ebbv1.CreateTokenResponse, error) {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.world.tokens = append(n.world.tokens, record)
+	return &ebbv1.CreateTokenResponse{Token: rpc.Shown(record)}, nil
+}
+
+func (n *testNode) RevokeToken(_ context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	n.world.tokens = slices.DeleteFunc(n.world.tokens, func(r *ebbv1.TokenRecord) bool { return r.GetName() == req.GetName() })
+	return &ebbv1.RevokeTokenResponse{}, nil
+}
+
+func (n *testNode) TokenRecords() []*ebbv1.TokenRecord {
+	n.world.mu.Lock()
+	defer n.world.mu.Unlock()
+	return slices.Clone(n.world.tokens)
 }

@@ -87,6 +87,26 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 		result.Namespace, err = c.setNamespace(body.SetNamespace)
 	case *ebbv1.ControlCommand_PutNode:
 		err = c.putNode(body.PutNode.GetRecord())
+	case *ebbv1.ControlCommand_JoinNode:
+		result.Replica, err = c.joinNode(body.JoinNode)
+	case *ebbv1.ControlCommand_SetNodeState:
+		err = c.setNodeState(body.SetNodeState)
+	case *ebbv1.ControlCommand_SetTargets:
+		err = c.setTargets(body.SetTargets)
+	case *ebbv1.ControlCommand_BeginMove:
+		err = c.beginMove(body.BeginMove)
+	case *ebbv1.ControlCommand_SettleShard:
+		err = c.settleShard(body.SettleShard)
+	case *ebbv1.ControlCommand_SetReplication:
+		err = c.setReplication(body.SetReplication)
+	case *ebbv1.ControlCommand_RestoreNamespaces:
+		err = c.restoreNamespaces(body.RestoreNamespaces)
+	case *ebbv1.ControlCommand_RaiseVersion:
+		err = c.raiseVersion(body.RaiseVersion)
+	case *ebbv1.ControlCommand_PutToken:
+		err = c.putToken(body.PutToken.GetToken())
+	case *ebbv1.ControlCommand_DropToken:
+		err = c.dropToken(body.DropToken.GetName())
 	}
 	result.Error = err.Wire()
 	result.Epoch = c.Table().Epoch()
@@ -206,8 +226,8 @@ func (c *Control) countChange(want, have *ebbv1.Namespace) *proto.Error {
 	return nil
 }
 
-// putNode replaces a node's record. Membership is what the table was born with:
-// a node that is not in it is refused.
+// putNode replaces what a member says of itself. A node that is none is refused, and
+// one with another disk than it had: both have to join.
 func (c *Control) putNode(record *ebbv1.NodeRecord) *proto.Error {
 	table := c.Table()
 	have := table.Node(record.GetName())
@@ -216,7 +236,10 @@ func (c *Control) putNode(record *ebbv1.NodeRecord) *proto.Error {
 	}
 	want := pb.Clone(record).(*ebbv1.NodeRecord)
 	want.ProtoReflect().SetUnknown(nil)
-	want.Alive = false
+	want.Alive, want.State = false, have.GetState()
+	if have.GetDisk() != "" && want.GetDisk() != have.GetDisk() {
+		return errNodeExists(have)
+	}
 	if pb.Equal(want, have) {
 		return nil
 	}
@@ -231,9 +254,11 @@ func (c *Control) putNode(record *ebbv1.NodeRecord) *proto.Error {
 func edit(t *Table) *ebbv1.Table {
 	return &ebbv1.Table{
 		ClusterId: t.ClusterID(), Epoch: t.Epoch(), Shards: t.Shards(), Replication: t.Replication(),
+		ReplicasGiven: t.wire.GetReplicasGiven(), Removed: t.wire.GetRemoved(), Version: t.wire.GetVersion(),
 		Nodes:      slices.Clone(t.wire.Nodes),
 		Placement:  slices.Clone(t.wire.Placement),
 		Namespaces: slices.Clone(t.wire.Namespaces),
+		Tokens:     slices.Clone(t.wire.Tokens),
 	}
 }
 

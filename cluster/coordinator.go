@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -38,6 +39,7 @@ type Coordinator struct {
 	cfg     CoordinatorConfig
 	numbers numbers
 	words   words
+	hedges  hedges
 }
 
 // NewCoordinator returns a Coordinator. It panics if a required field of cfg is missing.
@@ -109,12 +111,16 @@ func (c *Coordinator) answer(ctx context.Context, table *Table, req *ebbv1.AskRe
 }
 
 func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.AskRequest) ([]*ebbv1.Answer, error) {
+	_, planned := stage.Begin(ctx, "plan")
 	p, err := plan(table, req)
+	planned()
 	if err != nil {
 		return nil, err
 	}
 	c.scatter(ctx, table, p)
+	_, folded := stage.Begin(ctx, "fold")
 	answers := p.fold()
+	folded()
 	for _, i := range p.spread {
 		if q := req.GetQuestions()[i]; q.GetNames() != nil {
 			answers[i] = c.askNames(ctx, table, req, q)
@@ -202,6 +208,8 @@ func (c *Coordinator) send(ctx context.Context, table *Table, calls []askCall) {
 // call asks one node. A remote node gets half the time that is left when
 // others hold replicas too, so that one that hangs leaves time to ask them.
 func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
+	ctx, asked := stage.Begin(ctx, "ask node", stage.Node.String(call.node), stage.Shards.Int(len(call.req.GetQuestions())))
+	defer asked()
 	if call.node == c.cfg.Node {
 		call.resp, call.err = c.cfg.Local.Ask(ctx, call.req)
 		return
@@ -216,7 +224,7 @@ func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
-	call.resp, call.err = backend.Ask(ctx, call.req)
+	call.resp, call.err = c.hedged(ctx, table, backend, call)
 }
 
 // collect puts the answers in their places, learns who leads, and returns the

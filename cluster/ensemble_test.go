@@ -46,13 +46,15 @@ type crash struct {
 
 // mood is how a node answers.
 type mood struct {
-	refuses error // every call
-	away    bool  // cannot be reached: Peers has no backend
-	hangs   bool  // until the caller gives up
-	curt    bool  // leaves out the last result
-	stale   bool  // says its answers are stale
-	breath  int   // answers only so many questions a call, if any
-	lonely  bool  // is cut off from the other replicas, though callers reach it
+	refuses error         // every call
+	away    bool          // cannot be reached: Peers has no backend
+	hangs   bool          // until the caller gives up
+	curt    bool          // leaves out the last result
+	stale   bool          // says its answers are stale
+	breath  int           // answers only so many questions a call, if any
+	slow    time.Duration // before it answers
+	behind  bool          // cannot answer for shards that others lead
+	lonely  bool          // is cut off from the other replicas, though callers reach it
 }
 
 const year2026 = 1_767_225_600_000_000
@@ -185,7 +187,7 @@ func (r replica) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Sh
 	defer r.e.mu.Unlock()
 	resp := new(ebbv1.ShardAskResponse)
 	for _, q := range req.Questions {
-		if e := r.refusal(q.Shard); e != nil && req.Consistency == ebbv1.Consistency_CONSISTENCY_LINEARIZABLE {
+		if e := r.refusal(q.Shard); e != nil && req.Consistency == ebbv1.Consistency_CONSISTENCY_LINEARIZABLE && (!req.Follow || mood.behind) {
 			resp.Answers = append(resp.Answers, &ebbv1.ShardAnswer{Error: e})
 			continue
 		}
@@ -218,6 +220,13 @@ func (r replica) enter(ctx context.Context, what string) (mood, error) {
 	if mood.hangs {
 		<-ctx.Done()
 		return mood, ctx.Err()
+	}
+	if mood.slow > 0 {
+		select {
+		case <-time.After(mood.slow):
+		case <-ctx.Done():
+			return mood, ctx.Err()
+		}
 	}
 	return mood, mood.refuses
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -42,6 +41,8 @@ type GossipConfig struct {
 	Listen  string   // ip:port for streams and packets
 	Addr    string   // ip:port where others reach it, when it is not what Listen says
 	Join    []string // host:port of nodes to join; names are resolved each time
+	// Keys seal what is said and open what is heard, see ParseGossipKeys; without, gossip is in the clear.
+	Keys [][]byte
 	// Known returns the gossip addresses that the control group's records have.
 	Known func() []string
 	// Resolve looks up a host name; net.DefaultResolver's LookupHost when nil.
@@ -115,6 +116,7 @@ type Gossip struct {
 	log       *slog.Logger
 	transport *gossipTransport
 	list      *memberlist.Memberlist
+	keys      *memberlist.Keyring // nil: gossip is in the clear
 
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
 	roster    *roster
@@ -133,7 +135,7 @@ type Gossip struct {
 
 // OpenGossip starts to listen and to join, and returns without waiting for others.
 func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
-	if err := checkNodeName(cfg.Node); err != nil {
+	if err := CheckNodeName(cfg.Node); err != nil {
 		return nil, err
 	}
 	transport, err := openGossipTransport(ctx, cfg.Network, cfg.Listen, cfg.Addr)
@@ -149,7 +151,10 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	if g.cfg.Resolve == nil {
 		g.cfg.Resolve = net.DefaultResolver.LookupHost
 	}
-	if err := g.start(); err != nil {
+	if g.keys, err = keyring(cfg.Keys); err == nil {
+		err = g.start()
+	}
+	if err != nil {
 		g.cancel()
 		return nil, errors.Join(err, transport.Shutdown())
 	}
@@ -187,7 +192,8 @@ func (g *Gossip) config() *memberlist.Config {
 	c.Events = gossipDelegate{g}
 	c.Alive = gossipDelegate{g}
 	c.Merge = gossipDelegate{g}
-	c.Logger = log.New(debugWriter{g.log}, "", 0)
+	c.Keyring = g.keys
+	c.Logger = log.New(&lineWriter{log: g.log}, "", 0)
 	return c
 }
 
@@ -562,13 +568,4 @@ func sortMembers(members []Member) {
 	slices.SortFunc(members, func(a, b Member) int {
 		return cmp.Or(strings.Compare(a.Node, b.Node), cmp.Compare(a.Boot, b.Boot))
 	})
-}
-
-// debugWriter takes memberlist's log lines. What they call errors is the daily
-// life of a network, so all are debug.
-type debugWriter struct{ log *slog.Logger }
-
-func (w debugWriter) Write(line []byte) (int, error) {
-	w.log.Debug(string(bytes.TrimSpace(line)))
-	return len(line), nil
 }

@@ -60,7 +60,14 @@ func newVillage(t *testing.T) *village {
 // open starts a node at an address; key is what the test calls this start of it.
 func (v *village) open(key, node string, boot uint64, ip string, join ...string) *cluster.Gossip {
 	v.t.Helper()
+	return v.openSealed(nil, key, node, boot, ip, join...)
+}
+
+// openSealed starts a node that has keys.
+func (v *village) openSealed(keys [][]byte, key, node string, boot uint64, ip string, join ...string) *cluster.Gossip {
+	v.t.Helper()
 	g, err := cluster.OpenGossip(context.Background(), cluster.GossipConfig{
+		Keys: keys,
 		Node: node, Boot: boot, GRPC: "0.0.0.0:7070", HTTP: ip + ":7080", Version: "v1",
 		Network: v.net.Host(ip), Listen: ip + gossipPort, Join: join,
 		OnDuplicate: v.report,

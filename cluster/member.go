@@ -56,7 +56,7 @@ func (m Member) name() string { return m.Node + "+" + strconv.FormatUint(m.Boot,
 func parseMemberName(name string) (node string, boot uint64, ok bool) {
 	node, suffix, found := strings.Cut(name, "+")
 	boot, err := strconv.ParseUint(suffix, 36, 64)
-	return node, boot, found && err == nil && checkNodeName(node) == nil
+	return node, boot, found && err == nil && CheckNodeName(node) == nil
 }
 
 // Metadata travels with every liveness message, so it is small:

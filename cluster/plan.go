@@ -265,7 +265,7 @@ func (p *askPlan) calls(envelope *ebbv1.ShardAskRequest, at []int) []askCall {
 		if !seen {
 			k = len(calls)
 			byNode[node] = k
-			calls = append(calls, askCall{node: node, req: address(envelope, nil)})
+			calls = append(calls, askCall{node: node, req: proto.Readdressed(envelope, nil)})
 		}
 		calls[k].at = append(calls[k].at, i)
 		calls[k].req.Questions = append(calls[k].req.Questions, p.parts[i].question)
@@ -286,15 +286,7 @@ func (p *askPlan) oneCall(envelope *ebbv1.ShardAskRequest) (call askCall, one bo
 	for i := range p.parts {
 		questions[i] = p.parts[i].question
 	}
-	return askCall{node: p.parts[0].node, req: address(envelope, questions)}, true
-}
-
-// address returns the envelope with these questions in it.
-func address(envelope *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
-	return &ebbv1.ShardAskRequest{
-		Questions: questions, Consistency: envelope.Consistency,
-		MaxStalenessUs: envelope.MaxStalenessUs, NowUs: envelope.NowUs,
-	}
+	return askCall{node: p.parts[0].node, req: proto.Readdressed(envelope, questions)}, true
 }
 
 // fold makes one answer a question.

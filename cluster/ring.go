@@ -75,7 +75,7 @@ func checkPlacement(names []string, shards, replication uint32) error {
 		return proto.ErrBadRequest.Errorf("replication %d on %d nodes: there must be a node for each replica", replication, len(names))
 	}
 	for _, name := range names {
-		if err := checkNodeName(name); err != nil {
+		if err := CheckNodeName(name); err != nil {
 			return err
 		}
 	}
@@ -86,10 +86,7 @@ func checkPlacement(names []string, shards, replication uint32) error {
 // control group (of two nodes both), by highest hash; the rest follow.
 func controlRecord(names []string) *ebbv1.ShardRecord {
 	ranked := rank(names, ControlShard)
-	voters := min(len(names), controlVotersMax)
-	if voters > 2 && voters%2 == 0 {
-		voters--
-	}
+	voters := controlVoters(len(names))
 	record := &ebbv1.ShardRecord{Shard: ControlShard, Preferred: ranked[0]}
 	for i, name := range ranked {
 		record.Replicas = append(record.Replicas, &ebbv1.ReplicaRecord{Node: name, Nonvoter: i >= voters})

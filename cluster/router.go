@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -220,6 +221,8 @@ func (r *Router) send(ctx context.Context, parcels []*parcel) {
 
 // deliver makes the one call that a parcel is for and fills in its results.
 func (r *Router) deliver(ctx context.Context, p *parcel) {
+	ctx, sent := stage.Begin(ctx, "send to node", stage.Node.String(p.node), stage.Shards.Int(len(p.req.GetCommands())))
+	defer sent()
 	backend := r.cfg.Local
 	if p.node != r.cfg.Node {
 		var err error

@@ -23,6 +23,7 @@ type Table struct {
 	namespaces map[string]*ebbv1.Namespace  // by name
 	placement  []*ebbv1.ShardRecord         // by shard: 0 is the control group, 1 to P hold data
 	hosted     map[string]map[uint32]uint64 // node -> shard -> replica id
+	tokens     *Tokens
 }
 
 // NewTable makes a Table of its wire form, which it copies. It refuses one
@@ -44,10 +45,14 @@ func indexTable(wire *ebbv1.Table) (*Table, error) {
 		hosted:     make(map[string]map[uint32]uint64, len(wire.GetNodes())),
 	}
 	t.sort()
+	wire.ReplicasGiven = replicasGiven(wire)
 	if err := t.indexNames(); err != nil {
 		return nil, err
 	}
 	if err := t.indexPlacement(); err != nil {
+		return nil, err
+	}
+	if err := t.indexTokens(); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -61,7 +66,7 @@ func (t *Table) sort() {
 
 func (t *Table) indexNames() error {
 	for _, node := range t.wire.Nodes {
-		if err := checkNodeName(node.GetName()); err != nil {
+		if err := CheckNodeName(node.GetName()); err != nil {
 			return err
 		}
 		if t.nodes[node.GetName()] != nil {
@@ -108,7 +113,15 @@ func (t *Table) indexShard(record *ebbv1.ShardRecord) error {
 		if !known {
 			return proto.ErrBadRequest.Errorf("shard %d has a replica on unknown node %q", shard, replica.GetNode())
 		}
-		if _, twice := on[shard]; twice {
+		if replica.GetLeaving() {
+			if _, other := on[shard]; !other {
+				on[shard] = replica.GetId()
+			}
+			continue
+		}
+		if slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool {
+			return r != replica && r.GetNode() == replica.GetNode() && !r.GetLeaving()
+		}) {
 			return proto.ErrBadRequest.Errorf("shard %d has two replicas on node %s", shard, replica.GetNode())
 		}
 		on[shard] = replica.GetId()
@@ -200,9 +213,9 @@ func (t *Table) after(shard uint32, node string) string {
 // nodeNameLenMax leaves room for the boot id in gossip and for the replica id in Raft addresses.
 const nodeNameLenMax = 64
 
-// checkNodeName refuses what would not survive as part of an address: '/'
+// CheckNodeName refuses a name that would not survive as part of an address: '/'
 // separates a replica id from it, '+' a boot id.
-func checkNodeName(name string) *proto.Error {
+func CheckNodeName(name string) *proto.Error {
 	if name == "" || len(name) > nodeNameLenMax {
 		return proto.ErrBadRequest.Errorf("node name of %d bytes: it has 1 to %d", len(name), nodeNameLenMax)
 	}

@@ -248,11 +248,19 @@ func (r *run) show() {
 	r.shown, r.shownRead = time.Now(), r.read
 }
 
+// decided tells what this run has had counted from what an earlier one had decided. A shard that has decided a row before may have done so at a try of
+// this run whose answer did not come; rows of earlier runs are those that were skipped, or sent again to be checked.
+func decided(s client.SourceStats) (now, before uint64) {
+	earlier := min(s.Duplicates, s.Rechecked)
+	return uint64(s.Applied + s.Duplicates - earlier), uint64(s.Skipped + earlier)
+}
+
 func (r *run) progress(done bool) Progress {
 	s := r.source.Stats()
+	now, before := decided(s)
 	p := Progress{
-		Rows: r.read, Resumed: r.resumed + uint64(s.Skipped+s.Duplicates), Refused: r.refused + r.shardRefused.Load(),
-		Empty: r.reader.Empty(), Applied: uint64(s.Applied), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
+		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
+		Empty: r.reader.Empty(), Applied: now, Bytes: r.reader.Bytes(), Size: r.reader.Size(),
 		Elapsed: time.Since(r.start), Done: done,
 	}
 	since := time.Since(r.shown)

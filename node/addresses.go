@@ -52,14 +52,48 @@ func checkAdvertised(flag, address string) error {
 	return nil
 }
 
-// directory finds nodes: by gossip, or else by the control group's records. Its
-// answers are hints, and change when a node comes back elsewhere.
+// named reports whether an address has a name for a host.
+func named(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return false
+	}
+	_, err = netip.ParseAddr(host)
+	return err != nil
+}
+
+// unnamed is what gossip tells of an address: of a name only the port, at gossip's
+// own host. Others know at once where the node is now, while a name goes on to
+// stand for its last address as long as caches of DNS say.
+func unnamed(address string) string {
+	if !named(address) {
+		return address
+	}
+	_, port, _ := net.SplitHostPort(address)
+	return ":" + port
+}
+
+// reaches reports whether a node's record is up to date with what gossip says of
+// an address, as far as that can tell: a name stays as it is.
+func reaches(record, gossip string) bool {
+	if !named(record) {
+		return record == gossip
+	}
+	_, port, _ := net.SplitHostPort(record)
+	_, heard, _ := net.SplitHostPort(gossip)
+	return port == heard
+}
+
+// directory finds nodes: by gossip, or else by the control group's records, whose
+// names DNS resolves. Its answers are hints, and change when a node comes back elsewhere.
 type directory struct {
-	self    string
-	own     string // this node's gRPC address
-	network Network
-	table   func() *cluster.Table
-	gossip  atomic.Pointer[cluster.Gossip] // nil in a cluster of one
+	self string
+	own  string // this node's gRPC address
+	// advertised is what others are told instead, if anything.
+	advertised string
+	network    Network
+	table      func() *cluster.Table
+	gossip     atomic.Pointer[cluster.Gossip] // nil in a cluster of one
 }
 
 // grpc returns the address of a node's gRPC server.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
@@ -22,6 +23,11 @@ type backend struct {
 	keeper   *timekeeper
 	lore     *lore
 	disk     *hang
+	room     *room
+	audits   *audits
+	repairs  chan<- repair
+	differs  func(group uint32, replica, at uint64) error                                                          // writes down that a replica differs
+	lead     func(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) // asks another node
 	count    *readMetrics
 }
 
@@ -63,6 +69,8 @@ func (b *backend) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Ap
 			r.proposer.kick()
 		}
 	}
+	ctx, applied := stage.Begin(ctx, "wait for apply", stage.Node.String(b.node), stage.Shards.Int(len(commands)))
+	defer applied()
 	return &ebbv1.ApplyResponse{Results: c.wait(ctx, b.disk.begun())}, nil
 }
 
@@ -74,10 +82,16 @@ type admission struct {
 	err       *proto.Error
 }
 
-// admit refuses a command whose namespace neither this node nor the shard knows
+// admit refuses a command that memory is too small for, and one whose namespace neither this node nor the shard knows
 // while nobody can be asked: the log would take it and the shard refuse it,
 // though it may be good.
 func (b *backend) admit(ctx context.Context, last *admission, r *replica, command []byte) *proto.Error {
+	if err := r.unsound(); err != nil {
+		return err // the answer to a command says what the state made of it
+	}
+	if err := b.room.admit(r.group, r, command); err != nil {
+		return err
+	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {
 		*last = admission{asked: true, namespace: name, err: b.lore.learn(ctx, name)}
@@ -94,7 +108,11 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	if now == 0 {
 		now = b.keeper.nowUS()
 	}
-	gates := b.gates(ctx, req)
+	ctx, asked := stage.Begin(ctx, "ask shards", stage.Node.String(b.node), stage.Shards.Int(len(req.GetQuestions())))
+	defer asked()
+	barrier, confirmed := stage.Begin(ctx, "read barrier")
+	gates := b.gates(barrier, req)
+	confirmed()
 	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
 	var long []int // questions that take long, by their positions
 	for i, q := range req.GetQuestions() {
@@ -150,6 +168,7 @@ type gate struct {
 	round   *readRound
 	stale   bool // the answer may lag behind the log
 	err     *proto.Error
+	follows bool // to be as far as the leader is, which is to be asked
 }
 
 // gates holds the gates of one request's shards. There are few, mostly one.
@@ -173,6 +192,7 @@ func (b *backend) gates(ctx context.Context, req *ebbv1.ShardAskRequest) gates {
 			gs = append(gs, b.gate(q.GetShard(), req))
 		}
 	}
+	b.follow(ctx, gs)
 	for i := range gs {
 		if g := &gs[i]; g.round != nil {
 			if err := g.replica.barrier.pass(ctx, g.round); err != nil {
@@ -188,6 +208,9 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 	if g.replica, g.err = b.replica(shard); g.err != nil {
 		return g
 	}
+	if g.err = g.replica.unsound(); g.err != nil {
+		return g
+	}
 	_, leads := g.replica.leading()
 	switch req.GetConsistency() {
 	case ebbv1.Consistency_CONSISTENCY_ANY:
@@ -200,11 +223,14 @@ func (b *backend) gate(shard uint32, req *ebbv1.ShardAskRequest) gate {
 		g.stale = true
 		g.err = g.replica.fresh(time.Duration(req.GetMaxStalenessUs()) * time.Microsecond)
 	default:
-		if !leads {
+		switch {
+		case leads:
+			g.round = g.replica.barrier.join()
+		case req.GetFollow():
+			g.follows = true
+		default:
 			g.err = g.replica.notLeader()
-			break
 		}
-		g.round = g.replica.barrier.join()
 	}
 	return g
 }

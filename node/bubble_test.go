@@ -31,23 +31,32 @@ type bubble struct {
 	nodes   []*node.Node
 	disks   []*fs.Mem
 	skews   []atomic.Int64
-	fatal   []atomic.Pointer[error]
+	fatals  []*atomic.Pointer[error]
 	clients []*ebb.Client
 	moved   int // added to the last number of every node's address
 }
 
+// long leaves a test to the whole suite: with -short, as the race detector runs, others reach the same code in less time.
+func long(t *testing.T) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("only in the whole suite")
+	}
+}
+
 func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]atomic.Int64, nodes), fatal: make([]atomic.Pointer[error], nodes)}
+		b := &bubble{T: t, net: sim.NewNet(1), nodes: make([]*node.Node, nodes), skews: make([]atomic.Int64, nodes)}
 		for i := range nodes {
-			disk := fs.NewMem()
+			disk, fatal := fs.NewMem(), new(atomic.Pointer[error])
+			b.fatals = append(b.fatals, fatal)
 			b.disks = append(b.disks, disk)
 			b.config = append(b.config, node.Config{
 				Name: fmt.Sprintf("ebb-%d", i), DataDir: "/data", FS: disk, Network: b.net.Host(b.host(i)), Clock: skewed{&b.skews[i]},
 				GRPC: b.host(i) + ":7070", HTTP: node.Off, Admin: node.Off, Gossip: b.host(i) + ":7071",
 				Join: []string{b.host(0) + ":7071", b.host(1) + ":7071"}, BootstrapExpect: nodes, Shards: shards,
 				Logger: testLogger(t), Fail: new(fail.Points),
-				Fatal: func(err error) { b.fatal[i].Store(&err) },
+				Fatal: func(err error) { fatal.Store(&err) },
 			})
 		}
 		defer b.close()
@@ -56,7 +65,7 @@ func inBubble(t *testing.T, nodes int, shards uint32, f func(b *bubble)) {
 }
 
 // said is why a node could not go on; nil if it could.
-func (b *bubble) said(i int) error { return loadError(&b.fatal[i]) }
+func (b *bubble) said(i int) error { return loadError(b.fatals[i]) }
 
 // loadError is the error stored last; nil if none was.
 func loadError(p *atomic.Pointer[error]) error {
@@ -129,7 +138,7 @@ func (b *bubble) crash(i int) {
 	image := b.disks[i].Crash(uint64(i + 1))
 	b.nodes[i].Kill()
 	b.nodes[i], b.disks[i], b.config[i].FS = nil, image, image
-	b.fatal[i].Store(nil)
+	b.fatals[i].Store(nil)
 }
 
 func (b *bubble) client() *ebb.Client {

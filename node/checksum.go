@@ -1,15 +1,132 @@
 package node
 
+import (
+	"context"
+	"sync"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+)
+
+const (
+	// checksumsAtOnce is how many checksums a node takes at a time.
+	checksumsAtOnce = 2
+	// ticksMax is how many entries a leader writes so that its log reaches one that was asked for.
+	ticksMax = 4096
+)
+
 // Checksum returns a hash of everything that this node's replica of a shard
 // replicates, and the index of the last entry that it includes. Replicas with
 // the same index have the same hash, or have diverged. It reports false where
 // this node has no replica of the shard, or not yet.
 func (n *Node) Checksum(shard uint32) (index, sum uint64, ok bool) {
-	g := n.groups.Load()
-	if g == nil || int(shard) >= len(g.byShard) || g.byShard[shard] == nil {
+	r, err := n.backend.replica(shard)
+	if err != nil {
 		return 0, 0, false
 	}
-	view := g.byShard[shard].state.freeze()
+	view := r.state.freeze()
 	defer view.Release()
 	return view.Applied(), view.Checksum(), true
+}
+
+// summed is the node's status, with the checksums that are asked for.
+func (n *Node) summed(ctx context.Context, req *ebbv1.StatusRequest) *ebbv1.NodeStatus {
+	status := n.Status()
+	byShard := make(map[uint32]*ebbv1.ReplicaStatus)
+	for _, r := range status.GetReplicas() {
+		byShard[r.GetShard()] = r
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, checksumsAtOnce)
+	for _, ask := range req.GetChecksums() {
+		to := byShard[ask.GetShard()]
+		r, err := n.backend.replica(ask.GetShard())
+		if to == nil || err != nil {
+			continue
+		}
+		delete(byShard, ask.GetShard()) // if it is asked twice
+		wg.Go(func() {
+			view := r.viewAt(ctx, ask.GetAt())
+			if view == nil {
+				return
+			}
+			defer view.Release()
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			to.ChecksumIndex, to.Checksum = view.Applied(), view.Checksum()
+		})
+	}
+	wg.Wait()
+	return status
+}
+
+// mark is a view that is to be taken of a shard's state at an entry, or at once if that is past.
+type mark struct {
+	at   uint64
+	view chan *shard.View // gets one
+}
+
+// viewAt returns a view of the state as it is after the first command at or behind an entry, or of the present one if that was
+// applied before; nil if ctx ends first. A leader writes entries until its log is there.
+func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
+	w := mark{at: at, view: make(chan *shard.View, 1)}
+	r.state.wait(w)
+	for range ticksMax {
+		select {
+		case view := <-w.view:
+			return view
+		default:
+		}
+		if _, leads := r.leading(); !leads || r.proposer.tick().Error() != nil {
+			break
+		}
+	}
+	select {
+	case view := <-w.view:
+		return view
+	case <-ctx.Done():
+		r.state.giveUp(w)
+		return nil
+	}
+}
+
+// wait enters a mark.
+func (m *shardMachine) wait(w mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.marks = append(m.marks, w)
+	m.reach(m.state.Applied())
+}
+
+// reach takes the views that are due after an entry. m.mu is held.
+func (m *shardMachine) reach(index uint64) {
+	left := m.marks[:0]
+	for _, w := range m.marks {
+		if w.at > index {
+			left = append(left, w)
+			continue
+		}
+		w.view <- m.state.Freeze()
+	}
+	clear(m.marks[len(left):])
+	m.marks = left
+}
+
+// giveUp takes a mark back.
+func (m *shardMachine) giveUp(w mark) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	left := m.marks[:0]
+	for _, other := range m.marks {
+		if other.view != w.view {
+			left = append(left, other)
+		}
+	}
+	clear(m.marks[len(left):])
+	m.marks = left
+	select {
+	case view := <-w.view:
+		view.Release()
+	default:
+	}
 }

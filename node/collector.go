@@ -39,6 +39,7 @@ var (
 	descApplies      = describe("applied_entries_total", "Entries applied to shards.")
 	descApplied      = describe("applied_commands_total", "Commands in them.")
 	descAppliedSize  = describe("applied_bytes_total", "Bytes in them.")
+	descApplyTime    = describe("apply_seconds", "How long shards took to apply an entry.")
 	descQuestions    = describe("questions_total", "Questions answered by shards.")
 	descViews        = describe("questions_on_views_total", "Questions so expensive that they were answered on a frozen view.")
 	descIDs          = describe("bitmap_ids_changed_total", "Ids that commands put into bitmaps, took out or stored, with repetitions.")
@@ -50,10 +51,37 @@ var (
 	descUnionsOld    = describe("bitmap_unions_outdated_total", "Of them, those of which a bitmap changed.")
 	descWindows      = describe("bitmap_windows_total", "Windows of periods in questions to shards.")
 	descWindowsHit   = describe("bitmap_windows_answered_total", "Of them, those that unions were there for.")
+	descMemoryUsed   = describe("memory_used_bytes", "Memory that this node takes: pages in use, and what lives on Go's heap.")
+	descMemoryLimit  = describe("memory_limit_bytes", "Memory that this process may take; 0 without a limit.")
+	descMemoryFull   = describe("memory_full", "1 while this node refuses what would make its shards larger.")
+	descNoRoom       = describe("memory_refusals_total", "Commands refused because this node, or another that holds the shard, had no memory left for more.")
+	descAudits       = describe("audits_total", "Comparisons of the replicas of a shard that this node led.")
+	descDiverged     = describe("replicas_diverged_total", "Replicas found to differ from the majority of their shard, by this node as leader.")
+	descUndecided    = describe("audits_undecided_total", "Comparisons at which replicas differed and no majority agreed.")
+	descRepairing    = describe("replicas_quarantined", "Replicas here that differ from the majority of their shard and are being repaired.")
+	descRepairs      = describe("replicas_repaired_total", "Replicas here that took the state of their leader.")
+	descHedges       = describe("hedges_total", "Calls to other nodes that were made a second time, to other replicas, because the first was slow.")
+	descHedgesWon    = describe("hedges_won_total", "Of them, those that answered first.")
 	descRounds       = describe("read_rounds_total", "Confirmations of leadership for reads.")
 	descSnapshots    = describe("snapshots_total", "Snapshots taken.")
 	descSnapBytes    = describe("snapshot_bytes_total", "Bytes in them.")
+	descSnapWritten  = describe("snapshot_written_bytes_total", "Bytes written to disk for snapshots, taken or installed: what no older one has, and lists.")
+	descSnapReused   = describe("snapshot_reused_bytes_total", "Bytes of snapshots, taken or installed, that older ones had on disk.")
+	descInstallSent  = describe("snapshot_install_sent_bytes_total", "Bytes of snapshots that went to replicas on other nodes.")
+	descInstallHad   = describe("snapshot_install_skipped_bytes_total", "Bytes of such snapshots that stayed here: the replicas had them.")
+	descScrubs       = describe("scrubs_total", "Times that all snapshots and the log on this node's disk were read again.")
+	descScrubbed     = describe("scrubbed_bytes_total", "Bytes read for that.")
+	descDamages      = describe("damages_found_total", "Snapshots, and times that segments of the log, were found damaged by it.")
+	descInstallWait  = describe("snapshot_install_waited_seconds_total", "Time that such snapshots waited so as to stay below --move-rate.")
+	descInstallCame  = describe("snapshot_install_received_bytes_total", "Bytes of snapshots that came from other nodes.")
+	descInstallHeld  = describe("snapshot_install_held_bytes_total", "Bytes of such snapshots that did not have to come: they were here.")
+	descInstalls     = describe("snapshot_installs", "Snapshots on their way to other nodes (out), and from them (in).", "direction")
 	descSnapSeconds  = describe("snapshot_seconds_total", "Time spent on them.")
+	descMovesBegun   = describe("moves_begun_total", "Moves of replicas that this node began as leader of the control group.")
+	descMovesDone    = describe("moves_settled_total", "Memberships of groups that this node led when they had become what the table wants.")
+	descMoveSteps    = describe("move_steps_total", "Changes of memberships made by this node as leader of groups.")
+	descMoveFailures = describe("move_failures_total", "Of the steps of moves, those that failed and are tried again.")
+	descMoving       = describe("shards_moving", "Groups whose membership is being changed, in the whole cluster.")
 	descOffset       = describe("clock_offset_seconds", "How far a peer's clock is ahead of this node's.", "peer")
 )
 
@@ -81,18 +109,64 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(descApplies, k.apply.entries.Load())
 	count(descApplied, k.apply.commands.Load())
 	count(descAppliedSize, k.apply.bytes.Load())
+	atMost, n, seconds := k.apply.took.histogram()
+	to <- prometheus.MustNewConstHistogram(descApplyTime, n, seconds, atMost)
 	count(descQuestions, k.read.questions.Load())
 	count(descViews, k.read.views.Load())
 	count(descIDs, k.apply.ids.Load())
 	count(descPieces, k.read.pieces.Load())
 	c.unions(gauge, count)
+	c.memory(gauge, count)
+	count(descAudits, k.audit.audits.Load())
+	count(descDiverged, k.audit.diverged.Load())
+	count(descUndecided, k.audit.undecided.Load())
+	gauge(descRepairing, float64(k.audit.repairing.Load()))
+	count(descRepairs, k.audit.repairs.Load())
+	sent, won := c.n.coordinator.Hedges()
+	count(descHedges, sent)
+	count(descHedgesWon, won)
 	count(descRounds, k.read.rounds.Load())
+	count(descMovesBegun, k.moves.begun.Load())
+	count(descMovesDone, k.moves.settled.Load())
+	count(descMoveSteps, k.moves.steps.Load())
+	count(descMoveFailures, k.moves.failed.Load())
+	table, moving := c.n.Table(), 0
+	for id := range table.Shards() + 1 {
+		if table.UnderWay(id) {
+			moving++
+		}
+	}
+	gauge(descMoving, float64(moving))
 	count(descSnapshots, k.snapshot.snapshots.Load())
 	count(descSnapBytes, k.snapshot.bytes.Load())
+	count(descSnapWritten, k.snapshot.files.Written.Load())
+	installs := c.n.mux.Installs()
+	count(descInstallSent, installs.Sent)
+	count(descInstallHad, installs.Skipped)
+	to <- prometheus.MustNewConstMetric(descInstallWait, prometheus.CounterValue, installs.Waited.Seconds())
+	count(descScrubs, k.scrub.passes.Load())
+	count(descScrubbed, k.scrub.bytes.Load())
+	count(descDamages, k.scrub.damages.Load())
+	count(descInstallCame, k.snapshot.came.Load())
+	count(descInstallHeld, k.snapshot.held.Load())
+	gauge(descInstalls, float64(installs.Out), "out")
+	gauge(descInstalls, float64(installs.In), "in")
+	count(descSnapReused, k.snapshot.files.Reused.Load())
 	to <- prometheus.MustNewConstMetric(descSnapSeconds, prometheus.CounterValue, float64(k.snapshot.nanos.Load())/1e9)
 	for peer, offset := range c.n.mux.Offsets() {
 		gauge(descOffset, offset.Seconds(), peer)
 	}
+}
+
+func (c *collector) memory(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {
+	r, full := c.n.room, 0.0
+	if r.full() {
+		full = 1
+	}
+	gauge(descMemoryUsed, float64(r.used()))
+	gauge(descMemoryLimit, float64(r.limit))
+	gauge(descMemoryFull, full)
+	count(descNoRoom, r.refusals.Load())
 }
 
 func (c *collector) unions(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {

@@ -7,9 +7,12 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
@@ -18,7 +21,7 @@ import (
 // Config says what a node is. The zero value is a working
 // one-node cluster on loopback with the default data directory.
 type Config struct {
-	// Name is this node's name in the cluster, "<prefix>-<ordinal>"; "ebb-0" by default.
+	// Name is this node's name in the cluster, "ebb-0" by default. Founders are named "<prefix>-<ordinal>".
 	Name string
 	// DataDir holds everything that survives a restart; DefaultDataDir() by default.
 	DataDir string
@@ -35,7 +38,8 @@ type Config struct {
 	// Join names gossip addresses of other nodes. One that answers is enough.
 	Join []string
 	// BootstrapExpect is how many nodes the cluster is born with: those of
-	// ordinals 0 to BootstrapExpect-1. 1 by default.
+	// ordinals 0 to BootstrapExpect-1. A node beyond them, or one that has somebody to
+	// Join and is told no number, joins the cluster that is there. 1 by default.
 	BootstrapExpect int
 	// Shards is P, fixed when the cluster is born; 64 by default.
 	Shards uint32
@@ -43,8 +47,39 @@ type Config struct {
 	// BootstrapExpect if smaller.
 	Replication uint32
 
+	// Zone is where the node stands, if that is known: a shard's replicas are kept in different zones.
+	Zone string
+	// ReplaceAfter is how long a node is dead before its replicas are made anew on others; 5 minutes by default.
+	ReplaceAfter time.Duration
+
+	// MoveRate is how many bytes of snapshots this node sends in a second, to all replicas that move, come back or were lost, together: DefaultMoveRate by
+	// default, any number below 0. A voter without which its group can commit nothing does not wait for it.
+	MoveRate int64
+
+	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by default.
+	SnapshotBytes int64
+
+	// ScrubEvery is how long after its start, and after each time, a node reads the snapshots and the log on its disk again: DefaultScrubEvery by default, never below 0.
+	ScrubEvery time.Duration
+
 	// UnionBytes is how much memory unions of bitmaps of periods may take, which answer windows: 512 MiB by default, none below 0.
 	UnionBytes int
+
+	// MemoryLimit is how many bytes this process may take: from nine tenths of it on the node refuses what would make
+	// its shards larger. 0 is no limit.
+	MemoryLimit int64
+
+	// TLS is how connections are secured; not at all by default.
+	TLS TLS
+	// GossipKeys names the file with the keys of gossip, see cluster.ParseGossipKeys; without, gossip is in the clear. All
+	// nodes of a cluster have some, or none has.
+	GossipKeys string
+	// RootTokens may do everything, and prove to this node that a caller is another node of the cluster, which has them too. Callers need
+	// a token as soon as there is one, or one was made with `ebb token create`.
+	RootTokens []string
+	// Audit takes a line for each act that changes the cluster, its namespaces and its tokens, deletes or restores, and for what was denied;
+	// Logger does when nil.
+	Audit *slog.Logger
 
 	// Clock, Network and FS are the machine's own by default.
 	Clock   Clock
@@ -56,13 +91,20 @@ type Config struct {
 	Logger *slog.Logger
 	// Registry takes this node's metrics and is what /metrics shows; a new one when nil.
 	Registry *prometheus.Registry
+	// Traces makes spans of what this node is asked and asks of others; none when nil.
+	Traces trace.TracerProvider
 	// Version is the version of this program, for status and gossip.
 	Version string
+	// Storage are the storage versions that this node can run with: this build's when zero. Tests play other builds with it.
+	Storage proto.Versions
 	// Fatal is told why the node cannot go on: its disk failed or hangs, a group
 	// is stuck beyond repair, the cluster refuses it. It must end the process, or
 	// in a test the node (Kill, from another goroutine); it is called once. By default
 	// the process exits with status 3.
 	Fatal func(error)
+
+	// joins says that a node without data joins a cluster that is there, and founds none.
+	joins bool
 }
 
 // Defaults.
@@ -73,6 +115,8 @@ const (
 	DefaultAdmin  = "127.0.0.1:7081"
 	// DefaultUnionBytes is what Config.UnionBytes is when it is 0.
 	DefaultUnionBytes = 512 << 20
+	// DefaultReplaceAfter is Config.ReplaceAfter when it is 0.
+	DefaultReplaceAfter = 5 * time.Minute
 	// Off as an address turns a listener off.
 	Off = "-"
 )
@@ -98,11 +142,18 @@ func (c Config) withDefaults() Config {
 	or(&c.HTTP, DefaultHTTP)
 	or(&c.Gossip, DefaultGossip)
 	or(&c.Admin, DefaultAdmin)
+	or(&c.ReplaceAfter, DefaultReplaceAfter)
+	ordinal, err := c.ordinal()
+	c.joins = len(c.Join) > 0 && (c.BootstrapExpect == 0 || err == nil && c.BootstrapExpect > 0 && ordinal >= c.BootstrapExpect)
 	or(&c.BootstrapExpect, 1)
 	or(&c.Shards, proto.ShardsDefault)
 	or(&c.Replication, uint32(min(3, c.BootstrapExpect)))
+	or(&c.MoveRate, DefaultMoveRate)
+	or(&c.SnapshotBytes, snapshotBytesMin)
+	or(&c.ScrubEvery, DefaultScrubEvery)
 	or(&c.UnionBytes, DefaultUnionBytes)
 	or(&c.Version, "dev")
+	or(&c.Storage, proto.StorageVersions())
 	if c.DataDir == "" {
 		c.DataDir = DefaultDataDir()
 	}
@@ -117,6 +168,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.Audit == nil {
+		c.Audit = c.Logger
 	}
 	if c.Registry == nil {
 		c.Registry = prometheus.NewRegistry()
@@ -134,11 +188,17 @@ func or[T comparable](v *T, otherwise T) {
 	}
 }
 
+// zoneLenMax bounds the name of a zone.
+const zoneLenMax = 64
+
 // nodeName takes a name apart: what its siblings share, and its number.
 var nodeName = regexp.MustCompile(`^([A-Za-z0-9][A-Za-z0-9._-]*)-([0-9]{1,4})$`)
 
 // check refuses what cannot work, with the name of the setting.
 func (c *Config) check() error {
+	if c.joins {
+		return c.checkJoining()
+	}
 	switch ordinal, err := c.ordinal(); {
 	case err != nil:
 		return err
@@ -146,7 +206,7 @@ func (c *Config) check() error {
 		return proto.ErrBadRequest.Errorf("bootstrap-expect %d: a cluster has at least one node", c.BootstrapExpect)
 	case ordinal >= c.BootstrapExpect:
 		return proto.ErrBadRequest.Errorf("node %s: a cluster of %d nodes has ordinals 0 to %d", c.Name, c.BootstrapExpect, c.BootstrapExpect-1).
-			WithHint("raise bootstrap-expect, or use another name")
+			WithHint("raise bootstrap-expect, use another name, or name nodes of a running cluster with --join")
 	case c.Shards > proto.ShardsMax:
 		return proto.ErrBadRequest.Errorf("%d shards: the limit is %d", c.Shards, proto.ShardsMax)
 	case int(c.Shards) < c.BootstrapExpect:
@@ -158,6 +218,32 @@ func (c *Config) check() error {
 			WithHint("give an address of this machine with --grpc; only --http, --gossip and --admin can be off")
 	case c.Gossip == Off && c.BootstrapExpect > 1:
 		return proto.ErrBadRequest.Errorf("gossip is off: a cluster of %d nodes needs it", c.BootstrapExpect)
+	}
+	return c.checkTold()
+}
+
+// checkJoining refuses what cannot work for a node that joins.
+func (c *Config) checkJoining() error {
+	if err := cluster.CheckNodeName(c.Name); err != nil {
+		return err
+	}
+	if c.GRPC == Off || c.Gossip == Off {
+		return proto.ErrBadRequest.Errorf("gRPC or gossip is off: a node that joins others needs both").
+			WithHint("give addresses of this machine with --grpc and --gossip; only --http and --admin can be off")
+	}
+	return c.checkTold()
+}
+
+// checkTold refuses addresses and a place that others could do nothing with.
+func (c *Config) checkTold() error {
+	if err := c.checkRootTokens(); err != nil {
+		return err
+	}
+	if len(c.Zone) > zoneLenMax {
+		return proto.ErrBadRequest.Errorf("zone of %d bytes: the limit is %d", len(c.Zone), zoneLenMax)
+	}
+	if err := c.TLS.check(); err != nil {
+		return err
 	}
 	if err := checkAdvertised("advertise-grpc", c.AdvertiseGRPC); err != nil {
 		return err

@@ -71,7 +71,11 @@ func TestHangingDiskStopsHeartbeats(t *testing.T) {
 		if took := time.Since(start); took > 8*time.Second {
 			t.Errorf("writes took %v after a disk began to hang", took)
 		}
-		if n := b.led((victim+1)%3) + b.led((victim+2)%3); n != 7 {
+		led := func() int { return b.led((victim+1)%3) + b.led((victim+2)%3) }
+		for led() != 7 && time.Since(start) < 8*time.Second { // the control group has no writes to wait for
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := led(); n != 7 {
 			t.Errorf("the nodes whose disks work lead %d groups, want 7", n)
 		}
 		if b.said(victim) != nil {
@@ -147,6 +151,7 @@ func TestTransportFailpoints(t *testing.T) {
 		c := b.client()
 		defer c.Close()
 		b.plain(c)
+		time.Sleep(10 * time.Second) // each leads what it prefers
 		for i := range b.config {
 			for _, point := range []string{"transport.open", "transport.ask", "transport.answer"} {
 				if b.config[i].Fail.Hits()[point] == 0 {
@@ -175,6 +180,7 @@ func TestTransportFailpoints(t *testing.T) {
 // A leader whose clock runs ahead refuses writes and hands its shards over; no
 // shard's time jumps.
 func TestClockAhead(t *testing.T) {
+	long(t)
 	inBubble(t, 3, 6, func(b *bubble) {
 		b.openAll()
 		c := b.client()
@@ -290,6 +296,55 @@ func TestSnapshotsByBytes(t *testing.T) {
 		if got := b.count(c, "k3", bin); got != rows/20 {
 			t.Errorf("%v counted, want %d", got, rows/20)
 		}
+	})
+}
+
+// A node that was away gets of a snapshot what has changed meanwhile, though the leader has no log of it.
+func TestInstallsOfWhatChanged(t *testing.T) {
+	long(t)
+	inBubble(t, 3, 3, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		bin := strings.Repeat("b", 200)
+		write := func(rows, keys int) {
+			w := c.Writer(ebb.WriterOptions{Namespace: "plain", NoAggregate: true})
+			for i := range rows {
+				if err := w.Add(context.Background(), fmt.Sprintf("a key of some length, so that there is more of the state %d", i%keys), bin, 1); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := w.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(15 * time.Second)
+		}
+		sum := func(name string) float64 { // of those that can lead
+			return b.metric(0, "ebb_node_snapshot_"+name) + b.metric(1, "ebb_node_snapshot_"+name)
+		}
+		write(60_000, 10_000)
+		for round := range 2 {
+			b.crash(2)
+			write(60_000, 50)
+			sent, skipped := sum("install_sent_bytes_total"), sum("install_skipped_bytes_total")
+			b.open(2)
+			b.ready(2)
+			time.Sleep(5 * time.Second)
+			sent, skipped = sum("install_sent_bytes_total")-sent, sum("install_skipped_bytes_total")-skipped
+			if sent == 0 || sent > skipped/4 {
+				t.Errorf("round %d: %.0f bytes were sent and %.0f not, of a state of which few keys changed", round, sent, skipped)
+			}
+			if in, reused := b.metric(2, "ebb_node_snapshot_installs"), b.metric(2, "ebb_node_snapshot_reused_bytes_total"); in != 0 || reused == 0 {
+				t.Errorf("round %d: %.0f installs are under way; %.0f bytes were reused", round, in, reused)
+			}
+		}
+		b.crash(0) // the newcomer is needed now
+		if got := b.count(c, "a key of some length, so that there is more of the state 3", bin); got != 6+2*1200 {
+			t.Errorf("%v counted", got)
+		}
+		b.open(0)
+		b.ready(0)
 	})
 }
 

@@ -28,7 +28,7 @@ const (
 type control struct {
 	*member
 	state  *controlMachine
-	birth  *cluster.Table // the table that a new cluster starts with
+	birth  *cluster.Table // the table that a new cluster starts with; nil on a node that founded none
 	logger *slog.Logger
 
 	mu     sync.Mutex // guards closed, and that nothing is added to wg after it
@@ -73,10 +73,10 @@ func (c *control) goFunc(f func()) bool {
 func (c *control) lead(uint64) {
 	i := c.now.Load()
 	_ = c.goFunc(func() {
-		if i.settle() != nil || c.state.control.Table().ClusterID() != "" {
+		if i.settle() != nil || c.birth == nil || c.state.control.Table().ClusterID() != "" {
 			return
 		}
-		id := newClusterID()
+		id := newIdentity()
 		if _, err := c.propose(context.Background(), &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_InitCluster{
 			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: c.birth.Wire()},
 		}}); err == nil {
@@ -85,7 +85,8 @@ func (c *control) lead(uint64) {
 	})
 }
 
-func newClusterID() string {
+// newIdentity draws a name that nothing else has.
+func newIdentity() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
@@ -217,5 +218,6 @@ func (c *control) put(ctx context.Context, record *ebbv1.NodeRecord) {
 
 func sameRecord(a, b *ebbv1.NodeRecord) bool {
 	return a.GetGrpcAddress() == b.GetGrpcAddress() && a.GetHttpAddress() == b.GetHttpAddress() &&
-		a.GetGossipAddress() == b.GetGossipAddress() && a.GetVersion() == b.GetVersion() && a.GetEnrolled() == b.GetEnrolled()
+		a.GetGossipAddress() == b.GetGossipAddress() && a.GetVersion() == b.GetVersion() && a.GetEnrolled() == b.GetEnrolled() &&
+		a.GetDisk() == b.GetDisk() && a.GetZone() == b.GetZone()
 }

@@ -14,13 +14,18 @@ type controlMachine struct {
 	control *cluster.Control
 	applied watermark
 	term    watermark
-	changed func() // told after every entry and restore; must not wait
+
+	configuration configured
+	changed       func() // told after every entry and restore; must not wait
 }
 
 var _ machine = (*controlMachine)(nil)
 
 // index implements machine.
 func (m *controlMachine) index() uint64 { return m.applied.Load() }
+
+// configured implements machine.
+func (m *controlMachine) configured() uint64 { return m.configuration.Load() }
 
 // Apply implements raft.FSM; Raft prefers ApplyBatch.
 func (m *controlMachine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
@@ -34,6 +39,7 @@ func (m *controlMachine) ApplyBatch(entries []*raft.Log) []any {
 			responses[i] = m.control.Apply(e.Index, e.Data)
 		}
 	}
+	m.configuration.note(entries)
 	last := entries[len(entries)-1]
 	m.term.Raise(last.Term)
 	m.applied.Raise(last.Index)

@@ -1,30 +1,27 @@
 package node
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	iofs "io/fs"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
-	protobuf "google.golang.org/protobuf/proto"
-
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
-	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // A data directory:
 //
 //	LOCK         held while a node runs; holds its process id
-//	node.json    whose it is: layout version, node, cluster, replicas
-//	table.pb     the cluster's table as last seen, to start with
+//	node.json    whose it is: storage version, node, cluster, replicas; sealed
+//	table.pb     the cluster's table as last seen, to start with; sealed
 //	wal/         the log of all groups
 //	snap/<group> snapshots of one group
 const (
@@ -34,33 +31,44 @@ const (
 	walName      = "wal"
 	snapName     = "snap"
 
-	// layoutVersion is that of the data directory as a whole.
-	layoutVersion = 1
 	// freeBytesMin is the least free space with which a node starts.
 	freeBytesMin = 64 << 20
 )
 
 // identity says whose data a directory holds.
 type identity struct {
-	Layout      int      `json:"layout"`
+	Layout      uint32   `json:"layout"` // the newest storage version that may be in it; see proto.StorageVersion
 	Node        string   `json:"node"`
+	Disk        string   `json:"disk"`                 // drawn when the directory was made
 	ClusterID   string   `json:"cluster_id,omitempty"` // empty until the cluster is born
-	Founders    []string `json:"founders,omitempty"`   // empty until this node has replicas
-	Shards      uint32   `json:"shards,omitempty"`
+	Founders    []string `json:"founders,omitempty"`   // of a node that is one; empty until it has replicas
+	Shards      uint32   `json:"shards,omitempty"`     // 0 until this node has replicas
 	Replication uint32   `json:"replication,omitempty"`
 	// Founded is set when all replicas have their first configuration. From
 	// then on a replica without any state has lost it.
 	Founded bool `json:"founded,omitempty"`
+	// Replicas are those that this node has, by group, once it has been founded.
+	Replicas map[uint32]tenure `json:"replicas,omitempty"`
+}
+
+// tenure is a replica that this node has.
+type tenure struct {
+	ID uint64 `json:"id"`
+	// Epoch is that of a table that had it: one of that epoch or later that has it not has dropped it.
+	Epoch uint64 `json:"epoch"`
+	// Differs is the entry at which the replica was found to differ from the majority of its shard; 0 if it was not, or has been repaired.
+	Differs uint64 `json:"differs,omitempty"`
 }
 
 // fresh reports whether the directory holds no replicas yet.
-func (id *identity) fresh() bool { return len(id.Founders) == 0 }
+func (id *identity) fresh() bool { return id.Shards == 0 }
 
 // datadir is an open data directory.
 type datadir struct {
-	fs   fs.FS
-	path string
-	lock io.Closer
+	fs    fs.FS
+	path  string
+	knows proto.Versions // of storage, this program
+	lock  io.Closer
 
 	turn chan struct{} // holds a token while somebody changes the identity on disk
 
@@ -75,22 +83,33 @@ func (d *datadir) identity() identity {
 	return d.id
 }
 
-// update changes the identity. Others go on reading the old one until the new
+// update changes the identity, of which change gets a copy. Others go on reading the old one until the new
 // one is on disk, however long that takes.
 func (d *datadir) update(change func(*identity)) error {
 	d.turn <- struct{}{}
 	defer func() { <-d.turn }()
 	id := d.identity()
+	id.Replicas = maps.Clone(id.Replicas)
 	change(&id)
 	return d.write(id)
 }
 
+// differs writes down that a replica differs at an entry, or with 0 that it does no more. One that has gone is left alone.
+func (d *datadir) differs(group uint32, replica, at uint64) error {
+	return d.update(func(id *identity) {
+		if t, ok := id.Replicas[group]; ok && t.ID == replica {
+			t.Differs = at
+			id.Replicas[group] = t
+		}
+	})
+}
+
 // openDatadir locks a directory, made if missing, and checks that it is this node's.
-func openDatadir(fsys fs.FS, path, node string) (_ *datadir, err error) {
+func openDatadir(fsys fs.FS, path, node string, knows proto.Versions) (_ *datadir, err error) {
 	if err := fs.MakeDir(fsys, path); err != nil {
 		return nil, diskError(path, "make", err)
 	}
-	d := &datadir{fs: fsys, path: path, turn: make(chan struct{}, 1)}
+	d := &datadir{fs: fsys, path: path, knows: knows, turn: make(chan struct{}, 1)}
 	if d.lock, err = fsys.Lock(d.file(lockName)); err != nil {
 		if errors.Is(err, proto.ErrLocked) {
 			return nil, err
@@ -150,15 +169,18 @@ func (d *datadir) identify(node string) error {
 	if err != nil {
 		return diskError(d.path, "read "+identityName, err)
 	}
-	if err := json.Unmarshal(raw, &d.id); err != nil {
+	if err := d.id.decode(raw); err != nil {
 		return proto.ErrCorrupt.Errorf("data directory %s: %s is damaged: %v", d.path, identityName, err).WithHint(lostIdentity)
 	}
 	switch {
-	case d.id.Layout > layoutVersion:
-		return proto.ErrNewerVersion.Errorf("data directory %s has layout %d: this program reads up to %d", d.path, d.id.Layout, layoutVersion).
-			WithHint("start the newer ebb that wrote it")
 	case d.id.Layout < 1:
 		return proto.ErrCorrupt.Errorf("data directory %s: %s names no layout", d.path, identityName).WithHint(lostIdentity)
+	case d.id.Layout > d.knows.Newest:
+		return proto.ErrNewerVersion.Errorf("data directory %s has storage version %d: this program knows %d to %d", d.path, d.id.Layout, d.knows.Oldest, d.knows.Newest).
+			WithHint("start the ebb that wrote it, or a newer one: once all nodes of a cluster were upgraded, none goes back")
+	case d.id.Layout < d.knows.Oldest:
+		return proto.ErrNewerVersion.Errorf("data directory %s has storage version %d: this program knows %d to %d", d.path, d.id.Layout, d.knows.Oldest, d.knows.Newest).
+			WithHint(fmt.Sprintf("run an ebb that knows %d and %d on all nodes first, until `ebb status` shows version %d or later", d.id.Layout, d.knows.Oldest, d.knows.Oldest))
 	case d.id.Node != node:
 		return proto.ErrBadRequest.Errorf("data directory %s belongs to node %s: this is node %s", d.path, d.id.Node, node).
 			WithHint("start it with --node " + d.id.Node + ", or use another --data-dir")
@@ -182,17 +204,17 @@ func (d *datadir) claim(node string) error {
 				WithHint("use another --data-dir")
 		}
 	}
-	return d.write(identity{Layout: layoutVersion, Node: node})
+	return d.write(identity{Layout: d.knows.Oldest, Node: node, Disk: newIdentity()})
 }
 
 // write replaces the identity, on disk and then here. The caller has the turn, or
 // nobody else knows of d yet.
 func (d *datadir) write(id identity) error {
-	raw, err := json.MarshalIndent(id, "", "  ")
+	raw, err := id.encode()
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", identityName, err)
+		return err
 	}
-	if err := fs.WriteFile(d.fs, d.file(identityName), append(raw, '\n')); err != nil {
+	if err := fs.WriteFile(d.fs, d.file(identityName), raw); err != nil {
 		return diskError(d.path, "write "+identityName, err)
 	}
 	d.mu.Lock()
@@ -209,7 +231,7 @@ func (d *datadir) agree(c *Config) error {
 	case c.Shards != 0 && id.Shards != c.Shards:
 		return proto.ErrBadRequest.Errorf("the cluster has %d shards and this start asks for %d: the number is fixed when a cluster is born", id.Shards, c.Shards).
 			WithHint("leave --shards out")
-	case c.BootstrapExpect > 1 && c.BootstrapExpect != len(id.Founders):
+	case c.BootstrapExpect > 1 && len(id.Founders) > 0 && c.BootstrapExpect != len(id.Founders):
 		return proto.ErrWrongCluster.Errorf("data directory %s is of cluster %s, born with %d node(s): this start expects %d", d.path, id.ClusterID, len(id.Founders), c.BootstrapExpect).
 			WithHint("use another --data-dir to join another cluster, or leave --bootstrap-expect as it was")
 	}
@@ -222,21 +244,22 @@ func (d *datadir) settle(full Config) Config {
 	if id.fresh() {
 		return full
 	}
-	full.Shards, full.Replication, full.BootstrapExpect = id.Shards, id.Replication, len(id.Founders)
+	full.Shards, full.Replication, full.BootstrapExpect = id.Shards, id.Replication, max(1, len(id.Founders))
+	full.joins = len(id.Founders) == 0
 	return full
 }
 
-// table returns the cluster's table as last seen, or nil.
+// table returns the cluster's table as last seen; nil if there is none or it is damaged: the others tell it again.
 func (d *datadir) table() *cluster.Table {
 	raw, err := fs.ReadFile(d.fs, d.file(tableName))
 	if err != nil {
 		return nil
 	}
-	var wire ebbv1.Table
-	if protobuf.Unmarshal(raw, &wire) != nil || wire.GetClusterId() != d.identity().ClusterID || wire.GetShards() == 0 {
+	wire, err := decodeTable(raw)
+	if err != nil || wire.GetClusterId() != d.identity().ClusterID || wire.GetShards() == 0 {
 		return nil
 	}
-	table, err := cluster.NewTable(&wire)
+	table, err := cluster.NewTable(wire)
 	if err != nil {
 		return nil
 	}
@@ -245,9 +268,9 @@ func (d *datadir) table() *cluster.Table {
 
 // saveTable keeps a table for the next start.
 func (d *datadir) saveTable(t *cluster.Table) error {
-	raw, err := protobuf.Marshal(t.Wire())
+	raw, err := encodeTable(t.Wire())
 	if err != nil {
-		return fmt.Errorf("encode %s: %w", tableName, err)
+		return err
 	}
 	if err := fs.WriteFile(d.fs, d.file(tableName), raw); err != nil {
 		return diskError(d.path, "write "+tableName, err)

@@ -11,6 +11,7 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/rpc"
 )
 
 const (
@@ -28,24 +29,27 @@ type report struct {
 	clusterID string
 	phase     string
 	record    *ebbv1.NodeRecord
+	hears     []string // nodes whose replicas it has heard of late
+	met       []string // nodes whose replicas it has ever heard
+	storage   proto.Versions
 }
 
 // runs reports whether the node's replicas run.
 func (r *report) runs() bool { return r.phase == phaseReplaying || r.phase == phaseServing }
 
-// survey asks all other founders at once and returns who answered.
-func (n *Node) survey(ctx context.Context) []report {
+// survey asks these nodes, but for this one, at once and returns who answered.
+func (n *Node) survey(ctx context.Context, nodes []string) []report {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
 	var wg sync.WaitGroup
 	var mu sync.Mutex // guards reports
 	var reports []report
-	for _, name := range n.cfg.founders() {
+	for _, name := range nodes {
 		if name == n.cfg.Name {
 			continue
 		}
 		wg.Go(func() {
-			if r, err := n.askStatus(ctx, name); err == nil {
+			if r, err := askStatus(ctx, n.peers, name); err == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				reports = append(reports, r)
@@ -57,12 +61,12 @@ func (n *Node) survey(ctx context.Context) []report {
 }
 
 // askStatus asks one node how it is.
-func (n *Node) askStatus(ctx context.Context, name string) (report, error) {
-	peer, err := n.peers.Peer(name)
+func askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, error) {
+	peer, err := peers.Peer(name)
 	if err != nil {
 		return report{}, err
 	}
-	status, err := peer.NodeStatus(ctx)
+	status, err := peer.NodeStatus(ctx, &ebbv1.StatusRequest{})
 	if err != nil {
 		return report{}, err
 	}
@@ -70,70 +74,86 @@ func (n *Node) askStatus(ctx context.Context, name string) (report, error) {
 		return report{}, proto.ErrUnreachable.Errorf("another node answers at the address of node %s", name)
 	}
 	own := status.Nodes[0]
-	return report{node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode()}, nil
+	return report{
+		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
+		storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
+	}, nil
 }
 
 // found waits until this node may make its first replicas: a majority of the
 // founders, this one included, has answered, and all of these say that they know
 // of no earlier life of this node. An empty replica in place of one whose disk was
-// lost could vote a second time, and forget what it acknowledged.
-func (n *Node) found(ctx context.Context) error {
+// lost could vote a second time, and forget what it acknowledged: then it has to join.
+//
+// A cluster that is young may not have written down yet who has begun to live, so nodes
+// say as well whose replicas they have met. Once there is a cluster, so many must say that
+// they have not met this node that no majority without them could have held its vote.
+func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	founders := n.cfg.founders()
 	for {
-		reports := n.survey(ctx)
-		told, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
-		if err != nil {
-			return err
+		reports := n.survey(ctx, founders)
+		told, born, mustJoin, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
+		if err != nil || mustJoin {
+			return mustJoin, err
 		}
-		if 2*(told+1) > len(founders) {
-			return nil
+		need, who := len(founders)/2+1, "a majority"
+		if born {
+			need = min(len(founders)-need+2, len(founders))
+			who = fmt.Sprint(need)
 		}
-		n.phase.enter(phaseJoining, fmt.Sprintf("waits for a majority of %s: %d of %d found", strings.Join(founders, ", "), told+1, len(founders)))
+		if told+1 >= need {
+			return false, nil
+		}
+		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found", who, strings.Join(founders, ", "), told+1, len(founders)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():
-			return ctx.Err()
+			return false, ctx.Err()
 		}
 	}
 }
 
-// lostDisk asks those who belong to a cluster whether this node did, and returns
-// how many nodes know that it did not. One that cannot be asked knows nothing.
-func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (told int, err error) {
+// lostDisk asks those who answered whether this node has lived before, and returns how many know that it did not, and whether
+// there is a cluster. One that cannot be asked knows nothing.
+func (n *Node) lostDisk(reports []report, tableOf func(node string) (*ebbv1.Table, error)) (told int, born, mustJoin bool, err error) {
 	for _, r := range reports {
+		if slices.Contains(r.met, n.cfg.Name) {
+			return 0, true, true, nil
+		}
 		if r.clusterID == "" {
 			told++
 			continue
 		}
+		born = true
 		table, err := tableOf(r.node)
 		if err != nil {
 			continue
 		}
-		if err := n.newcomer(table, r.node); err != nil {
-			return 0, err
+		if mustJoin, err := n.newcomer(table, r.node); err != nil || mustJoin {
+			return 0, born, mustJoin, err
 		}
 		told++
 	}
-	return told, nil
+	return told, born, false, nil
 }
 
-// newcomer refuses a node that is unknown to a cluster, or known too well.
-func (n *Node) newcomer(table *ebbv1.Table, from string) error {
+// newcomer says that a node that a cluster knows too well, or has removed, must join it. It refuses one that the cluster does not know.
+func (n *Node) newcomer(table *ebbv1.Table, from string) (mustJoin bool, err error) {
 	record := slices.IndexFunc(table.GetNodes(), func(m *ebbv1.NodeRecord) bool { return m.GetName() == n.cfg.Name })
 	switch {
+	case record < 0 && slices.Contains(table.GetRemoved(), n.cfg.Name):
+		return true, nil
 	case record < 0:
-		return proto.ErrWrongCluster.Errorf("cluster %s, which node %s belongs to, has no node %s", table.GetClusterId(), from, n.cfg.Name).
-			WithHint("use the name of one of its nodes, or join another cluster")
+		return false, proto.ErrWrongCluster.Errorf("cluster %s, which node %s belongs to, has no node %s", table.GetClusterId(), from, n.cfg.Name).
+			WithHint("start it with --join and without --bootstrap-expect to add it, or let it join another cluster")
 	case table.Nodes[record].GetEnrolled():
-		return proto.ErrWrongCluster.Errorf("node %s is known to cluster %s, at %s, but data directory %s is empty: its data is lost or elsewhere, or this is another node",
-			n.cfg.Name, table.GetClusterId(), table.Nodes[record].GetGrpcAddress(), n.cfg.DataDir).
-			WithHint("start it with the --data-dir it had, and a further node under a name of its own; a lost disk cannot be replaced in this version")
+		return true, nil
 	}
-	return n.sameCluster(table.GetShards(), table.GetReplication())
+	return false, n.sameSettings(table.GetShards(), table.GetReplication())
 }
 
-// sameCluster refuses settings other than those the cluster was born with.
-func (n *Node) sameCluster(shards, replication uint32) error {
+// sameSettings refuses settings other than those the cluster was born with.
+func (n *Node) sameSettings(shards, replication uint32) error {
 	if shards != n.cfg.Shards || replication != n.cfg.Replication {
 		return proto.ErrWrongCluster.Errorf("the cluster has %d shards and replication %d: node %s was started with %d and %d",
 			shards, replication, n.cfg.Name, n.cfg.Shards, n.cfg.Replication).
@@ -179,7 +199,7 @@ func (n *Node) beware(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, bewareFor)
 	defer cancel()
 	_ = await(ctx, time.Second, func() bool {
-		reports := n.survey(ctx)
+		reports := n.survey(ctx, n.kin())
 		if err := n.strangers(reports); err != nil {
 			n.fatal(err)
 			return true
@@ -188,50 +208,100 @@ func (n *Node) beware(ctx context.Context) {
 	})
 }
 
+// kin are the nodes that this one was last told are of its cluster.
+func (n *Node) kin() []string {
+	if others := n.others(); len(others) > 0 {
+		return others
+	}
+	return n.dir.identity().Founders
+}
+
 // bringUp makes this node's replicas run, and returns when they serve.
 func (n *Node) bringUp(ctx context.Context) error {
-	newborn := !n.dir.identity().Founded
 	if err := n.enroll(ctx); err != nil {
 		return err
 	}
-	id := n.dir.identity()
-	birth, err := cluster.InitialTable(id.Founders, id.Shards, id.Replication)
+	birth, err := n.birth()
 	if err != nil {
 		return err
 	}
-	g, err := n.newGroups(birth)
+	id := n.dir.identity()
+	has := id.Replicas
+	if !id.Founded {
+		has = tenures(birth, n.cfg.Name)
+	}
+	if err := n.clear(has); err != nil {
+		return err
+	}
+	g, err := n.newGroups(has, birth)
 	if err != nil {
 		return err
 	}
 	n.adopt(g)
 	n.phase.enter(phaseRestoring, fmt.Sprintf("0 of %d groups", len(g.members)))
-	err = g.start(birth, id.Founded, func(started int) {
+	first := birth
+	if id.Founded {
+		first = nil
+	}
+	err = g.start(first, func(started int) {
 		n.phase.enter(phaseRestoring, fmt.Sprintf("%d of %d groups", started, len(g.members)))
 	})
 	if err != nil {
 		return err
 	}
-	if newborn {
-		if err := n.dir.update(func(id *identity) { id.Founded = true }); err != nil {
+	if !id.Founded {
+		if err := n.dir.update(func(id *identity) { id.Founded, id.Replicas = true, has }); err != nil {
 			return err
 		}
 	}
 	n.phase.enter(phaseReplaying, "")
 	n.backend.replicas.Store(&g.byShard)
 	n.look(ctx, g)
-	n.wg.Go(func() { n.hurry(ctx, g, birth, newborn) })
+	n.wg.Go(func() { n.hurry(ctx, g, birth, !id.Founded) })
 	return n.replay(ctx, g)
 }
 
-// enroll writes down that this node is a founder, before it makes any replica.
+// birth is the table that this node's cluster was born with; nil if it is no founder.
+func (n *Node) birth() (*cluster.Table, error) {
+	id := n.dir.identity()
+	if len(id.Founders) == 0 {
+		return nil, nil
+	}
+	table, err := cluster.InitialTable(id.Founders, id.Shards, id.Replication)
+	if err != nil {
+		return nil, err
+	}
+	return table.WithVersion(n.cfg.Storage.Oldest), nil
+}
+
+// tenures are the replicas that the birth table gives a node.
+func tenures(birth *cluster.Table, node string) map[uint32]tenure {
+	has := make(map[uint32]tenure)
+	for group := range birth.Shards() + 1 {
+		if id, here := birth.ReplicaOn(node, group); here {
+			has[group] = tenure{ID: id}
+		}
+	}
+	return has
+}
+
+// enroll writes down that this node is a founder, before it makes any replica,
+// or lets it join the cluster that is there.
 func (n *Node) enroll(ctx context.Context) error {
 	if id := n.dir.identity(); !id.fresh() {
 		n.wg.Go(func() { n.beware(ctx) })
 		return nil
 	}
 	n.phase.enter(phaseJoining, "")
-	if err := n.found(ctx); err != nil {
+	mustJoin, err := n.cfg.joins, error(nil)
+	if !mustJoin {
+		mustJoin, err = n.found(ctx)
+	}
+	switch {
+	case err != nil:
 		return err
+	case mustJoin:
+		return n.join(ctx)
 	}
 	return n.dir.update(func(id *identity) {
 		id.Founders, id.Shards, id.Replication = n.cfg.founders(), n.cfg.Shards, n.cfg.Replication
@@ -241,23 +311,24 @@ func (n *Node) enroll(ctx context.Context) error {
 // hurry spares newborn groups, and groups of one, the wait for a heartbeat that
 // cannot come.
 func (n *Node) hurry(ctx context.Context, g *groups, birth *cluster.Table, newborn bool) {
-	alone := len(n.cfg.founders()) == 1
-	if !newborn && !alone {
+	if !newborn {
+		g.campaign(birth, false)
 		return
 	}
+	founders := n.dir.identity().Founders
 	ctx, cancel := context.WithTimeout(ctx, electionTimeout(birth.Shards()))
 	defer cancel()
 	err := await(ctx, surveyEvery/2, func() bool {
 		running := 1
-		for _, r := range n.survey(ctx) {
+		for _, r := range n.survey(ctx, founders) {
 			if r.runs() {
 				running++
 			}
 		}
-		return 2*running > len(n.cfg.founders())
+		return 2*running > len(founders)
 	})
 	if err == nil {
-		g.campaign(birth)
+		g.campaign(birth, true)
 	}
 }
 

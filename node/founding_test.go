@@ -32,22 +32,6 @@ func TestLateFounder(t *testing.T) {
 	})
 }
 
-// A node whose disk was replaced by an empty one is refused: its replicas have
-// made promises that empty ones would break.
-func TestLostDisk(t *testing.T) {
-	inBubble(t, 3, 4, func(b *bubble) {
-		b.openAll()
-		time.Sleep(5 * time.Second)
-		b.crash(2)
-		b.config[2].FS = fs.NewMem()
-		b.open(2)
-		time.Sleep(5 * time.Second)
-		if !errors.Is(b.said(2), proto.ErrWrongCluster) {
-			t.Errorf("the node with a new disk says %v, want WRONG_CLUSTER", b.said(2))
-		}
-	})
-}
-
 // Nodes that were started with other settings than the cluster was born with say so.
 func TestOtherSettings(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {

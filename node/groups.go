@@ -3,7 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
+	"maps"
+	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -16,14 +20,15 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
-const (
-	// startWorkers is how many groups start at a time, most of which wait for
-	// the disk, and restoreWorkers how many of them decode a snapshot.
-	startWorkers   = 32
-	restoreWorkers = 2
-)
+// startWorkers is how many groups start at a time, most of which wait for the
+// disk.
+const startWorkers = 32
 
-// groups are this node's members of all Raft groups.
+// restoreWorkers is how many groups decode a snapshot at a time.
+func restoreWorkers() int { return max(2, runtime.GOMAXPROCS(0)) }
+
+// groups are this node's members of all Raft groups. It is a value: when one comes
+// or goes, another takes its place.
 type groups struct {
 	control  *control
 	replicas []*replica // in the order of their shards
@@ -31,54 +36,97 @@ type groups struct {
 	members  []*member  // of control and replicas
 }
 
-// newGroups assembles the members that the birth table gives this node. None
-// runs yet.
-func (n *Node) newGroups(birth *cluster.Table) (*groups, error) {
-	g := &groups{byShard: make([]*replica, birth.Shards()+1)}
-	slots := make(chan struct{}, restoreWorkers)
-	for id := range birth.Shards() + 1 {
-		replicaID, here := birth.ReplicaOn(n.cfg.Name, id)
-		if !here {
+// newGroups assembles the members that this node has. None runs yet. birth is
+// the table that a new cluster starts with; nil if this node is no founder.
+func (n *Node) newGroups(has map[uint32]tenure, birth *cluster.Table) (*groups, error) {
+	control, ok := has[cluster.ControlShard]
+	if !ok {
+		return nil, proto.ErrCorrupt.Errorf("data directory %s: %s names no member of the control group", n.cfg.DataDir, identityName).WithHint(lostIdentity)
+	}
+	s, err := n.seat(cluster.ControlShard, control.ID)
+	if err != nil {
+		return nil, err
+	}
+	g := &groups{control: newControl(s, birth, n.logger, n.tables.note), byShard: make([]*replica, n.dir.identity().Shards+1)}
+	g.members = append(g.members, g.control.member)
+	for _, id := range slices.Sorted(maps.Keys(has)) {
+		if id == cluster.ControlShard || int(id) >= len(g.byShard) {
 			continue
 		}
-		s, err := n.seat(birth, id, replicaID)
+		r, err := n.newReplica(id, has[id])
 		if err != nil {
 			return nil, err
 		}
-		if id == cluster.ControlShard {
-			g.control = newControl(s, birth, n.logger, n.tables.note)
-			g.members = append(g.members, g.control.member)
-			continue
-		}
-		r := newReplica(s, newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, slots, &n.counts.apply, n.unions), replicaConfig{
-			keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
-		})
-		g.replicas = append(g.replicas, r)
-		g.byShard[id] = r
-		g.members = append(g.members, r.member)
-	}
-	if g.control == nil {
-		return nil, proto.ErrInternal.Errorf("node %s has no member of the control group", n.cfg.Name)
+		g = g.with(r)
 	}
 	return g, nil
 }
 
+// newReplica assembles a replica of a shard. It does not run yet. One that was being repaired when the node stopped goes on with that: what is
+// on disk is what differed.
+func (n *Node) newReplica(id uint32, t tenure) (*replica, error) {
+	s, err := n.seat(id, t.ID)
+	if err != nil {
+		return nil, err
+	}
+	machine := newShardMachine(shard.ID(id), func() shard.Memory { return mapped.New() }, n.restores, &n.counts.apply, n.unions, n.audits)
+	machine.fail, s.arrivals.machine = n.cfg.Fail, machine
+	r := newReplica(s, machine, replicaConfig{
+		keeper: n.keeper, lore: n.lore, confirm: n.confirm, skewed: n.skewed, unheeded: n.unheeded, counts: &n.counts,
+	})
+	if t.Differs > 0 {
+		r.quarantined.Store(true)
+		n.repairs <- repair{r, t.Differs, true} // there is room for all replicas
+	}
+	return r, nil
+}
+
+// with returns the groups with a replica of a shard of which there is none.
+func (g *groups) with(r *replica) *groups {
+	h := &groups{control: g.control, byShard: slices.Clone(g.byShard)}
+	h.byShard[r.group] = r
+	return h.listed()
+}
+
+// without returns the groups without a shard.
+func (g *groups) without(shard uint32) *groups {
+	h := &groups{control: g.control, byShard: slices.Clone(g.byShard)}
+	h.byShard[shard] = nil
+	return h.listed()
+}
+
+// listed fills in the lists.
+func (g *groups) listed() *groups {
+	g.members = append(g.members, g.control.member)
+	for _, r := range g.byShard {
+		if r != nil {
+			g.replicas, g.members = append(g.replicas, r), append(g.members, r.member)
+		}
+	}
+	return g
+}
+
 // seat is where a member of a group sits.
-func (n *Node) seat(birth *cluster.Table, group uint32, replica uint64) (seat, error) {
-	log := n.log.Group(group)
+func (n *Node) seat(group uint32, replica uint64) (seat, error) {
+	log, hurt := n.log.Group(group), new(atomic.Bool)
 	snaps, err := snap.Open(snap.Config{
-		FS: n.cfg.FS, Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, OnBoundary: log.SetBoundary,
+		FS: n.cfg.FS, Dir: n.dir.snapshots(group), Logger: n.logger, Fail: n.cfg.Fail, Count: &n.counts.snapshot.files, OnBoundary: log.SetBoundary,
+		OnDamage: func() { hurt.Store(true) },
 	})
 	if err != nil {
 		return seat{}, err
 	}
-	address := transport.Address(n.cfg.Name, replica)
+	address, to := transport.Address(n.cfg.Name, replica), &arrivals{store: snaps, count: &n.counts.snapshot}
 	return seat{
-		group: group, replica: replica, node: n.cfg.Name, timeout: electionTimeout(birth.Shards()),
-		wal: log, snaps: snaps, events: n.events, disk: n.disk,
-		carrier: func() carrier { return n.mux.Group(group, address) },
-		logger:  newQuiet(n.logger, n.repeats, group),
-		seen:    func(leader string, term uint64) { n.leaders.Observe(group, leader, term) },
+		group: group, replica: replica, node: n.cfg.Name, timeout: electionTimeout(n.dir.identity().Shards),
+		wal: log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
+		arrivals: to, carrier: func() carrier {
+			g := n.mux.Group(group, address)
+			g.Receive(to)
+			return g
+		},
+		logger: newQuiet(n.logger, n.repeats, group),
+		seen:   func(leader string, term uint64) { n.leaders.Observe(group, leader, term) },
 	}, nil
 }
 
@@ -95,11 +143,11 @@ func configuration(birth *cluster.Table, group uint32) raft.Configuration {
 	return c
 }
 
-// start runs all members, several at a time. A founder's members get their
-// first configuration; of others, one without a term has lost it.
-func (g *groups) start(birth *cluster.Table, founded bool, each func(started int)) error {
+// start runs all members, several at a time. Those of a founder get their first
+// configuration from birth, unless that is nil; of others, one without a term has lost it.
+func (g *groups) start(birth *cluster.Table, each func(started int)) error {
 	return parallel(startWorkers, g.members, each, func(m *member) error {
-		if !founded {
+		if birth != nil {
 			if err := m.bootstrap(configuration(birth, m.group)); err != nil {
 				return err
 			}
@@ -175,19 +223,31 @@ func (g *groups) inTerm(group uint32, replica, term uint64) bool {
 	return int(group) < len(g.byShard) && g.byShard[group] != nil && g.byShard[group].inTerm(replica, term)
 }
 
-// campaign makes newborn groups elect the leader that the table prefers.
-func (g *groups) campaign(birth *cluster.Table) {
+// campaign makes newborn groups elect the leader that the table prefers, and
+// groups of one their only member.
+func (g *groups) campaign(birth *cluster.Table, newborn bool) {
 	for _, m := range g.members {
-		if birth.Preferred(m.group) == m.node && m.leader() == "" {
+		if m.leader() == "" && (newborn && birth.Preferred(m.group) == m.node || m.alone()) {
 			m.campaign()
 		}
 	}
 }
 
+// alone reports whether a member is the only voter of its group.
+func (m *member) alone() bool {
+	_, nodes := m.voters()
+	return len(nodes) == 1 && nodes[0] == m.node
+}
+
 // replayed returns how far the log is applied, in entries, and how many groups
-// have a leader and all of what it had committed when it was heard first.
+// have a leader and all of what it had committed when it was heard first. One whose
+// replica has moved away meanwhile hears of no leader any more, and need not.
 func (g *groups) replayed() (applied, last uint64, current int) {
 	for _, m := range g.members {
+		if m.over() {
+			current++
+			continue
+		}
 		i := m.now.Load()
 		if i == nil {
 			continue

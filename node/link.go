@@ -1,6 +1,7 @@
 package node
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ type carrier interface {
 // transfers of leadership and the watchdog need.
 type link struct {
 	carrier
+	unsound func() bool // nil: never
 
 	mu    sync.Mutex // guards peers
 	peers map[raft.ServerID]*progress
@@ -77,8 +79,14 @@ func isHeartbeat(args *raft.AppendEntriesRequest) bool {
 	return len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0
 }
 
+// errUnsound keeps a replica that differs from handing on what it made of the log. Log and votes are sound.
+var errUnsound = errors.New("this replica differs from the others: another has to send its state")
+
 // InstallSnapshot implements raft.Transport.
 func (l *link) InstallSnapshot(id raft.ServerID, target raft.ServerAddress, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
+	if l.unsound != nil && l.unsound() {
+		return errUnsound
+	}
 	l.installing(id, args.Term, true)
 	defer l.installing(id, args.Term, false)
 	err := l.carrier.InstallSnapshot(id, target, args, resp, data)

@@ -19,6 +19,8 @@ type machine interface {
 	raft.BatchingFSM
 	// index returns the last entry that the state includes.
 	index() uint64
+	// configured returns the newest entry handed over that changed the group's configuration; 0 for none.
+	configured() uint64
 }
 
 // groupLog is the log and the stable values of one group.
@@ -38,13 +40,16 @@ type seat struct {
 	node    string
 	timeout time.Duration // of elections
 
-	machine machine
-	wal     groupLog
-	snaps   raft.SnapshotStore
-	carrier func() carrier // makes the transport of one incarnation
-	events  *events
-	disk    *hang
-	logger  hclog.Logger
+	machine  machine
+	wal      groupLog
+	snaps    raft.SnapshotStore
+	hurt     *atomic.Bool // damage was found in a snapshot since the last one was begun; nil: nobody looks
+	arrivals *arrivals
+	carrier  func() carrier // makes the transport of one incarnation
+	unsound  func() bool    // says that the machine differs from the majority's; nil: never
+	events   *events
+	disk     *hang
+	logger   hclog.Logger
 
 	// seen is told who leads the group ("" if nobody known does), and led when
 	// this replica comes to lead it. Neither may wait.
@@ -115,7 +120,12 @@ func (m *member) run() error {
 		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
 	}
 	conf.NoSnapshotRestoreOnStart = len(snapshots) > 0 && snapshots[0].Index <= m.machine.index()
-	l := newLink(m.carrier())
+	c := m.carrier()
+	if c, ok := c.(hurried); ok {
+		c.Hurry(m.needed)
+	}
+	l := newLink(c)
+	l.unsound = m.unsound
 	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, m.wal}, l)
 	if err != nil {
 		_ = l.Close()
@@ -151,6 +161,15 @@ func (m *member) stop() {
 	defer m.mu.Unlock()
 	m.stopped = true
 	m.halt()
+}
+
+// over reports whether the member was stopped for good. It says no while the member is about to start or stop.
+func (m *member) over() bool {
+	if !m.mu.TryLock() {
+		return false
+	}
+	defer m.mu.Unlock()
+	return m.stopped
 }
 
 // halt ends the incarnation. m.mu is held.

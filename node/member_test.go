@@ -25,9 +25,13 @@ type tally struct {
 	term    watermark
 }
 
-func (m *tally) index() uint64               { return m.applied.Load() }
-func (m *tally) Apply(l *raft.Log) any       { return m.ApplyBatch([]*raft.Log{l})[0] }
-func (m *tally) Restore(io.ReadCloser) error { return nil }
+func (m *tally) index() uint64         { return m.applied.Load() }
+func (m *tally) configured() uint64    { return 0 }
+func (m *tally) Apply(l *raft.Log) any { return m.ApplyBatch([]*raft.Log{l})[0] }
+func (m *tally) Restore(r io.ReadCloser) error {
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
 
 func (m *tally) Snapshot() (raft.FSMSnapshot, error) { return nopSnapshot{}, nil }
 
@@ -52,8 +56,11 @@ func (m *tally) count() int {
 
 type nopSnapshot struct{}
 
-func (nopSnapshot) Persist(sink raft.SnapshotSink) error { return sink.Close() }
-func (nopSnapshot) Release()                             {}
+func (nopSnapshot) Persist(sink raft.SnapshotSink) error {
+	_, err := sink.Write([]byte("a tally remembers nothing of its snapshots"))
+	return errors.Join(err, sink.Close())
+}
+func (nopSnapshot) Release() {}
 
 // memLog is a log in memory.
 type memLog struct{ *raft.InmemStore }
@@ -228,9 +235,20 @@ func (p *parliament) propose(i int) error {
 // Two leadership transfers that hang make a leader refuse every proposal for
 // ever (hashicorp/raft #696). The watchdog restarts its Raft in place; nothing
 // is applied twice. The two goroutines of the stuck transfer never end, so this
-// is not for a bubble.
+// is not for a bubble, and a slow machine may need several attempts until both hang.
 func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 	t.Parallel()
+	for range 10 {
+		if restartStuck(t) > 0 {
+			return
+		}
+	}
+	t.Error("nothing was refused: the fault is gone, and with it the reason for this watchdog")
+}
+
+// restartStuck has two transfers hang, unless the machine is too slow for it, and returns how many
+// proposals were refused until the watchdog had restarted Raft.
+func restartStuck(t *testing.T) (refused int) {
 	conveneNow(t, 3, 200*time.Millisecond, func(p *parliament) {
 		a := p.leader()
 		b, c := (a+1)%3, (a+2)%3
@@ -266,9 +284,8 @@ func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 		close(hold)
 		p.lead(a)
 		var fatal error
-		w := newGroupWatch(p.members[a:a+1], func(err error) { fatal = err }, slog.New(slog.DiscardHandler))
+		w := newGroupWatch(func() []*member { return p.members[a : a+1] }, func(err error) { fatal = err }, slog.New(slog.DiscardHandler))
 		p.members[a].refused.after = 500 * time.Millisecond
-		refused := 0
 		for start := time.Now(); ; time.Sleep(watchEvery / 10) {
 			err := p.propose(a)
 			if err == nil {
@@ -284,9 +301,6 @@ func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 			}
 			p.lead(a)
 		}
-		if refused == 0 {
-			t.Error("nothing was refused: the fault is gone, and with it the reason for this watchdog")
-		}
 		if fatal != nil {
 			t.Errorf("fatal: %v", fatal)
 		}
@@ -297,6 +311,7 @@ func TestStuckTransferIsRestartedInPlace(t *testing.T) {
 			}
 		}
 	})
+	return refused
 }
 
 // lead makes a member the leader, whoever was.
@@ -541,7 +556,7 @@ func TestStalledReplication(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := p.members[a].now.Load()
-		w := newGroupWatch(p.members, func(err error) { t.Errorf("fatal: %v", err) }, slog.New(slog.DiscardHandler))
+		w := newGroupWatch(func() []*member { return p.members }, func(err error) { t.Errorf("fatal: %v", err) }, slog.New(slog.DiscardHandler))
 		look := func(d time.Duration) {
 			for range d / watchEvery {
 				time.Sleep(watchEvery)
@@ -577,7 +592,7 @@ func TestRestartThatDoesNotHelp(t *testing.T) {
 	convene(t, 1, func(p *parliament) {
 		p.leader()
 		var fatal error
-		w := newGroupWatch(p.members, func(err error) { fatal = err }, slog.New(slog.DiscardHandler))
+		w := newGroupWatch(func() []*member { return p.members }, func(err error) { fatal = err }, slog.New(slog.DiscardHandler))
 		for range 3 * restartMax / watchEvery {
 			p.members[0].refused.note(raft.ErrLeadershipTransferInProgress)
 			w.look()

@@ -4,6 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -24,9 +26,11 @@ func (m *proposeMetrics) sent(bytes, commands int) {
 type applyMetrics struct {
 	entries, commands, bytes atomic.Uint64
 	ids                      atomic.Uint64 // put into bitmaps, taken out, or stored
+	took                     durations
 }
 
-func (m *applyMetrics) applied(bytes int, results []*ebbv1.CommandResult) {
+func (m *applyMetrics) applied(took time.Duration, bytes int, results []*ebbv1.CommandResult) {
+	m.took.note(took)
 	m.entries.Add(1)
 	m.commands.Add(uint64(len(results)))
 	m.bytes.Add(uint64(bytes))
@@ -50,6 +54,9 @@ func (m *readMetrics) round() { m.rounds.Add(1) }
 // snapshotMetrics counts the snapshots of a node.
 type snapshotMetrics struct {
 	snapshots, bytes, nanos atomic.Uint64
+	came, held              atomic.Uint64 // bytes of chunks of those that other nodes sent: what came, and what was here
+
+	files snap.Counts
 }
 
 func (m *snapshotMetrics) taken(took time.Duration, bytes int64) {
@@ -58,10 +65,29 @@ func (m *snapshotMetrics) taken(took time.Duration, bytes int64) {
 	m.nanos.Add(uint64(took))
 }
 
+// moveMetrics counts what this node does to groups' memberships.
+type moveMetrics struct {
+	begun, settled, steps, failed atomic.Uint64
+}
+
+func (m *moveMetrics) step(a cluster.Action, err error) {
+	switch {
+	case err != nil:
+		m.failed.Add(1)
+	case a == cluster.Settle:
+		m.settled.Add(1)
+	default:
+		m.steps.Add(1)
+	}
+}
+
 // counts are all counters of a node.
 type counts struct {
 	propose  proposeMetrics
 	apply    applyMetrics
 	read     readMetrics
 	snapshot snapshotMetrics
+	moves    moveMetrics
+	audit    auditMetrics
+	scrub    scrubMetrics
 }

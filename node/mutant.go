@@ -12,6 +12,10 @@ import (
 // that they would find such a bug.
 const mutantVerifyLeader = "mutant.verify-leader"
 
+// mutantLoseEntry is another: while it returns an error, a replica takes entries of shards for empty ones, and differs from
+// the others from there on. Tests arm it to show that audits find it.
+const mutantLoseEntry = "mutant.lose-entry"
+
 // confirm asks a majority of voters whether this node still leads in term.
 func (n *Node) confirm(ctx context.Context, group uint32, term uint64, voters []raft.ServerAddress) error {
 	if n.cfg.Fail.Hit(mutantVerifyLeader) != nil {

@@ -30,7 +30,10 @@ type Network interface {
 }
 
 // OSNetwork is the machine's own network.
-type OSNetwork struct{}
+type OSNetwork struct {
+	// Resolver looks up names; the machine's own when nil.
+	Resolver *net.Resolver
+}
 
 // Listen accepts TCP connections at addr.
 func (OSNetwork) Listen(ctx context.Context, addr string) (net.Listener, error) {
@@ -45,7 +48,30 @@ func (OSNetwork) ListenPacket(ctx context.Context, addr string) (net.PacketConn,
 }
 
 // Dial opens a TCP connection to addr.
-func (OSNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
-	var d net.Dialer
+func (n OSNetwork) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	d := net.Dialer{Resolver: n.Resolver}
 	return d.DialContext(ctx, "tcp", addr)
+}
+
+// LookupHost returns the addresses that a name stands for.
+func (n OSNetwork) LookupHost(ctx context.Context, host string) ([]string, error) {
+	return n.Resolver.LookupHost(ctx, host)
+}
+
+// ResolverAt asks one DNS server, at "host:port", instead of those of the machine.
+func ResolverAt(server string) *net.Resolver {
+	return &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, network, server)
+	}}
+}
+
+// resolver is how a network looks up names; nil for one that leaves it to the machine.
+func resolver(n Network) func(ctx context.Context, host string) ([]string, error) {
+	if names, ok := n.(interface {
+		LookupHost(ctx context.Context, host string) ([]string, error)
+	}); ok {
+		return names.LookupHost
+	}
+	return nil
 }

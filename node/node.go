@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -11,9 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/node/wal"
 	"github.com/ebbdb/ebb/proto"
@@ -21,43 +24,55 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-const (
-	// handOverAllMax is how long a closing node hands over what it leads.
-	handOverAllMax = 3 * time.Second
-	// stopAllMax is how long all groups have to stop before the log is closed
-	// under them: what hangs, hangs there.
-	stopAllMax = 10 * time.Second
-)
+// stopAllMax is how long all groups have to stop before the log is closed
+// under them: what hangs, hangs there.
+const stopAllMax = 10 * time.Second
 
 // Node is one running process of a cluster.
 type Node struct {
-	cfg     Config
-	logger  *slog.Logger
-	repeats *repeats
-	started time.Time
-	phase   *phase
-	counts  counts
-	unions  *unions // of bitmaps of periods
+	cfg      Config
+	logger   *slog.Logger
+	repeats  *repeats
+	started  time.Time
+	again    bool        // it has had replicas before
+	whole    atomic.Bool // it has had all that it was to hold, in this life
+	phase    *phase
+	counts   counts
+	unions   *unions // of bitmaps of periods
+	room     *room
+	restores chan struct{} // limits snapshots decoded at a time
+	audits   *audits
+	repairs  chan repair
 
-	dir       *datadir
-	tables    *tables
-	listeners *listeners
-	log       *wal.Log
-	directory *directory
-	mux       *transport.Mux
-	keeper    *timekeeper
-	peers     *rpc.Peers
-	events    *events
-	disk      *hang
-	leaders   *cluster.Leaders
-	lore      *lore
-	backend   *backend
-	router    *cluster.Router
-	servers   *servers
-	watches   *rpc.Watches // of all doors
+	dir         *datadir
+	tables      *tables
+	listeners   *listeners
+	log         *wal.Log
+	directory   *directory
+	mux         *transport.Mux
+	keeper      *timekeeper
+	peers       *rpc.Peers
+	events      *events
+	disk        *hang
+	leaders     *cluster.Leaders
+	lore        *lore
+	backend     *backend
+	router      *cluster.Router
+	coordinator *cluster.Coordinator
+	servers     *servers
+	turnstile   turnstile
+	watches     *rpc.Watches // of all doors
+	trust       *trust.Store // nil: no TLS
+	handshakes  *handshakes
+	gossipKeys  *gossipKeys // nil: gossip is in the clear
+	access      *rpc.Access
 
-	groups   atomic.Pointer[groups] // nil until this node has replicas
-	balancer atomic.Pointer[balancer]
+	groups    atomic.Pointer[groups] // nil until this node has replicas
+	planner   *planner
+	lostDisks lostDisks
+	// snapshots is nil until this node has replicas.
+	snapshots *snapshotter
+	balancer  atomic.Pointer[balancer]
 
 	ctx    context.Context // ends when the node stops
 	cancel context.CancelFunc
@@ -81,7 +96,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n := &Node{
 		cfg: cfg, logger: cfg.Logger.With("node", cfg.Name), repeats: newRepeats(),
-		started: cfg.Clock.Now(), unions: newUnions(cfg.UnionBytes),
+		started: cfg.Clock.Now(), unions: newUnions(cfg.UnionBytes), restores: make(chan struct{}, restoreWorkers()),
 	}
 	n.phase = newPhase(n.logger)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -93,10 +108,11 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}()
 	undo = append(undo, n.cancel)
 
-	if n.dir, err = openDatadir(cfg.FS, cfg.DataDir, cfg.Name); err != nil {
+	if n.dir, err = openDatadir(cfg.FS, cfg.DataDir, cfg.Name, cfg.Storage); err != nil {
 		return nil, err
 	}
 	undo = append(undo, func() { _ = n.dir.close() })
+	n.again = n.dir.identity().Founded
 	if err := n.dir.agree(&given); err != nil {
 		return nil, err
 	}
@@ -106,6 +122,9 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n.tables = newTables(n.dir.table())
 	n.watches = rpc.NewWatches(n.cfg.Registry)
+	if err := n.openTrust(); err != nil {
+		return nil, err
+	}
 
 	if n.listeners, err = listen(ctx, &n.cfg); err != nil {
 		return nil, err
@@ -136,30 +155,59 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 
 // wire makes everything that does not listen.
 func (n *Node) wire() {
-	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), network: n.cfg.Network, table: n.Table}
+	n.access = n.newAccess()
+	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, network: n.cfg.Network, table: n.Table}
+	election := electionTimeout(n.shardsAtMost())
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(electionTimeout(n.cfg.Shards)),
+		Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
+		DialOptions:  n.asNode(n.securedPeers()),
+		SnapshotRate: max(0, n.cfg.MoveRate),
 	})
 	n.mux.SetReadIndexHandler(func(group uint32, replica, term uint64) bool {
 		g := n.groups.Load()
 		return g != nil && g.inTerm(group, replica, term)
 	})
 	n.keeper = newTimekeeper(n.cfg.Clock, n.mux.Offsets)
-	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.cfg.Network.Dial})
+	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.cfg.Network.Dial, Options: n.peerOptions()})
 	n.events = newEvents()
 	n.disk = newHang()
-	n.leaders = cluster.NewLeaders(n.cfg.Shards)
+	n.leaders = cluster.NewLeaders(n.shardsAtMost())
 	n.lore = newLore(n.Table, n.askNamespaces)
-	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, count: &n.counts.read}
+	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, memoryUsed, n.mux, n.logger)
+	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
+	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
+	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
+		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
+		Now: n.cfg.Clock.Now,
+	})
+	n.planner = newPlanner(n)
 	n.cfg.Registry.MustRegister(newCollector(n))
 }
 
-// gossip joins the other nodes, unless there can be none.
+// shardsAtMost is how many shards there may be: a node that joins is not told yet.
+func (n *Node) shardsAtMost() uint32 {
+	if n.cfg.joins {
+		return proto.ShardsMax
+	}
+	return n.cfg.Shards
+}
+
+// gossip joins the other nodes. A node that is alone, and was given no address for it,
+// does without if the usual one is taken: then no other can join it.
 func (n *Node) gossip(ctx context.Context) error {
-	if n.cfg.Gossip == Off || n.cfg.BootstrapExpect == 1 && len(n.cfg.Join) == 0 {
+	if n.cfg.Gossip == Off {
 		return nil
 	}
+	err := n.openGossip(ctx)
+	if err != nil && n.cfg.BootstrapExpect == 1 && len(n.cfg.Join) == 0 && n.cfg.Gossip == DefaultGossip {
+		n.logger.Warn("gossip is off, so that no other node can join this one", "err", err)
+		return nil
+	}
+	return err
+}
+
+func (n *Node) openGossip(ctx context.Context) error {
 	listen, err := numeric(n.cfg.Gossip)
 	if err != nil {
 		return err
@@ -167,8 +215,8 @@ func (n *Node) gossip(ctx context.Context) error {
 	record := n.record()
 	g, err := cluster.OpenGossip(ctx, cluster.GossipConfig{
 		Node: n.cfg.Name, Boot: uint64(n.started.UnixMicro()),
-		GRPC: record.GetGrpcAddress(), HTTP: record.GetHttpAddress(), Version: n.cfg.Version,
-		Network: n.cfg.Network, Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known,
+		GRPC: unnamed(record.GetGrpcAddress()), HTTP: unnamed(record.GetHttpAddress()), Version: n.cfg.Version,
+		Network: n.cfg.Network, Resolve: resolver(n.cfg.Network), Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known, Keys: n.gossipKeys.first(),
 		Cluster: n.clusterID, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
 	})
 	if err != nil {
@@ -213,25 +261,59 @@ func (n *Node) misjoined(s cluster.Strangers) {
 
 // serve opens the doors.
 func (n *Node) serve() {
-	peers := remote{n.peers}
 	n.router = cluster.NewRouter(cluster.RouterConfig{
-		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
+		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: remote{n.peers},
 		Now: n.cfg.Clock.Now,
 	})
-	coordinator := cluster.NewCoordinator(cluster.CoordinatorConfig{
-		Node: n.cfg.Name, Table: n.Table, Leaders: n.leaders, Local: n.backend, Peers: peers,
-		Now: n.cfg.Clock.Now,
-	})
-	door := cluster.NewKeys(n.router, coordinator)
+	door := cluster.NewKeys(n.router, n.coordinator)
 	services := rpc.Services{
-		Router: n.router, Coordinator: coordinator, Keys: door, Queries: cluster.NewQueries(door),
-		Local: n.backend, Cluster: clusterView{n},
-		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Logger: n.logger,
-		Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
+		Router: n.router, Coordinator: n.coordinator, Keys: door, Queries: cluster.NewQueries(door),
+		Local: n.backend, Cluster: clusterView{n}, Backups: newBackups(n),
+		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Started: n.startup, Logger: n.logger, Traces: n.cfg.Traces,
+		Access: n.access, Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
-	g := rpc.NewGRPC(services, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20))
+	options := append(n.cfg.tracedServer(), n.securedServer()...)
+	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.turnstile.unary))
+	g := rpc.NewGRPC(services, options...)
 	n.mux.Register(g)
-	n.servers = serve(n.listeners, g, rpc.NewHTTP(services), rpc.NewAdmin(services))
+	n.servers = serve(n.listeners, g, n.http(rpc.NewHTTP(services)), n.cfg.adminHTTP(rpc.NewAdmin(services), n.trust, n.handshakes))
+}
+
+// readIndex asks another node how far replicas of shards that it leads must be.
+func (n *Node) readIndex(ctx context.Context, node string, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	p, err := n.peers.Peer(node)
+	if err != nil {
+		return nil, err
+	}
+	return p.ReadIndex(ctx, req)
+}
+
+func (n *Node) fetchSnapshot(ctx context.Context, node string, id uint32, into io.Writer) (*ebbv1.SnapshotSummary, error) {
+	p, err := n.peers.Peer(node)
+	if err != nil {
+		return nil, err
+	}
+	return p.Snapshot(ctx, id, into)
+}
+
+func (n *Node) askAudited(ctx context.Context, node string, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	p, err := n.peers.Peer(node)
+	if err != nil {
+		return nil, err
+	}
+	return p.Audited(ctx, req)
+}
+
+func (n *Node) askRepair(ctx context.Context, node string, req *ebbv1.RepairRequest) error {
+	if node == n.cfg.Name {
+		_, err := n.backend.Repair(ctx, req)
+		return err
+	}
+	p, err := n.peers.Peer(node)
+	if err != nil {
+		return err
+	}
+	return p.Repair(ctx, req)
 }
 
 // remote finds other nodes for the router and the coordinator.
@@ -250,7 +332,10 @@ func (r remote) Backend(node string) (cluster.Backend, error) {
 func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
-	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look) })
+	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.room.look) })
+	if n.trust != nil || n.gossipKeys != nil {
+		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
+	}
 	n.wg.Go(func() {
 		if err := n.tables.run(n.ctx, n.keep); err != nil {
 			n.fatal(err)
@@ -271,21 +356,48 @@ func (n *Node) mute(on bool) {
 
 // adopt makes the groups those of this node.
 func (n *Node) adopt(g *groups) {
-	n.balancer.Store(newBalancer(n.cfg.Name, g.replicas, n.Table, n.directory.alive, n.logger))
+	n.balancer.Store(newBalancer(n.cfg.Name, func() []*replica { return n.groups.Load().replicas }, n.Table, n.directory.alive, n.sound, n.logger))
 	n.tables.control.Store(g.control.state.control)
 	n.groups.Store(g)
 }
 
 // look starts what looks after the groups.
 func (n *Node) look(ctx context.Context, g *groups) {
-	groups := newGroupWatch(g.members, n.fatal, n.logger)
-	snapshots := newSnapshotter(n.log, g.members, n.logger, &n.counts.snapshot)
+	members := func() []*member { return n.groups.Load().members }
+	groups := newGroupWatch(members, n.fatal, n.logger)
+	n.snapshots = newSnapshotter(n.log, members, n.logger, &n.counts.snapshot)
+	n.snapshots.limits.least(n.cfg.SnapshotBytes)
+	n.snapshots.stir = func(m *member) { n.stir(ctx, m) }
+	if n.cfg.ScrubEvery > 0 {
+		scrub := &scrubber{
+			every: n.cfg.ScrubEvery, log: n.log, members: members, unsound: n.snapshots.unsound.Store, count: &n.counts.scrub,
+			logger: n.logger, limiter: rate.NewLimiter(scrubRate, scrubBurst),
+		}
+		n.wg.Go(func() { scrub.run(ctx) })
+	}
 	n.wg.Go(func() { watch(ctx, watchEvery, groups.look); groups.wg.Wait() })
-	n.wg.Go(func() { snapshots.run(ctx) })
+	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
-	sweeper := &sweeper{g.replicas, n.router.Sweep, n.keeper, n.logger}
+	sweeper := &sweeper{func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger}
 	n.wg.Go(func() { sweeper.run(ctx) })
+	auditor := &auditor{
+		node: n.cfg.Name, replicas: func() []*replica { return n.groups.Load().replicas }, found: n.audits,
+		ask: n.askAudited, repair: n.askRepair, count: &n.counts.audit, logger: n.logger,
+	}
+	n.wg.Go(func() { auditor.run(ctx) })
+	repairer := &repairer{
+		dir: n.dir.file(quarantineDir), fs: n.cfg.FS, fail: n.cfg.Fail, count: &n.counts.audit, fetch: n.fetchSnapshot, others: n.skewed, lead: n.readIndex,
+		sound: func(r *replica) error { return n.dir.differs(r.group, r.member.replica, 0) },
+	}
+	n.wg.Go(func() { repairer.run(ctx, n.repairs) })
 	n.wg.Go(func() { g.control.register(ctx, n.records) })
+	host := &host{n: n}
+	n.wg.Go(func() { watch(ctx, hostEvery, func() { host.look(ctx) }) })
+	mover := newMover(n)
+	n.wg.Go(func() { watch(ctx, moveEvery, func() { mover.look(ctx) }); mover.wg.Wait() })
+	n.wg.Go(func() { watch(ctx, planEvery, func() { n.planner.look(ctx) }) })
+	raiser := &raiser{n: n}
+	n.wg.Go(func() { watch(ctx, raiseEvery, func() { raiser.look(ctx) }) })
 }
 
 // skewed asks to move a shard to a node with a better clock.
@@ -314,11 +426,11 @@ func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {
 		if m.Node == n.cfg.Name || !m.Alive || have == nil {
 			continue
 		}
-		if have.GetGrpcAddress() == m.GRPC && have.GetHttpAddress() == m.HTTP && have.GetGossipAddress() == m.Gossip && have.GetVersion() == m.Version && have.GetEnrolled() {
+		if reaches(have.GetGrpcAddress(), m.GRPC) && reaches(have.GetHttpAddress(), m.HTTP) && have.GetGossipAddress() == m.Gossip && have.GetVersion() == m.Version && have.GetEnrolled() && have.GetDisk() != "" {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, surveyMax)
-		r, err := n.askStatus(ask, m.Node)
+		r, err := askStatus(ask, n.peers, m.Node)
 		cancel()
 		if err == nil && r.runs() {
 			records = append(records, r.record)
@@ -340,7 +452,10 @@ func (n *Node) keep(t *cluster.Table) error {
 	if id.ClusterID != "" && id.ClusterID != t.ClusterID() {
 		return proto.ErrWrongCluster.Errorf("data directory %s belongs to cluster %s, and its control group is that of cluster %s", n.cfg.DataDir, id.ClusterID, t.ClusterID())
 	}
-	if err := n.sameCluster(t.Shards(), t.Replication()); err != nil {
+	if t.Shards() != id.Shards {
+		return proto.ErrWrongCluster.Errorf("data directory %s is of a cluster of %d shards, and this one has %d", n.cfg.DataDir, id.Shards, t.Shards())
+	}
+	if err := n.heed(t.Version()); err != nil {
 		return err
 	}
 	if id.ClusterID == "" {
@@ -389,28 +504,6 @@ func (n *Node) fatal(err error) {
 	})
 }
 
-// Close hands over what this node leads, says goodbye, and stops. Requests
-// under way get their answers.
-func (n *Node) Close() (err error) {
-	n.over.Do(func() {
-		n.phase.enter(phaseStopping, "hands over its shards")
-		n.watches.Close() // they would never end
-		if b := n.balancer.Load(); b != nil && !n.broken.Load() {
-			b.leaveAll(handOverAllMax)
-		}
-		n.cancel()
-		n.wg.Wait()
-		if g := n.directory.gossip.Load(); g != nil {
-			_ = g.Close() // the others find out by themselves
-		}
-		err = n.stopGroups()
-		n.mux.Close()
-		n.servers.drain()
-		err = errors.Join(err, n.stop())
-	})
-	return err
-}
-
 // Kill stops as a crash would, as far as others can see: nothing is handed
 // over, flushed or said. It returns when nothing of the node runs any more.
 func (n *Node) Kill() {
@@ -422,12 +515,25 @@ func (n *Node) Kill() {
 		if g := n.directory.gossip.Load(); g != nil {
 			_ = g.Kill() // nobody is told
 		}
-		n.servers.kill()
-		_ = n.stopGroups() // first, since what runs may wait for them
-		n.wg.Wait()
-		_ = n.stopGroups() // those that began to run meanwhile
+		cut := make(chan struct{})
+		go func() { n.servers.kill(); close(cut) }()
+		_ = n.halt() // what answers requests may wait for it
+		<-cut
 		_ = n.stop()
 	})
+}
+
+// peerOptions are those of every connection by which this node calls another one.
+func (n *Node) peerOptions() []grpc.DialOption {
+	return n.asNode(append(n.cfg.tracedPeers(), n.securedPeers()...))
+}
+
+// halt ends everything but the servers, when n.ctx is over: the groups first, since what runs may wait for them and
+// they for a disk that hangs, and then those that began to run meanwhile.
+func (n *Node) halt() error {
+	err := n.stopGroups()
+	n.wg.Wait()
+	return errors.Join(err, n.stopGroups())
 }
 
 // stopGroups stops all members. What hangs on a disk that hangs or failed, is
@@ -458,5 +564,6 @@ func (n *Node) stopGroups() error {
 // stop closes what is left, in the reverse order of Open.
 func (n *Node) stop() error {
 	n.events.close()
+	n.audits.wg.Wait()
 	return errors.Join(n.peers.Close(), n.log.Close(), n.dir.close())
 }

@@ -2,8 +2,10 @@ package node_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"testing"
@@ -13,6 +15,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
@@ -37,6 +40,11 @@ func testLogger(t *testing.T) *slog.Logger {
 
 // newWorld opens n nodes with so many shards and waits until they serve.
 func newWorld(t *testing.T, n int, shards uint32) *world {
+	return newWorldWith(t, n, shards, func(*node.Config) {})
+}
+
+// newWorldWith is newWorld with further settings of each node.
+func newWorldWith(t *testing.T, n int, shards uint32, set func(*node.Config)) *world {
 	w := &world{t: t}
 	for i := range n {
 		w.configs = append(w.configs, node.Config{
@@ -45,6 +53,7 @@ func newWorld(t *testing.T, n int, shards uint32) *world {
 			BootstrapExpect: n, Shards: shards, Logger: testLogger(t),
 			Fatal: func(err error) { t.Errorf("node %d: fatal: %v", i, err) },
 		})
+		set(&w.configs[i])
 		w.nodes = append(w.nodes, nil)
 		w.open(i)
 	}
@@ -151,6 +160,23 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
+// increment writes at a node, under one idempotency key until the outcome is
+// known: while groups are young their leaders may change.
+func (w *world) increment(i int, key string, bins ...string) {
+	w.t.Helper()
+	req, c := increments(key, bins...), w.ebb(i)
+	req.IdempotencyKey = &ebbv1.IdempotencyKey{IssuedAtUs: time.Now().UnixMicro(), Hi: rand.Uint64(), Lo: rand.Uint64()}
+	for start := time.Now(); ; {
+		_, err := c.Increment(context.Background(), req)
+		if err == nil {
+			return
+		}
+		if !errors.Is(ebbv1grpc.FromStatus(err), proto.ErrUnknownOutcome) || time.Since(start) > time.Minute {
+			w.t.Fatal(err)
+		}
+	}
+}
+
 func (w *world) z(i int, key string) float64 {
 	w.t.Helper()
 	resp, err := w.ebb(i).Ask(context.Background(), question(key))
@@ -164,15 +190,11 @@ func (w *world) z(i int, key string) float64 {
 }
 
 func TestThreeNodes(t *testing.T) {
-	ctx := context.Background()
 	start := time.Now()
 	w := newWorld(t, 3, 16)
 	t.Logf("ready after %v", time.Since(start))
 	for i := range 60 {
-		key := fmt.Sprintf("k%d", i%20)
-		if _, err := w.ebb(i%3).Increment(ctx, increments(key, "a", "b")); err != nil {
-			t.Fatal(err)
-		}
+		w.increment(i%3, fmt.Sprintf("k%d", i%20), "a", "b")
 	}
 	for i := range 3 {
 		for k := range 20 {

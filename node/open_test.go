@@ -3,6 +3,7 @@ package node_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -154,7 +155,14 @@ func TestDataDirectoryOfAnotherNumberOfShards(t *testing.T) {
 func TestDataDirectoryOfANewerVersion(t *testing.T) {
 	dir := founded(t)
 	edit(t, dir, `"layout": 1`, `"layout": 9`)
-	refused(t, alone(t, dir), proto.ErrNewerVersion, dir, "9")
+	refused(t, alone(t, dir), proto.ErrNewerVersion, dir, "storage version 9", fmt.Sprintf("knows 1 to %d", proto.StorageVersion))
+}
+
+func TestDataDirectoryOfAVersionTooOld(t *testing.T) {
+	dir := founded(t)
+	c := alone(t, dir)
+	c.Storage = proto.Versions{Oldest: 7, Newest: 8}
+	refused(t, c, proto.ErrNewerVersion, dir, "storage version 1", "knows 7 to 8")
 }
 
 func TestDataDirectoryInUse(t *testing.T) {
@@ -227,7 +235,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// edit replaces text in a directory's node.json.
+// edit replaces text in a directory's node.json, whose checksum is right then.
 func edit(t *testing.T, dir, from, to string) {
 	t.Helper()
 	name := filepath.Join(dir, "node.json")
@@ -236,7 +244,7 @@ func edit(t *testing.T, dir, from, to string) {
 	if !strings.Contains(string(raw), from) {
 		t.Fatalf("no %s in %s", from, raw)
 	}
-	must(t, os.WriteFile(name, []byte(strings.Replace(string(raw), from, to, 1)), 0o600))
+	must(t, os.WriteFile(name, node.Reseal([]byte(strings.Replace(string(raw), from, to, 1))), 0o600))
 }
 
 func TestDataDirectoryOfSomebodyElse(t *testing.T) {

@@ -36,7 +36,7 @@ type phase struct {
 	since  time.Time
 	said   time.Time // when it was last logged, and with what detail
 	told   string
-	served bool
+	served time.Time // when it served first; zero before
 }
 
 func newPhase(logger *slog.Logger) *phase {
@@ -62,8 +62,8 @@ func (p *phase) enter(name, detail string) {
 		p.logger.Info("node is "+name, "detail", detail, "after", now.Sub(p.since).Round(time.Millisecond))
 	}
 	p.name, p.detail = name, detail
-	if name == phaseServing && !p.served {
-		p.served = true
+	if name == phaseServing && p.served.IsZero() {
+		p.served = now
 		close(p.ready)
 	}
 }
@@ -73,4 +73,14 @@ func (p *phase) now() (name, detail string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.name, p.detail
+}
+
+// servesFor returns how long ago the node served for the first time; 0 if it has not.
+func (p *phase) servesFor() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.served.IsZero() {
+		return 0
+	}
+	return time.Since(p.served)
 }

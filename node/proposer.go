@@ -296,14 +296,23 @@ func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions
 // tick proposes an empty entry: it moves the shard's clock, shows how far the
 // log is committed in this term, and tells followers. Its stamp does not wait
 // for the clock to be judged.
-func (p *proposer) tick() raft.ApplyFuture {
+func (p *proposer) tick() raft.ApplyFuture { return p.alone() }
+
+// audit proposes an entry at which all replicas compute the checksum of a part of what they hold.
+func (p *proposer) audit(part, of uint32) raft.ApplyFuture {
+	raw, _ := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Audit{Audit: &ebbv1.Audit{Part: part, Of: of}}}) // cannot fail
+	return p.alone(waiting{command: raw})
+}
+
+// alone proposes an entry of commands that nobody waits for.
+func (p *proposer) alone(cargo ...waiting) raft.ApplyFuture {
 	now, err := p.to.stamp()
 	if err != nil {
 		now = 0
 	}
 	p.order.Lock()
 	defer p.order.Unlock()
-	return p.to.propose(p.entry(p.next(now), nil, nil))
+	return p.to.propose(p.entry(p.next(now), nil, cargo))
 }
 
 // next returns the stamp of the next entry: max(last+1, now). p.order is held.

@@ -27,6 +27,7 @@ type replica struct {
 	unheeded func(*replica, *ebbv1.Namespace, *ebbv1.Error)
 
 	transferring atomic.Bool // leadership is changing hands
+	quarantined  atomic.Bool // its state differs from the majority's, and it answers nothing until that is repaired
 	wg           sync.WaitGroup
 }
 
@@ -45,6 +46,7 @@ type replicaConfig struct {
 func newReplica(s seat, state *shardMachine, c replicaConfig) *replica {
 	r := &replica{state: state, keeper: c.keeper, lore: c.lore, skewed: c.skewed, unheeded: c.unheeded}
 	s.machine, s.led = state, r.lead
+	s.unsound = r.quarantined.Load
 	r.member = newMember(s)
 	r.proposer = newProposer(s.group, r, &c.counts.propose)
 	r.barrier = newBarrier(s.group, r, c.confirm, &c.counts.read)

@@ -24,6 +24,8 @@ const (
 	httpReadMax   = 20 * time.Second
 	httpWriteMax  = 40 * time.Second
 	httpIdleMax   = 2 * time.Minute
+
+	httpHeaderBytes = 64 << 10
 )
 
 // listeners are what a node listens on; nil where it does not.
@@ -57,7 +59,7 @@ func listenOn(ctx context.Context, network Network, what, flag, address string) 
 	}
 	l, err := network.Listen(ctx, address)
 	if err == nil {
-		return l, nil
+		return limit(l), nil
 	}
 	e := proto.ErrBadRequest.Errorf("listen for %s on %s: %v", what, address, err)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -90,8 +92,16 @@ type servers struct {
 	wg    sync.WaitGroup
 }
 
-// serve begins to answer.
-func serve(l *listeners, g *grpc.Server, public, admin http.Handler) *servers {
+// httpServer makes a server with the limits of one request.
+func httpServer(h http.Handler) *http.Server {
+	return &http.Server{
+		Handler: h, ReadHeaderTimeout: httpHeaderMax, ReadTimeout: httpReadMax, WriteTimeout: httpWriteMax, IdleTimeout: httpIdleMax,
+		MaxHeaderBytes: httpHeaderBytes,
+	}
+}
+
+// serve begins to answer. A server with a configuration of TLS speaks it.
+func serve(l *listeners, g *grpc.Server, public, admin *http.Server) *servers {
 	s := &servers{grpc: g}
 	s.wg.Go(func() { _ = g.Serve(l.grpc) }) // ends with Stop
 	s.http = s.serveHTTP(l.http, public)
@@ -99,14 +109,17 @@ func serve(l *listeners, g *grpc.Server, public, admin http.Handler) *servers {
 	return s
 }
 
-func (s *servers) serveHTTP(l net.Listener, h http.Handler) *http.Server {
+func (s *servers) serveHTTP(l net.Listener, srv *http.Server) *http.Server {
 	if l == nil {
 		return nil
 	}
-	srv := &http.Server{
-		Handler: h, ReadHeaderTimeout: httpHeaderMax, ReadTimeout: httpReadMax, WriteTimeout: httpWriteMax, IdleTimeout: httpIdleMax,
-	}
-	s.wg.Go(func() { _ = srv.Serve(l) }) // ends with Shutdown or Close
+	s.wg.Go(func() { // ends with Shutdown or Close
+		if srv.TLSConfig != nil {
+			_ = srv.ServeTLS(l, "", "")
+			return
+		}
+		_ = srv.Serve(l)
+	})
 	return srv
 }
 
@@ -114,11 +127,8 @@ func (s *servers) serveHTTP(l net.Listener, h http.Handler) *http.Server {
 func (s *servers) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
 	defer cancel()
-	for _, h := range []*http.Server{s.http, s.admin} {
-		if h != nil && h.Shutdown(ctx) != nil {
-			_ = h.Close() // what was cut off is the caller's problem now
-		}
-	}
+	shutdown(ctx, s.http)
+	shutdown(ctx, s.admin)
 	over := time.AfterFunc(drainMax, s.grpc.Stop)
 	s.grpc.GracefulStop()
 	over.Stop()

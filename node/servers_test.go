@@ -32,10 +32,10 @@ func TestSlowConnectionsEnd(t *testing.T) {
 				l := bufconn.Listen(1 << 10)
 				ended := make(chan time.Time, 1)
 				s := new(servers)
-				srv := s.serveHTTP(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				srv := s.serveHTTP(l, httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					c.handler(w, r)
 					ended <- time.Now()
-				}))
+				})))
 				conn, err := l.DialContext(t.Context())
 				if err != nil {
 					t.Fatal(err)

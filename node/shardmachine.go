@@ -1,13 +1,18 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/node/fail"
+	"github.com/ebbdb/ebb/node/snap"
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
 	"github.com/ebbdb/ebb/sketch"
@@ -28,17 +33,36 @@ type shardMachine struct {
 	term    watermark    // its term
 	clock   atomic.Int64 // the shard's clock, µs since the Unix epoch
 
+	configuration configured
+
+	marks    []mark        // views that somebody waits for; guarded by mu
 	remnants atomic.Uint32 // bitmaps whose parts are to be swept
+
+	prepared    *shard.State // of a snapshot that is being installed; nil: of none. Guarded by mu
+	preparedKey contentKey
+
+	audits *audits // nil: none are computed
+	fail   *fail.Points
+
+	// While the replica fetches another state; guarded by mu:
+	recording     bool
+	recorded      []*raft.Log
+	recordedBytes int
+	unrecorded    error  // why it came to an end before its time
+	recordedFrom  uint64 // the last entry before
 }
 
 var _ machine = (*shardMachine)(nil)
 
-func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics, kept *unions) *shardMachine {
-	return &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, state: shard.New(id, mem())}
+func newShardMachine(id shard.ID, mem func() shard.Memory, slots chan struct{}, count *applyMetrics, kept *unions, audits *audits) *shardMachine {
+	return &shardMachine{id: id, mem: mem, slots: slots, count: count, kept: kept, audits: audits, state: shard.New(id, mem())}
 }
 
 // index implements machine.
 func (m *shardMachine) index() uint64 { return m.applied.Load() }
+
+// configured implements machine.
+func (m *shardMachine) configured() uint64 { return m.configuration.Load() }
 
 // Apply implements raft.FSM; Raft prefers ApplyBatch.
 func (m *shardMachine) Apply(entry *raft.Log) any { return m.ApplyBatch([]*raft.Log{entry})[0] }
@@ -52,6 +76,7 @@ func (m *shardMachine) ApplyBatch(entries []*raft.Log) []any {
 			responses[i] = m.apply(e)
 		}
 	}
+	m.configuration.note(entries)
 	last := entries[len(entries)-1]
 	m.term.Raise(last.Term)
 	m.applied.Raise(last.Index)
@@ -60,13 +85,32 @@ func (m *shardMachine) ApplyBatch(entries []*raft.Log) []any {
 
 // apply holds the lock for one entry only, so that questions come in between.
 func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
+	start := time.Now()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	results := m.state.Apply(e.Index, e.Data, nil)
-	m.clock.Store(int64(m.state.Now()))
-	m.remnants.Store(m.state.RemnantCount())
-	m.count.applied(len(e.Data), results)
+	data := e.Data
+	if err := m.fail.Hit(mutantLoseEntry); err != nil && !errors.Is(err, fail.ErrKilled) {
+		data = nil
+	}
+	results := m.state.Apply(e.Index, data, nil)
+	if restored := m.state.Successor(); restored != nil {
+		m.state = restored
+	}
+	m.adopt(m.state)
+	m.note(e)
+	if audit, ok := m.state.Audited(); ok && m.audits != nil {
+		m.audits.begin(m.id, audit, m.state.Freeze)
+	}
+	m.reach(e.Index)
+	m.count.applied(time.Since(start), len(e.Data), results)
 	return results
+}
+
+// adopt makes a state the present one. m.mu is held.
+func (m *shardMachine) adopt(state *shard.State) {
+	m.state = state
+	m.clock.Store(int64(state.Now()))
+	m.remnants.Store(state.RemnantCount())
 }
 
 // version returns the version of a namespace that the shard has; 0 for none.
@@ -83,9 +127,10 @@ const viewCost = 50_000
 // askView answers one question on a view, on so many cores: one that would keep applies waiting.
 func (m *shardMachine) askView(q *ebbv1.ShardQuestion, at sketch.Tick, cores int, count *readMetrics) *ebbv1.ShardAnswer {
 	count.views.Add(1)
+	era := m.kept.era(m.id)
 	view := m.freeze()
 	defer view.Release()
-	defer m.kept.lend(view, q, at)()
+	defer m.kept.lend(m.id, era, view, q, at)()
 	if pieces := view.Pieces(q, cores); pieces != nil {
 		count.pieces.Add(uint64(len(pieces)))
 		return atOnce(view, pieces, at)
@@ -109,7 +154,7 @@ func atOnce(view *shard.View, pieces []*ebbv1.ShardQuestion, at sketch.Tick) *eb
 func (m *shardMachine) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.state.Cost(q) > viewCost {
+	if m.state.CostsMore(q, viewCost) {
 		return nil
 	}
 	return m.state.Ask(q, at)
@@ -129,19 +174,69 @@ func (m *shardMachine) keys() uint64 {
 	return m.state.Keys()
 }
 
-// Restore implements raft.FSM. What it reads is decoded and verified before it
-// takes the place of the present state.
-func (m *shardMachine) Restore(r io.ReadCloser) error {
+// prepare implements preparer.
+func (m *shardMachine) prepare(key contentKey, r io.Reader) error {
+	state, err := m.decode(r)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.prepared, m.preparedKey = state, key
+	return nil
+}
+
+// forget implements preparer.
+func (m *shardMachine) forget(key contentKey) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.preparedKey == key {
+		m.prepared = nil
+	}
+}
+
+// take returns the state that was prepared of a snapshot; nil if there is none.
+func (m *shardMachine) take(r io.Reader) *shard.State {
+	if w, ok := r.(raft.ReadCloserWrapper); ok {
+		r = w.WrappedReadCloser()
+	}
+	content, ok := r.(*snap.Content)
+	m.mu.RLock()
+	state, key := m.prepared, m.preparedKey
+	m.mu.RUnlock()
+	if !ok || state == nil || content.Key() != key {
+		return nil
+	}
+	m.forget(key)
+	return state
+}
+
+func (m *shardMachine) decode(r io.Reader) (*shard.State, error) {
 	m.slots <- struct{}{}
 	defer func() { <-m.slots }()
 	state, err := shard.Restore(m.id, m.mem(), r)
 	if err != nil {
-		return fmt.Errorf("restore shard %d: %w", m.id, err)
+		return nil, fmt.Errorf("restore shard %d: %w", m.id, err)
+	}
+	return state, nil
+}
+
+// Restore implements raft.FSM. What it reads is decoded and verified before it
+// takes the place of the present state; a snapshot that was installed has been.
+func (m *shardMachine) Restore(r io.ReadCloser) error {
+	state := m.take(r)
+	if state == nil {
+		var err error
+		if state, err = m.decode(r); err != nil {
+			return err
+		}
 	}
 	m.mu.Lock()
-	m.state = state
-	m.clock.Store(int64(state.Now()))
-	m.remnants.Store(state.RemnantCount())
+	m.adopt(state)
+	m.kept.forget(m.id) // the state before may have differed
+	if m.recording {    // what was recorded does not follow upon it
+		m.unrecord(proto.ErrTooStale.Errorf("shard %d: a snapshot was installed while its state was fetched", m.id))
+	}
 	m.mu.Unlock()
 	m.applied.Raise(state.Applied())
 	return nil

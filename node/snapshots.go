@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -40,21 +42,28 @@ func defaultSnapshotLimits() snapshotLimits {
 	return snapshotLimits{min: snapshotBytesMin, log: logBytesMax, trailing: trailingBytes}
 }
 
+// least makes min another one, and leaves no more of a log behind a snapshot than a quarter of that.
+func (l *snapshotLimits) least(bytes int64) {
+	l.min, l.trailing = bytes, min(l.trailing, bytes/4)
+}
+
 // snapshotter decides which groups to snapshot, by bytes: Raft itself counts
 // entries.
 type snapshotter struct {
 	log     *wal.Log
-	members []*member // all groups
+	members func() []*member // all groups
 	logger  *slog.Logger
 	count   *snapshotMetrics
 	limits  snapshotLimits
+	stir    func(m *member) // has an entry committed that changes nothing; nil: nobody does
+	unsound atomic.Uint32   // the newest segment of the log that is known to be damaged
 
 	mu   sync.Mutex // guards what follows
 	busy map[*member]bool
 	rest map[*member]time.Time // not before
 }
 
-func newSnapshotter(log *wal.Log, members []*member, logger *slog.Logger, count *snapshotMetrics) *snapshotter {
+func newSnapshotter(log *wal.Log, members func() []*member, logger *slog.Logger, count *snapshotMetrics) *snapshotter {
 	return &snapshotter{log: log, members: members, logger: logger, count: count, limits: defaultSnapshotLimits(), busy: make(map[*member]bool), rest: make(map[*member]time.Time)}
 }
 
@@ -91,9 +100,14 @@ func (s *snapshotter) next() (*member, int64) {
 	}
 	var longest *member
 	var most, total int64
-	for _, m := range s.members {
+	maps.DeleteFunc(s.rest, func(_ *member, until time.Time) bool { return !time.Now().Before(until) })
+	for _, m := range s.members() {
 		if s.busy[m] {
 			continue // as good as cut
+		}
+		if m.hurt != nil && m.hurt.Load() && !time.Now().Before(s.rest[m]) {
+			s.busy[m] = true
+			return m, s.limits.trailing
 		}
 		bytes := m.wal.Bytes()
 		total += bytes
@@ -112,12 +126,13 @@ func (s *snapshotter) next() (*member, int64) {
 }
 
 // pinning returns the group that keeps the oldest segment of a log that has
-// many more segments than its entries need. s.mu is held.
+// many more segments than its entries need, or one that is damaged. s.mu is held.
 func (s *snapshotter) pinning(stats wal.Stats) *member {
-	if len(stats.Pins) == 0 || stats.Bytes < s.limits.log/2 || stats.Bytes < 4*stats.LiveBytes {
+	damaged := len(stats.Pins) > 0 && stats.Oldest <= s.unsound.Load()
+	if len(stats.Pins) == 0 || !damaged && (stats.Bytes < s.limits.log/2 || stats.Bytes < 4*stats.LiveBytes) {
 		return nil
 	}
-	for _, m := range s.members {
+	for _, m := range s.members() {
 		if m.group == stats.Pins[0].Group && !s.busy[m] && !time.Now().Before(s.rest[m]) {
 			return m
 		}
@@ -128,7 +143,14 @@ func (s *snapshotter) pinning(stats wal.Stats) *member {
 // take snapshots one group.
 func (s *snapshotter) take(m *member, keep int64) {
 	start, before := time.Now(), m.wal.Bytes()
+	hurt := m.hurt != nil && m.hurt.Swap(false)
 	err := m.snapshot(keep)
+	if hurt && err != nil {
+		m.hurt.Store(true)
+	}
+	if nothing := errors.Is(err, raft.ErrNothingNewToSnapshot); s.stir != nil && (hurt && nothing || keep == 0 && m.wal.Bytes() > before/2) {
+		s.stir(m) // for the next try
+	}
 	s.mu.Lock()
 	delete(s.busy, m)
 	if err != nil || m.wal.Bytes() > before/2 {

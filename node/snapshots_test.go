@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,8 +56,8 @@ func (s *shelf) open(groups int) {
 	s.events, s.members = newEvents(), nil
 	for i := range groups {
 		group := uint32(i + 1)
-		g := s.log.Group(group)
-		snaps, err := snap.Open(snap.Config{FS: s.disk, Dir: fmt.Sprintf("/snap/%d", group), OnBoundary: g.SetBoundary})
+		g, hurt := s.log.Group(group), new(atomic.Bool)
+		snaps, err := snap.Open(snap.Config{FS: s.disk, Dir: fmt.Sprintf("/snap/%d", group), OnBoundary: g.SetBoundary, OnDamage: func() { hurt.Store(true) }})
 		if err != nil {
 			s.t.Fatal(err)
 		}
@@ -66,7 +67,7 @@ func (s *shelf) open(groups int) {
 		self.Connect(address, in)
 		w := &wire{InmemTransport: in, self: self}
 		m := newMember(seat{
-			group: group, replica: uint64(group), node: "n0", timeout: time.Second, machine: new(tally), wal: g, snaps: snaps,
+			group: group, replica: uint64(group), node: "n0", timeout: time.Second, machine: new(tally), wal: g, snaps: snaps, hurt: hurt,
 			carrier: func() carrier { return w }, events: s.events, disk: newHang(),
 			logger: newQuiet(slog.New(slog.DiscardHandler), newRepeats(), group),
 			seen:   func(string, uint64) {}, led: func(uint64) {},
@@ -111,7 +112,7 @@ func (s *shelf) fill(i, bytes int) {
 // snapshots runs a snapshotter for a while.
 func (s *shelf) snapshots(limits snapshotLimits) *snapshotMetrics {
 	count := new(snapshotMetrics)
-	sn := newSnapshotter(s.log, s.members, slog.New(slog.DiscardHandler), count)
+	sn := newSnapshotter(s.log, func() []*member { return s.members }, slog.New(slog.DiscardHandler), count)
 	sn.limits = limits
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()

@@ -2,11 +2,11 @@ package node
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 	"strings"
 
-	"github.com/hashicorp/raft"
-
-	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -21,6 +21,8 @@ func (n *Node) record() *ebbv1.NodeRecord {
 		Alive:         true,
 		Version:       n.cfg.Version,
 		Enrolled:      n.dir.identity().Founded,
+		Zone:          n.cfg.Zone,
+		Disk:          n.dir.identity().Disk,
 	}
 }
 
@@ -29,7 +31,9 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 	name, detail := n.phase.now()
 	s := &ebbv1.NodeStatus{
 		Node: n.record(), Phase: name, Detail: detail, StartedUs: n.started.UnixMicro(),
-		LogBytes: uint64(max(0, n.log.Stats().Bytes)),
+		LogBytes: uint64(max(0, n.log.Stats().Bytes)), StorageOldest: n.cfg.Storage.Oldest, StorageNewest: n.cfg.Storage.Newest,
+		ReceivedBytes: n.counts.snapshot.came.Load(), HeldBytes: n.counts.snapshot.held.Load(),
+		Guarded: n.access.InForce(),
 	}
 	g := n.groups.Load()
 	if g == nil {
@@ -40,11 +44,40 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 	}
 	for _, r := range g.replicas {
 		if status := r.status(); status != nil {
-			status.NowUs, status.Keys = r.state.clock.Load(), r.state.keys()
+			status.NowUs, status.Keys, status.Quarantined = r.state.clock.Load(), r.state.keys(), r.quarantined.Load()
 			s.Replicas = append(s.Replicas, status)
 		}
 	}
+	s.Hears, s.Met = g.hears(), slices.Sorted(slices.Values(n.mux.Met()))
 	return s
+}
+
+// hears returns the nodes whose replicas this node's own have heard of late, by name.
+func (g *groups) hears() []string {
+	heard := make(map[string]bool)
+	for _, m := range g.members {
+		for _, node := range m.hears() {
+			heard[node] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(heard))
+}
+
+// hears returns the nodes of followers that have answered this leader within its lease, or else that of its leader.
+func (m *member) hears() (nodes []string) {
+	if _, leads := m.leading(); !leads {
+		if leader := m.leader(); leader != "" && leader != m.node {
+			return []string{leader}
+		}
+		return nil
+	}
+	for _, s := range m.configuration().Servers {
+		node, _, err := transport.ParseAddress(s.Address)
+		if _, heard := m.behind(s.ID); err == nil && heard && node != m.node {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
 }
 
 // status reports on a member; nil before it runs. What is applied is by Raft's
@@ -58,20 +91,6 @@ func (m *member) status() *ebbv1.ReplicaStatus {
 		Shard: m.group, Replica: m.replica, Node: m.node,
 		Role: strings.ToLower(i.raft.State().String()), Term: i.raft.CurrentTerm(),
 		CommitIndex: i.raft.CommitIndex(), AppliedIndex: i.raft.AppliedIndex(), LastIndex: i.raft.LastIndex(),
-		Leader: m.leader(),
+		Leader: m.leader(), ReceivedBytes: m.arrivals.came.Load(), HeldBytes: m.arrivals.held.Load(), ComingBytes: m.arrivals.left.Load(),
 	}
-}
-
-// readiness says why this node is not ready; nil when it is.
-func (n *Node) readiness() error {
-	name, detail := n.phase.now()
-	if name != phaseServing {
-		return proto.ErrStarting.Errorf("node %s is %s: %s", n.cfg.Name, name, detail)
-	}
-	for _, m := range n.groups.Load().members {
-		if i := m.now.Load(); m.leader() == "" || i.raft.State() == raft.Shutdown {
-			return proto.ErrNoLeader.Errorf("node %s: group %d has no leader", n.cfg.Name, m.group)
-		}
-	}
-	return nil
 }

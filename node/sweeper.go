@@ -20,7 +20,7 @@ const (
 
 // sweeper forgets, in all shards, the parts of bitmaps that are gone, for the shards that this node leads: see cluster.Router.Sweep.
 type sweeper struct {
-	replicas []*replica
+	replicas func() []*replica
 	sweep    func(ctx context.Context, home uint32, list []shard.Remnant) error
 	keeper   *timekeeper
 	logger   *slog.Logger
@@ -28,7 +28,7 @@ type sweeper struct {
 
 func (s *sweeper) run(ctx context.Context) {
 	watch(ctx, sweepEvery, func() {
-		for _, r := range s.replicas {
+		for _, r := range s.replicas() {
 			s.look(ctx, r)
 		}
 	})

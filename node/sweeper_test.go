@@ -11,6 +11,7 @@ import (
 // The power of a node is cut while a bitmap is stored in place of itself again and again: whoever asks finds the one or the other, and never a mixture. What is left of all these is swept
 // by whoever leads then, and when the bitmaps are deleted nothing is left of them in any shard.
 func TestStoresAndSweepsWhileANodeCrashes(t *testing.T) {
+	long(t)
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()
 		c := b.client()

@@ -9,13 +9,15 @@ import (
 
 // tables is the cluster's table as this node knows it.
 type tables struct {
-	saved   *cluster.Table                  // of the last run; nil if there is none
+	saved   atomic.Pointer[cluster.Table]   // of the last run, or told by another node; nil if there is none
 	control atomic.Pointer[cluster.Control] // nil until this node has a member of the control group
 	changed chan struct{}                   // holds a token when control has a new one
 }
 
 func newTables(saved *cluster.Table) *tables {
-	return &tables{saved: saved, changed: make(chan struct{}, 1)}
+	t := &tables{changed: make(chan struct{}, 1)}
+	t.saved.Store(saved)
+	return t
 }
 
 var emptyTable = cluster.NewControl().Table()
@@ -27,8 +29,8 @@ func (t *tables) now() *cluster.Table {
 	if c := t.control.Load(); c != nil {
 		table = c.Table()
 	}
-	if t.saved != nil && t.saved.Epoch() > table.Epoch() {
-		return t.saved
+	if saved := t.saved.Load(); saved != nil && saved.Epoch() > table.Epoch() {
+		return saved
 	}
 	return table
 }

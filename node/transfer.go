@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -15,8 +16,9 @@ import (
 const (
 	// pauseMax is how long writes to a shard wait for its leadership to change hands.
 	pauseMax = time.Second
-	// catchUpMax is how long the next leader may take to get the last entries.
-	catchUpMax = 500 * time.Millisecond
+	// catchUpMax is how long the next leader may take to get the last entries: two
+	// rounds of a network in which an answer takes half a second.
+	catchUpMax = time.Second
 	// handOverMore is how much longer a change of leadership may take than the
 	// message that starts it, since a transfer that hangs keeps Raft from any
 	// other (hashicorp/raft #696).
@@ -41,17 +43,23 @@ func (r *replica) handOver(to raft.Server) bool {
 	}
 	defer r.transferring.Store(false)
 	defer r.proposer.resume()
-	if !r.proposer.pause(pauseMax) || !r.caughtUp(to.ID, catchUpMax) {
+	return r.proposer.pause(pauseMax) && r.cede(to)
+}
+
+// cede makes another voter campaign once it has the whole log, and reports whether
+// this member leads no longer.
+func (m *member) cede(to raft.Server) bool {
+	if !m.caughtUp(to.ID, catchUpMax) {
 		return false
 	}
-	r.now.Load().raft.LeadershipTransferToServer(to.ID, to.Address)
-	return eventually(controlTimeout(r.timeout)+handOverMore, func() bool { _, leads := r.leading(); return !leads })
+	m.now.Load().raft.LeadershipTransferToServer(to.ID, to.Address)
+	return eventually(controlTimeout(m.timeout)+handOverMore, func() bool { _, leads := m.leading(); return !leads })
 }
 
 // caughtUp waits until a follower has the whole log.
-func (r *replica) caughtUp(id raft.ServerID, atMost time.Duration) bool {
+func (m *member) caughtUp(id raft.ServerID, atMost time.Duration) bool {
 	return eventually(atMost, func() bool {
-		missing, heard := r.behind(id)
+		missing, heard := m.behind(id)
 		return heard && missing == 0
 	})
 }
@@ -67,22 +75,27 @@ func eventually(atMost time.Duration, so func() bool) bool {
 }
 
 // heir returns the voter to hand a shard over to: of the nodes that fit the one
-// preferred, or else any.
+// preferred, or else the one that lacks least of the log.
 func (r *replica) heir(preferred string, fit func(node string) bool) (raft.Server, bool) {
-	var heir raft.Server
-	found := false
 	_, nodes := r.voters()
-	for _, s := range r.configuration().Servers {
+	return r.member.heir(preferred, func(node string) bool { return fit(node) && r.keeper.usable(node, r.node, nodes) })
+}
+
+// heir is replica.heir without a look at clocks.
+func (m *member) heir(preferred string, fit func(node string) bool) (heir raft.Server, found bool) {
+	least := uint64(appendEntriesMax)
+	for _, s := range m.configuration().Servers {
 		node, _, err := transport.ParseAddress(s.Address)
-		if err != nil || s.Suffrage != raft.Voter || node == r.node || !fit(node) {
+		if err != nil || s.Suffrage != raft.Voter || node == m.node || !fit(node) {
 			continue
 		}
-		missing, heard := r.behind(s.ID)
-		if !heard || missing > appendEntriesMax || !r.keeper.usable(node, r.node, nodes) {
-			continue
-		}
-		if !found || node == preferred {
-			heir, found = s, true
+		missing, heard := m.behind(s.ID)
+		switch {
+		case !heard || missing > appendEntriesMax:
+		case node == preferred:
+			return s, true
+		case !found || missing < least:
+			heir, least, found = s, missing, true
 		}
 	}
 	return heir, found
@@ -92,9 +105,10 @@ func (r *replica) heir(preferred string, fit func(node string) bool) (raft.Serve
 // gently, and away from this node when its clock is unfit.
 type balancer struct {
 	node     string
-	replicas []*replica // of this node
+	replicas func() []*replica // of this node
 	table    func() *cluster.Table
 	alive    func(node string) bool
+	sound    func(node string, shard uint32) bool // says that a node's replica may lead; it may take a moment
 	logger   *slog.Logger
 	started  time.Time
 
@@ -103,9 +117,9 @@ type balancer struct {
 	failed map[*replica]time.Time
 }
 
-func newBalancer(node string, replicas []*replica, table func() *cluster.Table, alive func(string) bool, logger *slog.Logger) *balancer {
+func newBalancer(node string, replicas func() []*replica, table func() *cluster.Table, alive func(string) bool, sound func(string, uint32) bool, logger *slog.Logger) *balancer {
 	return &balancer{
-		node: node, replicas: replicas, table: table, alive: alive, logger: logger,
+		node: node, replicas: replicas, table: table, alive: alive, sound: sound, logger: logger,
 		started: time.Now(), unfit: make(map[*replica]bool), failed: make(map[*replica]time.Time),
 	}
 }
@@ -149,12 +163,16 @@ func (b *balancer) move() {
 		return
 	}
 	table := b.table()
-	for _, r := range b.replicas {
+	for _, r := range b.replicas() {
 		preferred := table.Preferred(r.group)
-		if _, leads := r.leading(); !leads || preferred == b.node || !b.alive(preferred) || b.failedLately(r) {
+		if _, leads := r.leading(); !leads || preferred == b.node || table.UnderWay(r.group) || !b.alive(preferred) || b.failedLately(r) {
 			continue
 		}
-		b.try(r, preferred, "balance")
+		if b.sound(preferred, r.group) {
+			b.try(r, preferred, "balance")
+		} else {
+			b.rest(r)
+		}
 		return
 	}
 }
@@ -173,8 +191,14 @@ func (b *balancer) try(r *replica, preferred, why string) {
 		b.logger.Debug("leadership handed over", "shard", r.group, "to", heir.Address, "why", why)
 		return
 	}
+	b.rest(r)
+}
+
+// rest leaves a shard alone for a while.
+func (b *balancer) rest(r *replica) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	maps.DeleteFunc(b.failed, func(_ *replica, at time.Time) bool { return time.Since(at) >= balanceRetry })
 	b.failed[r] = time.Now()
 }
 
@@ -186,7 +210,7 @@ func (b *balancer) leaveAll(atMost time.Duration) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, 4)
-	for _, r := range b.replicas {
+	for _, r := range b.replicas() {
 		if _, leads := r.leading(); !leads || time.Now().After(deadline) {
 			continue
 		}

@@ -11,9 +11,10 @@ import (
 
 // unions keeps unions of periods for all shards of a node.
 type unions struct {
-	mem *mapped.Memory
-	mu  sync.Mutex // guards all
-	all *shard.Unions
+	mem  *mapped.Memory
+	mu   sync.Mutex // guards what follows
+	all  *shard.Unions
+	eras map[shard.ID]uint64 // how often a shard's were forgotten
 }
 
 // newUnions keeps so many bytes; nil keeps nothing.
@@ -22,22 +23,44 @@ func newUnions(bytes int) *unions {
 		return nil
 	}
 	mem := mapped.New()
-	return &unions{mem: mem, all: shard.NewUnions(mem, bytes)}
+	return &unions{mem: mem, all: shard.NewUnions(mem, bytes), eras: make(map[shard.ID]uint64)}
 }
 
-// lend gives a view the unions that it can answer a question with, of which it makes some first. They stay until release is called.
-func (u *unions) lend(view *shard.View, q *ebbv1.ShardQuestion, at sketch.Tick) (release func()) {
+// era returns a number that is another when the shard's unions have been forgotten.
+func (u *unions) era(id shard.ID) uint64 {
+	if u == nil {
+		return 0
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.eras[id]
+}
+
+// forget drops the unions of a shard whose state has been replaced by another.
+func (u *unions) forget(id shard.ID) {
+	if u == nil {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.eras[id]++
+	u.all.Forget(id)
+}
+
+// lend gives a view the unions that it can answer a question with, of which it makes some first. They stay until release is called. The view is of an
+// era, or of a later one: if that has passed meanwhile, they are not of the present state.
+func (u *unions) lend(id shard.ID, era uint64, view *shard.View, q *ebbv1.ShardQuestion, at sketch.Tick) (release func()) {
 	if u == nil {
 		return func() {}
 	}
 	windows := view.Windows(q, at)
-	if len(windows) == 0 {
+	if len(windows) == 0 || u.era(id) != era {
 		return func() {}
 	}
 	release = u.mem.Hold()
 	have, drafts := u.find(windows)
 	if len(drafts) > 0 {
-		u.add(made(view, drafts, at, u.mem))
+		u.add(id, era, made(view, drafts, at, u.mem))
 		have = u.cover(windows)
 	}
 	for i, w := range windows {
@@ -65,11 +88,14 @@ func (u *unions) cover(windows []*shard.Window) (have [][]*shard.Union) {
 	return have
 }
 
-func (u *unions) add(list []*shard.Union) {
+func (u *unions) add(id shard.ID, era uint64, list []*shard.Union) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, union := range list {
 		u.all.Add(union)
+	}
+	if u.eras[id] != era {
+		u.all.Forget(id)
 	}
 }
 

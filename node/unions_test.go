@@ -17,12 +17,19 @@ import (
 const unionsNow = 1_700_000_000_000_000
 
 // periodsMachine is a machine with eight days of 4 million ids each, which follow each other.
-func periodsMachine(t *testing.T, kept *unions) *shardMachine {
+func periodsMachine(t *testing.T, kept *unions) *shardMachine { return periodsWithout(t, kept, 0) }
+
+// periodsWithout lacks so many of the ids of the fourth day.
+func periodsWithout(t *testing.T, kept *unions, lost uint64) *shardMachine {
 	t.Helper()
-	m := newShardMachine(1, func() shard.Memory { return shard.Heap{} }, nil, new(applyMetrics), kept)
+	m := newShardMachine(1, func() shard.Memory { return shard.Heap{} }, nil, new(applyMetrics), kept, nil)
 	applyCommand(t, m, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "default", Version: 1}}})
 	for day := range uint64(8) {
-		applyCommand(t, m, bitsCommand(day, day<<22, day<<22+1<<22-1))
+		last := day<<22 + 1<<22 - 1
+		if day == 3 {
+			last -= lost
+		}
+		applyCommand(t, m, bitsCommand(day, day<<22, last))
 	}
 	return m
 }
@@ -80,6 +87,26 @@ func TestUnionsOfANode(t *testing.T) {
 	}
 	if none := periodsMachine(t, newUnions(-1)); none.countDays(1, 6) != 6<<22 {
 		t.Error("without unions the count is another")
+	}
+}
+
+// A replica that differed has other bitmaps under the same editions when it is repaired: what was kept of the old ones goes.
+func TestUnionsAfterARepair(t *testing.T) {
+	kept := newUnions(64 << 20)
+	m := periodsWithout(t, kept, 1<<20)
+	for range 3 {
+		if n := m.countDays(1, 6); n != 6<<22-1<<20 {
+			t.Fatalf("%d ids", n)
+		}
+	}
+	m.record(true)
+	if _, err := m.replace(periodsMachine(t, nil).state); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if n := m.countDays(1, 6); n != 6<<22 {
+			t.Errorf("repaired, it counts %d ids, want %d", n, 6<<22)
+		}
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	localMax = time.Second
 	// statusMax is how long another node may take to report.
 	statusMax = time.Second
+	// checksumsMax is how long it may take with checksums.
+	checksumsMax = 30 * time.Second
 )
 
 // clusterView is what the edges may know and ask of the cluster through this node.
@@ -41,9 +43,9 @@ func (n *Node) annotate(t *cluster.Table) *ebbv1.Table {
 	wire := t.Wire()
 	out := &ebbv1.Table{
 		ClusterId: wire.ClusterId, Epoch: wire.Epoch, Shards: wire.Shards, Replication: wire.Replication,
-		Namespaces: wire.Namespaces,
-		Nodes:      make([]*ebbv1.NodeRecord, len(wire.Nodes)),
-		Placement:  make([]*ebbv1.ShardRecord, len(wire.Placement)),
+		Namespaces: wire.Namespaces, ReplicasGiven: wire.ReplicasGiven, Removed: wire.Removed, Version: t.Version(),
+		Nodes:     make([]*ebbv1.NodeRecord, len(wire.Nodes)),
+		Placement: make([]*ebbv1.ShardRecord, len(wire.Placement)),
 	}
 	for i, record := range wire.Nodes {
 		out.Nodes[i] = n.lively(record)
@@ -52,6 +54,7 @@ func (n *Node) annotate(t *cluster.Table) *ebbv1.Table {
 		leader, term := n.leaders.Leader(record.Shard)
 		out.Placement[i] = &ebbv1.ShardRecord{
 			Shard: record.Shard, Replicas: record.Replicas, Preferred: record.Preferred, Leader: leader, Term: term,
+			Target: record.Target, Why: record.Why, Epoch: record.Epoch,
 		}
 	}
 	return out
@@ -62,13 +65,19 @@ func (n *Node) lively(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	out := &ebbv1.NodeRecord{
 		Name: record.Name, GrpcAddress: record.GrpcAddress, HttpAddress: record.HttpAddress,
 		GossipAddress: record.GossipAddress, Version: record.Version, Alive: n.directory.alive(record.Name),
-		Enrolled: record.Enrolled,
+		Enrolled: record.Enrolled, Zone: record.Zone, Disk: record.Disk, State: record.State,
 	}
 	if record.Name == n.cfg.Name {
 		own := n.record()
 		out.GrpcAddress, out.HttpAddress, out.GossipAddress, out.Version = own.GrpcAddress, own.HttpAddress, own.GossipAddress, own.Version
 	} else if m, ok := n.directory.member(record.Name); ok && m.GRPC != "" {
-		out.GrpcAddress, out.HttpAddress, out.GossipAddress, out.Version = m.GRPC, m.HTTP, m.Gossip, m.Version
+		out.GossipAddress, out.Version = m.Gossip, m.Version
+		if !reaches(out.GrpcAddress, m.GRPC) {
+			out.GrpcAddress = m.GRPC
+		}
+		if !reaches(out.HttpAddress, m.HTTP) {
+			out.HttpAddress = m.HTTP
+		}
 	}
 	return out
 }
@@ -83,26 +92,16 @@ func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRe
 	return resp, err
 }
 
-func (n *Node) setNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
-	g := n.groups.Load()
-	if g == nil {
-		return nil, proto.ErrStarting.Errorf("node %s is starting", n.cfg.Name)
-	}
-	leader, err := n.controlLeader(ctx, g.control)
-	switch {
-	case err != nil:
-		return nil, err
-	case leader == n.cfg.Name:
-		result, err := g.control.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNamespace{SetNamespace: req}})
-		return &ebbv1.SetNamespaceResponse{Namespace: result.GetNamespace()}, err
-	case forwarded(ctx):
-		return nil, g.control.notLeader()
-	}
-	peer, err := n.peers.Peer(leader)
-	if err != nil {
-		return nil, err
-	}
-	return peer.SetNamespace(metadata.AppendToOutgoingContext(ctx, forwardedKey, "1"), req)
+func (n *Node) setNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (resp *ebbv1.SetNamespaceResponse, err error) {
+	err = n.asControlLeader(ctx, func(c *control) error {
+		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNamespace{SetNamespace: req}})
+		resp = &ebbv1.SetNamespaceResponse{Namespace: result.GetNamespace()}
+		return err
+	}, func(ctx context.Context, leader controlPeer) (err error) {
+		resp, err = leader.SetNamespace(ctx, req)
+		return err
+	})
+	return resp, err
 }
 
 func forwarded(ctx context.Context) bool {
@@ -147,29 +146,35 @@ func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, error) {
 }
 
 // NodeStatus reports on this node alone.
-func (v clusterView) NodeStatus(context.Context) (*ebbv1.StatusResponse, error) {
-	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Nodes: []*ebbv1.NodeStatus{v.n.Status()}}, nil
+func (v clusterView) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Version: v.n.Table().Version(), Tokens: v.n.tokens(), Nodes: []*ebbv1.NodeStatus{v.n.summed(ctx, req)}}, nil
 }
 
 // Status reports on all nodes, this one first.
-func (v clusterView) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
+func (v clusterView) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	n := v.n
-	ctx, cancel := context.WithTimeout(ctx, statusMax)
+	atMost := statusMax
+	if len(req.GetChecksums()) > 0 {
+		atMost = checksumsMax
+	}
+	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
+	own := make(chan *ebbv1.NodeStatus, 1)
+	go func() { own <- n.summed(ctx, req) }() // at the same time as the others
 	names := n.others()
 	reports := make([]*ebbv1.NodeStatus, len(names))
 	var wg sync.WaitGroup
 	for i, name := range names {
 		wg.Go(func() {
 			if peer, err := n.peers.Peer(name); err == nil {
-				if resp, err := peer.NodeStatus(ctx); err == nil && len(resp.GetNodes()) > 0 {
+				if resp, err := peer.NodeStatus(ctx, req); err == nil && len(resp.GetNodes()) > 0 {
 					reports[i] = resp.Nodes[0]
 				}
 			}
 		})
 	}
 	wg.Wait()
-	out := &ebbv1.StatusResponse{ClusterId: n.clusterID(), Nodes: []*ebbv1.NodeStatus{n.Status()}}
+	out := &ebbv1.StatusResponse{ClusterId: n.clusterID(), Version: n.Table().Version(), Tokens: n.tokens(), Nodes: []*ebbv1.NodeStatus{<-own}}
 	for i, name := range names {
 		if reports[i] == nil {
 			out.Unreachable = append(out.Unreachable, name)

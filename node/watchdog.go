@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"time"
 
@@ -65,7 +66,7 @@ func (w *diskWatch) look() {
 // groupWatch restarts a group in place when its leader is stuck, and gives up
 // the node when that does not help.
 type groupWatch struct {
-	members []*member
+	members func() []*member
 	fatal   func(error)
 	logger  *slog.Logger
 
@@ -87,7 +88,7 @@ type stall struct {
 	term  uint64
 }
 
-func newGroupWatch(members []*member, fatal func(error), logger *slog.Logger) *groupWatch {
+func newGroupWatch(members func() []*member, fatal func(error), logger *slog.Logger) *groupWatch {
 	return &groupWatch{
 		members: members, fatal: fatal, logger: logger,
 		behind: make(map[follower]stall), restarted: make(map[*member]time.Time),
@@ -97,7 +98,9 @@ func newGroupWatch(members []*member, fatal func(error), logger *slog.Logger) *g
 // look is called every watchEvery by one goroutine.
 func (w *groupWatch) look() {
 	now := time.Now()
-	for _, m := range w.members {
+	maps.DeleteFunc(w.behind, func(f follower, _ stall) bool { return f.member.over() })
+	maps.DeleteFunc(w.restarted, func(m *member, _ time.Time) bool { return m.over() })
+	for _, m := range w.members() {
 		if m.refused.lasting() {
 			w.restart(m, "every proposal is refused for a transfer that nobody is making")
 		} else if id, stuck := w.stuck(m, now); stuck {
@@ -151,7 +154,7 @@ func (w *groupWatch) restart(m *member, why string) {
 			w.fatal(proto.ErrInternal.Errorf("group %d: %s, and its restart in place hangs", m.group, why))
 		})
 		defer over.Stop()
-		if err := m.restart(); err != nil {
+		if err := m.restart(); err != nil && !errors.Is(err, raft.ErrRaftShutdown) { // its replica moves away
 			w.fatal(fmt.Errorf("restart in place: %w", err))
 		}
 		m.refused.note(nil)

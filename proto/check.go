@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -207,6 +208,41 @@ func CommandNamespace(raw []byte) []byte {
 	return nil
 }
 
+// CommandGrows reports whether a serialised Command may make a shard larger. Those that delete, that take ids out of bitmaps, and that keep a producer's
+// session are not among them.
+func CommandGrows(raw []byte) bool {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 {
+			return false
+		}
+		value := raw[n:]
+		n = protowire.ConsumeFieldValue(num, typ, value)
+		if n < 0 {
+			return false
+		}
+		switch num {
+		case FieldCommandIncrements, FieldCommandPut, FieldCommandStore, FieldCommandNames:
+			return true
+		case FieldCommandRestore:
+			return restoreGrows(value[:n])
+		case FieldCommandBits:
+			return bitsGrow(value[:n])
+		}
+		raw = value[n:]
+	}
+	return false
+}
+
+func bitsGrow(field []byte) bool {
+	body, _ := protowire.ConsumeBytes(field)
+	edits := new(ebbv1.BitEdits)
+	if protobuf.Unmarshal(body, edits) != nil {
+		return false // it will be refused for that
+	}
+	return slices.ContainsFunc(edits.GetEdits(), func(e *ebbv1.BitEdit) bool { return e.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR })
+}
+
 // CheckCommand checks a serialised Command as clients may send it: its framing,
 // limits, and every increment and key. Commands that only a shard's leader may write
 // (define_namespace, behaviour, tick) are refused. It allocates nothing unless
@@ -215,7 +251,7 @@ func CheckCommand(raw []byte) *Error {
 	if len(raw) > EntryBytesHard {
 		return ErrMessageTooLarge.Errorf("command of %d bytes: the limit is %d", len(raw), EntryBytesHard)
 	}
-	bodies := 0
+	bodies, namespaces := 0, 0
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)
 		if n < 0 {
@@ -228,8 +264,11 @@ func CheckCommand(raw []byte) *Error {
 		}
 		value := raw[:n]
 		raw = raw[n:]
-		if num >= FieldCommandIncrements {
+		switch {
+		case num >= FieldCommandIncrements:
 			bodies++
+		case num == FieldCommandNamespace:
+			namespaces++
 		}
 		if err := checkCommandField(num, typ, value); err != nil {
 			return err
@@ -237,6 +276,9 @@ func CheckCommand(raw []byte) *Error {
 	}
 	if bodies != 1 {
 		return ErrBadRequest.Errorf("command with %d bodies: it must have one", bodies)
+	}
+	if namespaces > 1 { // one would be authorized, and another written to
+		return ErrBadRequest.Errorf("command with %d namespaces: it must have one", namespaces)
 	}
 	return nil
 }
@@ -263,19 +305,26 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkNamesCommand(v)
 	case FieldCommandHome:
 		return checkHomeCommand(v)
-	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey:
-	case fieldOpenSession, fieldCloseSession, fieldOpenSource, fieldDropSource:
+	case FieldCommandRestore:
+		return checkRestoreCommand(v)
+	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey, FieldCommandOpenSession, FieldCommandCloseSession, fieldOpenSource, FieldCommandDropSource:
+		if !WalkFields(v, anyField) {
+			return errMalformed("command")
+		}
 	default:
 		return ErrBadRequest.Errorf("command field %d is not for clients", num)
 	}
 	return nil
 }
 
+// anyField lets all fields pass.
+func anyField(protowire.Number, uint64, []byte) bool { return true }
+
 const (
-	fieldOpenSession  = 7
-	fieldCloseSession = 8
-	fieldOpenSource   = 9
-	fieldDropSource   = 10
+	FieldCommandOpenSession  = 7
+	FieldCommandCloseSession = 8
+	fieldOpenSource          = 9
+	FieldCommandDropSource   = 10
 )
 
 func errMalformed(what string) *Error {
@@ -545,6 +594,13 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 		return ExprKeys(BitmapExprs(q)...)
 	}
 	return nil
+}
+
+// Readdressed is a request with other questions.
+func Readdressed(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
+	return &ebbv1.ShardAskRequest{
+		Questions: questions, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs(), Follow: req.GetFollow(),
+	}
 }
 
 // CheckShardQuestion checks a question as nodes ask it of a shard: one that is asked for a part may leave out the side of a

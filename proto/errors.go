@@ -17,7 +17,7 @@ type Error struct {
 	Shard   uint32
 	Leader  string // of NOT_LEADER: the node that leads, if known
 
-	RetryAfterUS int64 // of OVERLOADED
+	RetryAfterUS int64 // of OVERLOADED and OUT_OF_MEMORY
 
 	Line, Column uint32 // of BAD_QUERY: where in the text, from 1; the column in characters
 }
@@ -34,6 +34,7 @@ var (
 	ErrIncomplete    = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
 	ErrTooStale      = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
 	ErrStarting      = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
+	ErrOutOfMemory   = &Error{Code: ebbv1.Code_CODE_OUT_OF_MEMORY, Message: "out of memory"}
 	ErrKeyBusy       = &Error{Code: ebbv1.Code_CODE_KEY_BUSY, Message: "key is being written"}
 	ErrBadRequest    = &Error{Code: ebbv1.Code_CODE_BAD_REQUEST, Message: "bad request"}
 	ErrBadKey        = &Error{Code: ebbv1.Code_CODE_BAD_KEY, Message: "bad key"}
@@ -64,6 +65,9 @@ var (
 
 	ErrBadQuery       = &Error{Code: ebbv1.Code_CODE_BAD_QUERY, Message: "bad query"}
 	ErrQueryTooCostly = &Error{Code: ebbv1.Code_CODE_QUERY_TOO_COSTLY, Message: "query too costly"}
+
+	ErrUnauthenticated  = &Error{Code: ebbv1.Code_CODE_UNAUTHENTICATED, Message: "unauthenticated"}
+	ErrPermissionDenied = &Error{Code: ebbv1.Code_CODE_PERMISSION_DENIED, Message: "permission denied"}
 
 	ErrSessionExpired        = &Error{Code: ebbv1.Code_CODE_SESSION_EXPIRED, Message: "session expired"}
 	ErrSequenceTooOld        = &Error{Code: ebbv1.Code_CODE_SEQUENCE_TOO_OLD, Message: "sequence too old"}

@@ -14,8 +14,10 @@ import (
 )
 
 // NewAdmin returns the handler for operators: /metrics, /debug/pprof/*,
-// /healthz (the process answers), /readyz (the node serves), /version. It
-// belongs on a listener that the public does not reach.
+// /livez (the process answers, whatever the cluster does), /startupz (it has read
+// what it has on disk), /readyz (the node serves), /version. It belongs on a
+// listener that the public does not reach. Profiles show what is in memory: where callers
+// need a token, they are for operators.
 func NewAdmin(s Services) http.Handler {
 	mux := http.NewServeMux()
 	g := s.Gatherer
@@ -23,15 +25,37 @@ func NewAdmin(s Services) http.Handler {
 		g = prometheus.DefaultGatherer
 	}
 	mux.Handle("/metrics", promhttp.HandlerFor(g, promhttp.HandlerOpts{}))
-	mux.HandleFunc("/debug/pprof/", unhurried(pprof.Index))
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", unhurried(pprof.Profile))
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", unhurried(pprof.Trace))
-	mux.HandleFunc("/healthz", healthz)
-	mux.HandleFunc("/readyz", readyz(&s))
+	mux.HandleFunc("/debug/pprof/", s.operated(unhurried(pprof.Index)))
+	mux.HandleFunc("/debug/pprof/cmdline", s.operated(pprof.Cmdline))
+	mux.HandleFunc("/debug/pprof/profile", s.operated(unhurried(pprof.Profile)))
+	mux.HandleFunc("/debug/pprof/symbol", s.operated(pprof.Symbol))
+	mux.HandleFunc("/debug/pprof/trace", s.operated(unhurried(pprof.Trace)))
+	mux.HandleFunc("/livez", probe("alive", nil))
+	mux.HandleFunc("/startupz", probe("started", s.Started))
+	mux.HandleFunc("/readyz", probe("ready", s.Ready))
 	mux.HandleFunc("/version", version(&s))
 	return mux
+}
+
+// operated asks callers for the token of an operator, where they need one.
+func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, err := s.Access.identifyHTTP(r)
+		if err == nil && s.Access.InForce() {
+			c := callerOf(ctx)
+			if err = errNoToken(); c.token != nil {
+				err = c.needs(operator, "")
+			}
+			if err != nil {
+				s.Access.deny(ctx, r.URL.Path, err)
+			}
+		}
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		h(w, r)
+	}
 }
 
 // unhurried lifts the server's limit of reading, with which the request ends even when
@@ -44,18 +68,18 @@ func unhurried(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func healthz(w http.ResponseWriter, _ *http.Request) {
-	fmt.Fprintln(w, "ok")
-}
-
-func readyz(s *Services) http.HandlerFunc {
+// probe answers 200 with a word, or 503 with the reason why it is not so. A nil
+// func has none.
+func probe(word string, whyNot func() error) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
-		if err := s.ready(); err != nil {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintf(w, "not ready: %v\n", err)
-			return
+		if whyNot != nil {
+			if err := whyNot(); err != nil {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				fmt.Fprintf(w, "not %s: %v\n", word, err)
+				return
+			}
 		}
-		fmt.Fprintln(w, "ready")
+		fmt.Fprintln(w, word)
 	}
 }
 

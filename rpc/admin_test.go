@@ -17,25 +17,34 @@ import (
 )
 
 func TestAdmin(t *testing.T) {
-	ready := errors.New("shard 3 has no leader")
+	ready, started := errors.New("shard 3 has no leader"), errors.New("restoring: 3 of 65 groups")
 	s := fixture().services()
 	s.Ready = func() error { return ready }
+	s.Started = func() error { return started }
 	h := NewAdmin(s)
 	visit := func(path string) (int, string) {
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 		return w.Code, w.Body.String()
 	}
-	if code, body := visit("/healthz"); code != 200 || body != "ok\n" {
-		t.Errorf("healthz: %d %q", code, body)
+	probes := func(when string, want map[string]string) {
+		for path, body := range want {
+			code := 200
+			if strings.HasPrefix(body, "not ") {
+				code = 503
+			}
+			if gotCode, got := visit(path); gotCode != code || got != body+"\n" {
+				t.Errorf("%s %s: %d %q, want %d %q", path, when, gotCode, got, code, body)
+			}
+		}
 	}
-	if code, body := visit("/readyz"); code != 503 || body != "not ready: shard 3 has no leader\n" {
-		t.Errorf("readyz: %d %q", code, body)
-	}
+	probes("at first", map[string]string{
+		"/livez": "alive", "/startupz": "not started: restoring: 3 of 65 groups", "/readyz": "not ready: shard 3 has no leader",
+	})
+	started = nil
+	probes("when it has started", map[string]string{"/livez": "alive", "/startupz": "started", "/readyz": "not ready: shard 3 has no leader"})
 	ready = nil
-	if code, body := visit("/readyz"); code != 200 || body != "ready\n" {
-		t.Errorf("readyz: %d %q", code, body)
-	}
+	probes("when it serves", map[string]string{"/livez": "alive", "/startupz": "started", "/readyz": "ready"})
 	_, body := visit("/version")
 	var v struct{ Version, Go, Node string }
 	if err := json.Unmarshal([]byte(body), &v); err != nil || v.Version != "test" || v.Go == "" || v.Node != "ebb-0" {

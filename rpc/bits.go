@@ -8,6 +8,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 func (s *ebbServer) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
@@ -51,7 +52,8 @@ func serveBits(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, er
 		return nil, proto.ErrBadKey.Errorf("key: it stands in the path")
 	}
 	change.Key = keys[0]
-	return s.Bits(ctx, &ebbv1.BitsRequest{Namespace: c.path["ns"], Changes: []*ebbv1.BitChange{change}})
+	req := &ebbv1.BitsRequest{Namespace: c.path["ns"], Changes: []*ebbv1.BitChange{change}}
+	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_Bits_FullMethodName, req, s.Bits)
 }
 
 // serveBitmap asks about the one bitmap that the path names.

@@ -90,6 +90,18 @@ func (n *oneNode) Apply(_ context.Context, req *ebbv1.ApplyRequest) (*ebbv1.Appl
 	return resp, nil
 }
 
+func (n *oneNode) Audited(ctx context.Context, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	return local{}.Audited(ctx, req)
+}
+
+func (n *oneNode) Repair(ctx context.Context, req *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
+	return local{}.Repair(ctx, req)
+}
+
+func (n *oneNode) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	return local{}.ReadIndex(ctx, req)
+}
+
 func (n *oneNode) Ask(_ context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

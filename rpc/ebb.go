@@ -84,24 +84,60 @@ func (s *ebbServer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceReq
 	return s.Cluster.SetNamespace(ctx, req)
 }
 
-func (s *ebbServer) ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
+// ListNamespaces lists those that the caller may read.
+func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	t, err := s.table()
 	if err != nil {
 		return nil, err
 	}
-	return &ebbv1.ListNamespacesResponse{Namespaces: t.GetNamespaces()}, nil
+	return &ebbv1.ListNamespacesResponse{Namespaces: seen(ctx, t.GetNamespaces())}, nil
 }
 
-func (s *ebbServer) Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
+// Table has of namespaces those that the caller may read.
+func (s *ebbServer) Table(ctx context.Context, _ *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
 	t, err := s.table()
 	if err != nil {
 		return nil, err
+	}
+	if c := callerOf(ctx); c.token != nil && !c.node {
+		own := protobuf.CloneOf(t)
+		own.Namespaces = seen(ctx, t.GetNamespaces())
+		t = own
 	}
 	return &ebbv1.TableResponse{Table: t, Node: s.Node}, nil
 }
 
-func (s *ebbServer) Status(ctx context.Context, _ *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
-	return s.Cluster.Status(ctx)
+// seen are the namespaces of a list that a caller may know of.
+func seen(ctx context.Context, list []*ebbv1.Namespace) []*ebbv1.Namespace {
+	c := callerOf(ctx)
+	if c.token == nil || c.node {
+		return list
+	}
+	var out []*ebbv1.Namespace
+	for _, ns := range list {
+		if c.sees(ns.GetName()) {
+			out = append(out, ns)
+		}
+	}
+	return out
+}
+
+func (s *ebbServer) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	if err := checkStatusRequest(req); err != nil {
+		return nil, err
+	}
+	return s.Cluster.Status(ctx, req)
+}
+
+func (s *ebbServer) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	return s.Cluster.ChangeCluster(ctx, req)
+}
+
+func checkStatusRequest(req *ebbv1.StatusRequest) error {
+	if n := len(req.GetChecksums()); n > proto.ShardsMax {
+		return proto.ErrBadCount.Errorf("%d checksums: the limit is %d", n, proto.ShardsMax)
+	}
+	return nil
 }
 
 // checkIncrementRequest refuses a batch as a whole, before any of it is applied.
@@ -253,7 +289,7 @@ func (s *ebbServer) askOne(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.A
 	if err := proto.CheckQuestion(req.GetQuestions()[0]); err != nil {
 		return nil, err // before Ask says "question 0"
 	}
-	resp, err := s.Ask(ctx, req)
+	resp, err := guardedCall(ctx, s.Services, ebbv1grpc.Ebb_Ask_FullMethodName, req, s.Ask)
 	if err != nil {
 		return nil, err
 	}

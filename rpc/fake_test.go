@@ -78,11 +78,19 @@ func (f *fake) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest)
 	return &ebbv1.SetNamespaceResponse{Namespace: proto.FillNamespace(req.GetNamespace(), proto.DefaultNamespaceSettings())}, nil
 }
 
-func (f *fake) Status(context.Context) (*ebbv1.StatusResponse, error) {
+func (f *fake) Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}, {Phase: "serving"}}}, nil
 }
 
-func (f *fake) NodeStatus(context.Context) (*ebbv1.StatusResponse, error) {
+func (f *fake) ChangeCluster(_ context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	return &ebbv1.ChangeClusterResponse{Epoch: 7, Moves: []*ebbv1.Move{{Shard: 1, From: req.GetDrain(), To: "ebb-1", Why: req.GetDrain() + " is drained", Phase: "planned"}}}, nil
+}
+
+func (f *fake) Manage(_ context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
+	return &ebbv1.ManageResponse{Record: &ebbv1.ShardRecord{Shard: req.GetOrder()}}, nil
+}
+
+func (f *fake) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}}}, nil
 }
 
@@ -100,6 +108,27 @@ func (l local) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Shar
 	return resp, nil
 }
 
+// Audited knows a checksum of entries above 100, which is their index.
+func (l local) Audited(_ context.Context, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	return &ebbv1.AuditedResponse{Known: req.GetIndex() > 100, Checksum: req.GetIndex()}, nil
+}
+
+func (l local) Repair(_ context.Context, req *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
+	if req.GetShard() != 1 {
+		return nil, proto.ErrNotLeader.Errorf("no replica of shard %d", req.GetShard())
+	}
+	return &ebbv1.RepairResponse{}, nil
+}
+
+// ReadIndex says 100 more than what the other replica has applied.
+func (l local) ReadIndex(_ context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	resp := &ebbv1.ReadIndexResponse{}
+	for _, applied := range req.GetApplied() {
+		resp.Results = append(resp.Results, &ebbv1.ReadIndex{Index: applied + 100})
+	}
+	return resp, nil
+}
+
 func (f *fake) services() Services {
 	return Services{
 		Router: f, Coordinator: f, Keys: f, Queries: f, Local: local{f}, Cluster: f,
@@ -110,8 +139,13 @@ func (f *fake) services() Services {
 // serve runs a gRPC server of s in memory and returns a connection to it.
 func serve(t testing.TB, s Services, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
+	return serveOn(t, NewGRPC(s), opts...)
+}
+
+// serveOn runs a server in memory.
+func serveOn(t testing.TB, srv *grpc.Server, opts ...grpc.DialOption) *grpc.ClientConn {
+	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	srv := NewGRPC(s)
 	done := make(chan error, 1)
 	go func() { done <- srv.Serve(l) }()
 	opts = append([]grpc.DialOption{

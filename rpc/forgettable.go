@@ -14,6 +14,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // forgettable is the HTTP interface of bitly's forgettable (the Go one):
@@ -102,9 +103,14 @@ type forgetReply struct {
 
 func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp) {
 	start := time.Now()
-	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
+	ctx, err := f.ebb.Access.identifyHTTP(r)
+	if err != nil {
+		writeForgetError(w, op, refuse(codeForbidden, err))
+		f.metrics.observe("/"+op.name, start, err)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	var err error
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(f.ebb.Services, op.name, p)
@@ -192,7 +198,7 @@ func (f *forgettable) incr(ctx context.Context, op forgetOp, args url.Values) (f
 			Key: []byte(args.Get("distribution")), Bin: []byte(field), Amount: &amount,
 		})
 	}
-	resp, err := f.ebb.Increment(ctx, req)
+	resp, err := guardedCall(ctx, f.ebb.Services, ebbv1grpc.Ebb_Increment_FullMethodName, req, f.ebb.Increment)
 	if err == nil {
 		err = firstRefusal(resp, len(fields))
 	}
@@ -378,8 +384,11 @@ func writeForget(w http.ResponseWriter, reply forgetReply) {
 // the envelope. Our own error goes where its clients do not look.
 func writeForgetError(w http.ResponseWriter, op forgetOp, e *forgetError) {
 	status := http.StatusInternalServerError
-	if e.code == codeForbidden {
+	switch {
+	case e.code == codeForbidden:
 		status = http.StatusForbidden
+	case e.err.Is(proto.ErrUnauthenticated) || e.err.Is(proto.ErrPermissionDenied):
+		e.code, status = codeForbidden, httpStatus(e.err.Code)
 	}
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Ebb-Error", headerText(codeText(e.err.Code)+" "+e.err.Message))

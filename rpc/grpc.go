@@ -36,6 +36,9 @@ const (
 	streamsMax     = 1_000
 )
 
+// handshakeMax is how long a connection may take to become one.
+const handshakeMax = 10 * time.Second
+
 // streamWorkers are goroutines that keep their stacks between requests: 2.4 of
 // an empty call's 31.6 us were spent growing new ones. A stream of a peer keeps
 // one for itself; when all are taken, gRPC starts goroutines as it would anyway.
@@ -53,9 +56,10 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.MaxRecvMsgSize(recvBytesMax),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
-		grpc.InTapHandle(receive),
+		grpc.ConnectionTimeout(handshakeMax),
+		grpc.InTapHandle(s.receive),
 		grpc.ChainUnaryInterceptor(unary(&s, m)),
-		grpc.ChainStreamInterceptor(stream),
+		grpc.ChainStreamInterceptor(s.stream),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.StaticStreamWindowSize(proto.StreamWindow),
@@ -75,16 +79,24 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 // DeadlineExceeded when that takes longer than receiveTimeout.
 type receipt struct {
 	context.Context
-	timer *time.Timer
-	late  atomic.Bool
+	timer  *time.Timer
+	late   atomic.Bool
+	caller caller
 }
 
 type receiptKey struct{}
 
-// receive begins a stream when its headers have arrived.
-func receive(ctx context.Context, _ *tap.Info) (context.Context, error) {
+// receive begins a stream when its headers have arrived, if they say who asks: no memory is held for the request of somebody
+// who is not known.
+func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &receipt{Context: ctx}
+	if s.Access.InForce() {
+		if err := s.Access.welcome(r, info); err != nil {
+			cancel()
+			return nil, ebbv1grpc.Status(err)
+		}
+	}
 	r.timer = time.AfterFunc(receiveTimeout, func() {
 		r.late.Store(true)
 		cancel() // a stream that has ended does not mind
@@ -109,25 +121,39 @@ func (r *receipt) Err() error {
 
 // Value implements context.Context.
 func (r *receipt) Value(key any) any {
-	if key == (receiptKey{}) {
+	switch key {
+	case receiptKey{}:
 		return r
+	case callerKey{}:
+		return &r.caller
 	}
 	return r.Context.Value(key)
 }
 
 // stream awaits the first message of streams of several. Reflection is done with all
 // of its messages in that time.
-func stream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Services) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") {
-		return handler(srv, s)
+		return handler(srv, ss)
 	}
-	return handler(srv, &receivingStream{ServerStream: s})
+	if rules[info.FullMethod].who != granted { // the others wait for what is asked
+		if err := s.Access.admit(ss.Context(), info.FullMethod, nil); err != nil {
+			return ebbv1grpc.Status(err)
+		}
+	}
+	return handler(srv, &receivingStream{ServerStream: ss, services: s, method: info.FullMethod})
 }
 
+// receivingStream looks at the first message of a stream: it is here, and says what the caller wants.
 type receivingStream struct {
 	grpc.ServerStream
-	begun bool
+	services *Services
+	method   string
+	begun    bool
 }
+
+// begun is what is known of a stream's outcome when its request has been looked at.
+type begun struct{}
 
 // RecvMsg is called by one goroutine at a time, as gRPC has it.
 func (s *receivingStream) RecvMsg(m any) error {
@@ -135,6 +161,8 @@ func (s *receivingStream) RecvMsg(m any) error {
 	if err == nil && !s.begun {
 		s.begun = true
 		received(s.Context())
+		_, err = s.services.guarded(s.Context(), s.method, m, func(context.Context, any) (any, error) { return begun{}, nil })
+		return ebbv1grpc.Status(err)
 	}
 	return err
 }
@@ -157,7 +185,7 @@ func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 			m.observe(info.FullMethod, start, err)
 			err = ebbv1grpc.Status(err)
 		}()
-		return handler(ctx, req)
+		return s.guarded(ctx, info.FullMethod, req, handler)
 	}
 }
 

@@ -53,6 +53,15 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	rt, values, methods := findRoute(r.Method, path)
+	if rt != nil {
+		ctx, err := h.Access.identifyHTTP(r)
+		if err != nil {
+			h.metrics.observe(rt.method+" "+rt.pattern, time.Now(), err)
+			writeError(w, err)
+			return
+		}
+		r = r.WithContext(ctx)
+	}
 	switch {
 	case rt != nil && rt.watch != nil:
 		h.serveStream(w, r, rt, values)
@@ -74,12 +83,14 @@ func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *rout
 	name := rt.method + " " + rt.pattern
 	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
 	defer cancel()
+	ctx, traced := h.traced(ctx, r, name)
 	var err error
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(h.Services, name, p)
 			writeError(w, err)
 		}
+		traced(err)
 		h.metrics.observe(name, start, err)
 	}()
 	var resp protobuf.Message
@@ -201,6 +212,9 @@ func writeError(w http.ResponseWriter, err error) {
 
 func writeErrorStatus(w http.ResponseWriter, status int, err error) {
 	e := asError(err)
+	if status == http.StatusUnauthorized {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+	}
 	b := append([]byte(`{"error":`), appendErrorJSON(nil, e.Wire())...)
 	var batch *refusedBatch
 	if errors.As(err, &batch) {
@@ -230,13 +244,17 @@ func httpStatus(c ebbv1.Code) int {
 		return http.StatusNotFound
 	case ebbv1.Code_CODE_KEY_TOO_LARGE:
 		return http.StatusUnprocessableEntity
+	case ebbv1.Code_CODE_UNAUTHENTICATED:
+		return http.StatusUnauthorized
+	case ebbv1.Code_CODE_PERMISSION_DENIED:
+		return http.StatusForbidden
 	case ebbv1.Code_CODE_NAMESPACE_EXISTS, ebbv1.Code_CODE_KEY_EXISTS, ebbv1.Code_CODE_WRONG_KIND, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_UNMERGEABLE:
 		return http.StatusConflict
 	case ebbv1.Code_CODE_BATCH_TOO_LARGE, ebbv1.Code_CODE_MESSAGE_TOO_LARGE:
 		return http.StatusRequestEntityTooLarge
 	case ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
 		return http.StatusUnprocessableEntity
-	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_TOO_MANY_SESSIONS,
+	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_TOO_MANY_SESSIONS,
 		ebbv1.Code_CODE_TOO_MANY_SOURCES, ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS:
 		return http.StatusTooManyRequests
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_UNKNOWN_OUTCOME:

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // Keys does what is done with keys themselves, on whatever shards they are.
@@ -93,5 +94,5 @@ func serveDelete(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, 
 	if err != nil {
 		return nil, err
 	}
-	return s.Delete(ctx, &ebbv1.DeleteRequest{Namespace: c.path["ns"], Keys: keys})
+	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_Delete_FullMethodName, &ebbv1.DeleteRequest{Namespace: c.path["ns"], Keys: keys}, s.Delete)
 }

@@ -25,8 +25,12 @@ var openAPI = sync.OnceValue(func() []byte {
 			"version":     "v1",
 			"description": "Distributions that forget. Any node answers for the whole cluster.",
 		},
-		"paths":      openAPIPaths(schemas),
-		"components": object{"schemas": schemas},
+		"paths": openAPIPaths(schemas),
+		"components": object{
+			"schemas":         schemas,
+			"securitySchemes": object{"token": object{"type": "http", "scheme": "bearer"}},
+		},
+		"security": []object{{"token": []string{}}, {}}, // a cluster without tokens wants none
 	}, "", "  ")
 	if err != nil {
 		panic(fmt.Sprintf("openapi: %v", err)) // nothing in it can fail

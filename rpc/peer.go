@@ -2,7 +2,9 @@ package rpc
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -61,9 +63,49 @@ func (p *Peer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.Shar
 	return resp, p.named(err)
 }
 
+// ReadIndex asks the peer how far replicas of shards that it leads must be.
+func (p *Peer) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	resp, err := p.shards.ReadIndex(ctx, req)
+	if err == nil && len(resp.GetResults()) != len(req.GetShards()) {
+		err = proto.ErrInternal.Errorf("node %s: %d answers about %d shards", p.node, len(resp.GetResults()), len(req.GetShards()))
+	}
+	return resp, p.named(err)
+}
+
+// Audited asks the peer what its replica of a shard found at an audit.
+func (p *Peer) Audited(ctx context.Context, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	resp, err := p.shards.Audited(ctx, req)
+	return resp, p.named(err)
+}
+
+// Repair tells the peer that its replica of a shard differs from the majority's.
+func (p *Peer) Repair(ctx context.Context, req *ebbv1.RepairRequest) error {
+	_, err := p.shards.Repair(ctx, req)
+	return p.named(err)
+}
+
+// Snapshot writes the state of a shard that the peer leads.
+func (p *Peer) Snapshot(ctx context.Context, shard uint32, into io.Writer) (*ebbv1.SnapshotSummary, error) {
+	stream, err := p.shards.Snapshot(ctx, &ebbv1.SnapshotRequest{Shard: shard}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+	for err == nil {
+		var part *ebbv1.SnapshotPart
+		if part, err = stream.Recv(); err != nil {
+			break
+		}
+		if s := part.GetSummary(); s != nil {
+			return s, nil
+		}
+		_, err = into.Write(part.GetChunk().GetData())
+	}
+	if errors.Is(err, io.EOF) {
+		return nil, proto.ErrCorrupt.Errorf("node %s: the snapshot of shard %d ends too early", p.node, shard)
+	}
+	return nil, p.named(err)
+}
+
 // NodeStatus asks the peer how it is.
-func (p *Peer) NodeStatus(ctx context.Context) (*ebbv1.StatusResponse, error) {
-	resp, err := p.shards.NodeStatus(ctx, &ebbv1.StatusRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+func (p *Peer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	resp, err := p.shards.NodeStatus(ctx, req, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
 	return resp, p.named(err)
 }
 
@@ -77,6 +119,46 @@ func (p *Peer) Table(ctx context.Context) (*ebbv1.TableResponse, error) {
 func (p *Peer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	var sent peer.Peer
 	resp, err := p.ebb.SetNamespace(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// ChangeCluster asks the peer to change which nodes hold replicas.
+func (p *Peer) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.ChangeCluster(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// CreateToken asks the peer to make a token.
+func (p *Peer) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.CreateToken(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// RevokeToken asks the peer to end a token.
+func (p *Peer) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.RevokeToken(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// Manage asks the peer what only the leader of the control group can do.
+func (p *Peer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
+	var sent peer.Peer
+	resp, err := p.shards.Manage(ctx, req, grpc.Peer(&sent))
 	if err != nil {
 		return nil, p.writeError(err, sent.Addr != nil)
 	}

@@ -247,3 +247,37 @@ func TestPeerGetsWhatFits(t *testing.T) {
 		t.Errorf("%d of 40 parts of %d bytes", whole, len(large))
 	}
 }
+
+// A peer says how far other replicas must be, and what its own found, for the shards that it is asked about, and refuses what is no question.
+func TestPeerOfReplicas(t *testing.T) {
+	w := newTown()
+	_, stop := w.open(t, "a:1", &fake{})
+	defer stop()
+	w.move("ebb-1", "a:1")
+	peers := w.peers()
+	defer peers.Close()
+	p, err := peers.Peer("ebb-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := p.ReadIndex(t.Context(), &ebbv1.ReadIndexRequest{Shards: []uint32{3, 1}, Applied: []uint64{7, 0}})
+	if err != nil || resp.GetResults()[0].GetIndex() != 107 || resp.GetResults()[1].GetIndex() != 100 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	for index, known := range map[uint64]bool{7: false, 107: true} {
+		if a, err := p.Audited(t.Context(), &ebbv1.AuditedRequest{Shard: 1, Index: index}); err != nil || a.GetKnown() != known {
+			t.Errorf("audited at %d: %v, %v", index, a, err)
+		}
+	}
+	if err := p.Repair(t.Context(), &ebbv1.RepairRequest{Shard: 1}); err != nil {
+		t.Error(err)
+	}
+	if err := p.Repair(t.Context(), &ebbv1.RepairRequest{Shard: 2}); !errors.Is(err, proto.ErrNotLeader) {
+		t.Errorf("another shard: %v", err)
+	}
+	for _, bad := range []*ebbv1.ReadIndexRequest{{}, {Shards: []uint32{1}}, {Shards: make([]uint32, proto.ShardsMax+1), Applied: make([]uint64, proto.ShardsMax+1)}} {
+		if _, err := p.ReadIndex(t.Context(), bad); !errors.Is(err, proto.ErrBadRequest) {
+			t.Errorf("%d shards: %v", len(bad.GetShards()), err)
+		}
+	}
+}

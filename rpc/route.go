@@ -12,6 +12,7 @@ import (
 	"github.com/ebbdb/ebb/internal/spell"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // route is one method and path of the HTTP/JSON door. Its OpenAPI description
@@ -98,25 +99,25 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/increment", id: "increment",
 		summary: "Add to bins of distributions of one namespace, or bring members and values to keys of other kinds.",
 		body:    &ebbv1.IncrementRequest{}, answer: &ebbv1.IncrementResponse{},
-		serve: rpc((*ebbServer).Increment),
+		serve: rpc(ebbv1grpc.Ebb_Increment_FullMethodName, (*ebbServer).Increment),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/ask", id: "ask",
 		summary: "Answer a batch of questions.",
 		body:    &ebbv1.AskRequest{}, answer: &ebbv1.AskResponse{},
-		serve: rpc((*ebbServer).Ask),
+		serve: rpc(ebbv1grpc.Ebb_Ask_FullMethodName, (*ebbServer).Ask),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/query", id: "query",
 		summary: "Answer a question in the query language.",
 		body:    &ebbv1.QueryRequest{}, answer: &ebbv1.QueryResponse{},
-		serve: rpc((*ebbServer).Query),
+		serve: rpc(ebbv1grpc.Ebb_Query_FullMethodName, (*ebbServer).Query),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/feed", id: "feed",
 		summary: "Count the phrases of a key that stand in texts.",
 		body:    &ebbv1.FeedRequest{}, answer: &ebbv1.FeedResponse{},
-		serve: rpc((*ebbServer).Feed),
+		serve: rpc(ebbv1grpc.Ebb_Feed_FullMethodName, (*ebbServer).Feed),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/watch", id: "watch",
@@ -134,25 +135,49 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/namespaces", id: "setNamespace",
 		summary: "Create a namespace or change its settings.",
 		body:    &ebbv1.SetNamespaceRequest{}, answer: &ebbv1.SetNamespaceResponse{},
-		serve: rpc((*ebbServer).SetNamespace),
+		serve: rpc(ebbv1grpc.Ebb_SetNamespace_FullMethodName, (*ebbServer).SetNamespace),
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/namespaces", id: "listNamespaces",
 		summary: "List the namespaces with their settings.",
 		answer:  &ebbv1.ListNamespacesResponse{},
-		serve:   rpc((*ebbServer).ListNamespaces),
+		serve:   rpc(ebbv1grpc.Ebb_ListNamespaces_FullMethodName, (*ebbServer).ListNamespaces),
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/table", id: "table",
 		summary: "Where everything is, as this node knows it.",
 		answer:  &ebbv1.TableResponse{},
-		serve:   rpc((*ebbServer).Table),
+		serve:   rpc(ebbv1grpc.Ebb_Table_FullMethodName, (*ebbServer).Table),
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/status", id: "status",
 		summary: "The nodes and their replicas.",
 		answer:  &ebbv1.StatusResponse{},
-		serve:   rpc((*ebbServer).Status),
+		serve:   rpc(ebbv1grpc.Ebb_Status_FullMethodName, (*ebbServer).Status),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/cluster", id: "changeCluster",
+		summary: "Say which nodes are to hold replicas, and how many there are; without a change, what moves.",
+		body:    &ebbv1.ChangeClusterRequest{}, answer: &ebbv1.ChangeClusterResponse{},
+		serve: rpc(ebbv1grpc.Ebb_ChangeCluster_FullMethodName, (*ebbServer).ChangeCluster),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/tokens", id: "createToken",
+		summary: "Make a token of its SHA-256. From the first on, callers need one.",
+		body:    &ebbv1.CreateTokenRequest{}, answer: &ebbv1.CreateTokenResponse{},
+		serve: rpc(ebbv1grpc.Ebb_CreateToken_FullMethodName, (*ebbServer).CreateToken),
+	},
+	{
+		method: http.MethodGet, pattern: "/v1/tokens", id: "listTokens",
+		summary: "List the tokens, without what they are.",
+		answer:  &ebbv1.ListTokensResponse{},
+		serve:   rpc(ebbv1grpc.Ebb_ListTokens_FullMethodName, (*ebbServer).ListTokens),
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/tokens/revoke", id: "revokeToken",
+		summary: "End a token.",
+		body:    &ebbv1.RevokeTokenRequest{}, answer: &ebbv1.RevokeTokenResponse{},
+		serve: rpc(ebbv1grpc.Ebb_RevokeToken_FullMethodName, (*ebbServer).RevokeToken),
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/ns/{ns}", id: "namespace",
@@ -170,7 +195,7 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/bits", id: "bits",
 		summary: "Put ids into bitmaps of one namespace, or take them out.",
 		body:    &ebbv1.BitsRequest{}, answer: &ebbv1.BitsResponse{},
-		serve: rpc((*ebbServer).Bits),
+		serve: rpc(ebbv1grpc.Ebb_Bits_FullMethodName, (*ebbServer).Bits),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/ns/{ns}/bits/{key...}", id: "changeBitmap",
@@ -188,25 +213,25 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/store", id: "storeBitmap",
 		summary: "Make a bitmap of an expression over others.",
 		body:    &ebbv1.StoreBitmapRequest{}, answer: &ebbv1.StoreBitmapResponse{},
-		serve: rpc((*ebbServer).StoreBitmap),
+		serve: rpc(ebbv1grpc.Ebb_StoreBitmap_FullMethodName, (*ebbServer).StoreBitmap),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/delete", id: "delete",
 		summary: "Forget keys.",
 		body:    &ebbv1.DeleteRequest{}, answer: &ebbv1.DeleteResponse{},
-		serve: rpc((*ebbServer).Delete),
+		serve: rpc(ebbv1grpc.Ebb_Delete_FullMethodName, (*ebbServer).Delete),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/expire", id: "expire",
 		summary: "Say until when keys live at most.",
 		body:    &ebbv1.ExpireRequest{}, answer: &ebbv1.ExpireResponse{},
-		serve: rpc((*ebbServer).Expire),
+		serve: rpc(ebbv1grpc.Ebb_Expire_FullMethodName, (*ebbServer).Expire),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/rename", id: "rename",
 		summary: "Give a key another name.",
 		body:    &ebbv1.RenameRequest{}, answer: &ebbv1.RenameResponse{},
-		serve: rpc((*ebbServer).Rename),
+		serve: rpc(ebbv1grpc.Ebb_Rename_FullMethodName, (*ebbServer).Rename),
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/ns/{ns}/keys/{pattern...}", id: "keys",
@@ -275,7 +300,7 @@ type call struct {
 func rpc[Req any, PReq interface {
 	*Req
 	protobuf.Message
-}, Resp protobuf.Message](method func(*ebbServer, context.Context, PReq) (Resp, error)) func(context.Context, *ebbServer, *call) (protobuf.Message, error) {
+}, Resp protobuf.Message](name string, method func(*ebbServer, context.Context, PReq) (Resp, error)) func(context.Context, *ebbServer, *call) (protobuf.Message, error) {
 	return func(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
 		req := PReq(new(Req))
 		if c.body != nil {
@@ -283,7 +308,7 @@ func rpc[Req any, PReq interface {
 				return nil, err
 			}
 		}
-		return method(s, ctx, req)
+		return guardedCall(ctx, s.Services, name, req, func(ctx context.Context, req PReq) (Resp, error) { return method(s, ctx, req) })
 	}
 }
 
@@ -383,13 +408,13 @@ func likeness(pattern, path string) string {
 	return strings.Join(want, "/")
 }
 
-func serveNamespace(_ context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
-	t, err := s.table()
+func serveNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	list, err := guardedCall(ctx, s.Services, ebbv1grpc.Ebb_ListNamespaces_FullMethodName, &ebbv1.ListNamespacesRequest{}, s.ListNamespaces)
 	if err != nil {
 		return nil, err
 	}
 	name := c.path["ns"]
-	for _, ns := range t.GetNamespaces() {
+	for _, ns := range list.GetNamespaces() {
 		if ns.GetName() == name {
 			return ns, nil
 		}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -29,6 +30,12 @@ type Coordinator interface {
 // Local answers for the shards of this node alone.
 type Local interface {
 	Ask(context.Context, *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)
+	// ReadIndex says how far other replicas must be, of shards that this node leads.
+	ReadIndex(context.Context, *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error)
+	// Audited says what this node's replica of a shard found at an audit.
+	Audited(context.Context, *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error)
+	// Repair begins to repair this node's replica of a shard.
+	Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error)
 }
 
 // Cluster is what a node knows of the cluster, and what it may ask of it.
@@ -39,9 +46,19 @@ type Cluster interface {
 	// SetNamespace creates or changes a namespace, wherever the control group is led.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	// Status reports on all nodes, this one first.
-	Status(context.Context) (*ebbv1.StatusResponse, error)
+	Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// NodeStatus reports on this node alone.
-	NodeStatus(context.Context) (*ebbv1.StatusResponse, error)
+	NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
+	// ChangeCluster changes which nodes hold replicas, wherever the control group is led.
+	ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error)
+	// CreateToken makes a token of a record that is whole, wherever the control group is led; req is what was asked.
+	CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequest, record *ebbv1.TokenRecord) (*ebbv1.CreateTokenResponse, error)
+	// RevokeToken ends a token, wherever the control group is led.
+	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)
+	// TokenRecords are those of all tokens. The caller does not change them.
+	TokenRecords() []*ebbv1.TokenRecord
+	// Manage does what another node asks of the leader of the control group.
+	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 }
 
 // Services is what the edges hand requests over to.
@@ -52,6 +69,10 @@ type Services struct {
 	Queries     Queries
 	Local       Local
 	Cluster     Cluster
+	Backups     Backups
+
+	// Access says who may do what; everybody may do everything when nil.
+	Access *Access
 
 	// Watches counts and ends the watches of all doors; each door has its own when nil.
 	Watches *Watches
@@ -62,6 +83,11 @@ type Services struct {
 	Version string
 	// Ready says why this node is not ready, or nil when it is. A nil func is ready.
 	Ready func() error
+	// Started says what the node still does by itself before it can take part, or nil when
+	// that is done. It never waits for other nodes. A nil func has started.
+	Started func() error
+	// Traces makes spans of requests over HTTP; those over gRPC get theirs by an option of NewGRPC. None when nil.
+	Traces trace.TracerProvider
 	// Logger is where panics of handlers go; slog.Default() when nil.
 	Logger *slog.Logger
 	// Registerer collects the metrics of the edges; none are kept when nil.

@@ -27,7 +27,7 @@ func (s *shardsServer) Apply(ctx context.Context, req *ebbv1.ApplyRequest) (*ebb
 	if size := protobuf.Size(req); size > proto.MessageBytesMax {
 		return nil, errMessageTooLarge(size)
 	}
-	refused := checkCommands(req.GetCommands())
+	refused := checkCommands(req.GetCommands(), s.commandCheck(ctx))
 	if refused == nil {
 		return s.Router.Apply(ctx, req)
 	}
@@ -63,11 +63,16 @@ func (s *shardsServer) applySome(ctx context.Context, req *ebbv1.ApplyRequest, r
 }
 
 // checkCommands returns nil when all is well, else one result for each refused
-// command and nil for the others.
-func checkCommands(commands []*ebbv1.ShardCommand) []*ebbv1.CommandResult {
+// command and nil for the others. may says whether the caller may apply one; nil if all may be.
+func checkCommands(commands []*ebbv1.ShardCommand, may func([]byte) error) []*ebbv1.CommandResult {
 	var results []*ebbv1.CommandResult
 	for i, c := range commands {
 		err := checkCommand(c)
+		if err == nil && may != nil {
+			if denied := may(c.GetCommand()); denied != nil {
+				err = asError(denied)
+			}
+		}
 		if err == nil {
 			continue
 		}
@@ -110,7 +115,7 @@ func gathered(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	if !any {
 		return req
 	}
-	out := &ebbv1.ShardAskRequest{Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs()}
+	out := proto.Readdressed(req, nil)
 	for i, q := range list {
 		if i > 0 && same(q, list[i-1]) {
 			last := out.Questions[len(out.Questions)-1]
@@ -127,7 +132,7 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	if !slices.ContainsFunc(req.GetQuestions(), func(q *ebbv1.ShardQuestion) bool { return len(q.GetAlso()) > 0 }) {
 		return req
 	}
-	out := &ebbv1.ShardAskRequest{Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs()}
+	out := proto.Readdressed(req, nil)
 	for _, q := range req.GetQuestions() {
 		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
 			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial()})
@@ -174,8 +179,30 @@ func partsBound(answers []*ebbv1.ShardAnswer) (n int) {
 	return n
 }
 
-func (s *shardsServer) NodeStatus(ctx context.Context, _ *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
-	return s.Cluster.NodeStatus(ctx)
+func (s *shardsServer) ReadIndex(ctx context.Context, req *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	if n := len(req.GetShards()); n == 0 || n > proto.ShardsMax || n != len(req.GetApplied()) {
+		return nil, proto.ErrBadRequest.Errorf("%d shards and %d entries: there are as many, 1 to %d", n, len(req.GetApplied()), proto.ShardsMax)
+	}
+	return s.Local.ReadIndex(ctx, req)
+}
+
+func (s *shardsServer) Audited(ctx context.Context, req *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	return s.Local.Audited(ctx, req)
+}
+
+func (s *shardsServer) Repair(ctx context.Context, req *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
+	return s.Local.Repair(ctx, req)
+}
+
+func (s *shardsServer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	if err := checkStatusRequest(req); err != nil {
+		return nil, err
+	}
+	return s.Cluster.NodeStatus(ctx, req)
+}
+
+func (s *shardsServer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
+	return s.Cluster.Manage(ctx, req)
 }
 
 // checkShardAskRequest allows one question in every shard for each that a

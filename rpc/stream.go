@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // eventWriteMax is how long a reader may take to accept one event.
@@ -88,6 +89,9 @@ func (h *httpServer) serveStream(w http.ResponseWriter, r *http.Request, rt *rou
 	}()
 	var req *ebbv1.WatchRequest
 	if req, err = h.watchRequest(w, r, rt, values); err == nil {
+		err = h.Access.admit(r.Context(), ebbv1grpc.Ebb_Watch_FullMethodName, req)
+	}
+	if err == nil {
 		err = h.ebb.watch(r.Context(), req, stream.send)
 	}
 }

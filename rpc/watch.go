@@ -108,7 +108,19 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 			sent = time.Now()
 			s.Watches.events.Inc()
 		}
-		timer := time.NewTimer(max(interval-time.Since(asked), took))
+		if err := s.rest(ctx, req, max(interval-time.Since(asked), took)); err != nil {
+			return err
+		}
+	}
+}
+
+// recheckEvery is how long a watch may go on of a caller who may not any more.
+const recheckEvery = 5 * time.Second
+
+// rest waits for d. It returns why a watch ends before.
+func (s *ebbServer) rest(ctx context.Context, req *ebbv1.WatchRequest, d time.Duration) error {
+	for {
+		timer := time.NewTimer(min(d, recheckEvery))
 		select {
 		case <-ctx.Done():
 			timer.Stop()
@@ -117,6 +129,12 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 			timer.Stop()
 			return proto.ErrShuttingDown.Errorf("node %s is stopping", s.Node)
 		case <-timer.C:
+		}
+		if err := s.still(ctx, ebbv1grpc.Ebb_Watch_FullMethodName, req); err != nil {
+			return err
+		}
+		if d -= recheckEvery; d <= 0 {
+			return nil
 		}
 	}
 }

@@ -11,9 +11,12 @@ const aheadLen = 32
 // lineWords is how many words come from memory together.
 const lineWords = 8
 
-// lookahead holds the next increments of a batch, and where their keys are. What an increment reads (index, record, name,
-// bins) each depends on what was read before, and nothing of it is near the processor when there are millions of keys: one
-// after the other waits for memory five times. Read for all of them step by step, and then applied, they wait together.
+// aheadLines is how many lines of a record are read: its head, its name, and about ten bins.
+const aheadLines = 4
+
+// lookahead holds the next increments of a batch, and where their keys are. What an increment reads (index, directory, record)
+// each depends on what was read before, and nothing of it is near the processor when there are millions of keys: one
+// after the other waits for memory each time. Read for all of them step by step, and then applied, they wait together.
 type lookahead struct {
 	increments [aheadLen]incoming
 	// now is the clock of the namespace that the batch goes to, for its distributions.
@@ -29,7 +32,10 @@ type incoming struct {
 	// found is the key's number plus one, if it was there when the index had seen so many changes.
 	found   uint32
 	changes uint32
-	record  *record // of the key found, for writing
+	block   blockRef
+	// record is that of the key found, for writing, if blocks had moved so often.
+	record record
+	moved  uint32
 }
 
 // parse takes the next increments off a batch, and reads what they are going to
@@ -46,7 +52,7 @@ func (s *State) parse(ns *namespace, raw []byte) (n int, rest []byte) {
 
 // lines are places in memory that are going to be needed.
 type lines[T byte | uint32 | uint64] struct {
-	at [3 * aheadLen]*T
+	at [aheadLines * aheadLen]*T
 	n  int
 }
 
@@ -67,7 +73,7 @@ func (l *lines[T]) read() (seen uint64) {
 
 // readAhead finds the keys of increments. Each of its loops notes, for all of them, what the one before has made known, and then it is read.
 func (s *State) readAhead(ns *namespace, next []incoming) {
-	x, bins := &s.keys.index, &s.summaries.bins
+	x, keys, bins := &s.keys.index, &s.summaries.keys, &s.summaries.bins
 	if x.size == 0 {
 		return
 	}
@@ -77,38 +83,39 @@ func (s *State) readAhead(ns *namespace, next []incoming) {
 	for i := range next {
 		in := &next[i]
 		in.tag = tagOf(in.Key, ns.seed)
-		bytes.add(x.at(in.tag & (x.size - 1)))
+		bytes.add(x.at(x.home(in.tag)))
 	}
 	s.ahead.seen += bytes.read()
 	for i := range next {
 		in := &next[i]
-		in.changes, in.found, in.record = x.changes, x.likely(in.tag), nil
+		in.changes, in.found = x.changes, x.likely(in.tag)
 		if in.found != 0 {
-			in.record = s.summaries.records.edit(in.found-1, s.epoch)
-			words.add(&in.record[0])
+			words.add(keys.at(in.found - 1))
 		}
 	}
 	s.ahead.seen += words.read()
 	for i := range next {
-		if r := next[i].record; r != nil {
-			bytes.add(s.keys.bytes.at(r.place()))
-			if block := r.block(); block != 0 {
-				numbers.add(&bins.runs[block>>8].epoch)
-			}
+		if in := &next[i]; in.found != 0 {
+			in.block = keys.block(in.found - 1)
+			numbers.add(&bins.runs[in.block>>8].epoch)
 		}
 	}
-	s.ahead.seen += bytes.read() + numbers.read()
+	s.ahead.seen += numbers.read()
 	for i := range next {
-		if r := next[i].record; r != nil && r.block() != 0 {
-			block := bins.at(r.block())
-			for line := 0; line < min(len(block), 3*lineWords); line += lineWords {
-				words.add(&block[line])
+		if in := &next[i]; in.found != 0 {
+			in.record = bins.edit(in.block, s.epoch)
+			for line := 0; line < min(len(in.record), aheadLines*lineWords); line += lineWords {
+				words.add(&in.record[line])
 			}
 		}
 	}
 	s.ahead.seen += words.read()
 	for i := range next {
-		if in := &next[i]; in.record != nil && !s.keys.named(in.record, ns.space, in.Key) {
+		in := &next[i]
+		if in.found == 0 {
+			continue
+		}
+		if in.moved = bins.moved; !in.record.is(ns.space, in.Key) {
 			in.found = 0 // another one with this hash
 		}
 	}

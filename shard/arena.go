@@ -4,7 +4,7 @@ import "encoding/binary"
 
 const (
 	cellBytes = 16
-	// nameLenMax is the longest name that an arena holds.
+	// nameLenMax is the longest name that an arena or a record holds.
 	nameLenMax = 512
 	cellsMax   = (nameLenMax + 2 + cellBytes - 1) / cellBytes
 	// pageCells is how many cells a page has.
@@ -62,9 +62,6 @@ func (a *arena) bytes(p place) []byte {
 	n := int(b[0]&0x7f) | int(b[1])<<7
 	return b[2:][:n:n]
 }
-
-// at is where a name begins.
-func (a *arena) at(p place) *byte { return &a.pages.at(uint32(p / pageCells))[p%pageCells*cellBytes] }
 
 func (a *arena) put(b []byte, epoch uint32) place {
 	c := cells(len(b))

@@ -36,6 +36,15 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 	return f.namedCost(q)
 }
 
+// CostsMore reports whether the cost of a question is above a limit, without finding out by how much.
+func (f *frame) CostsMore(q *ebbv1.ShardQuestion, than int) bool {
+	switch q.GetQuestion().GetAsk().(type) {
+	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
+		return f.bitmapWorkTo(q.Question, than).cost() > than
+	}
+	return f.Cost(q) > than
+}
+
 // namedCost is that of the keys that a question names, or of all keys if it is about a namespace.
 func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	switch ask := q.GetQuestion().GetAsk().(type) {
@@ -44,7 +53,7 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
 			for _, name := range proto.QuestionKeys(q.Question) {
 				if key, ok := f.findKey(ns, name); ok {
-					cost += 1 + f.summaries.records.at(key).bins()
+					cost += 1 + f.summaries.record(key).bins()
 				}
 			}
 			if q.Question.GetTrend() != nil {
@@ -68,7 +77,7 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	case *ebbv1.Question_Names:
 		return nameCost*len(ask.Names.GetNames()) + bytesPerCost*len(ask.Names.GetIds())
 	case *ebbv1.Question_CountKeys:
-		return int(f.keys.names.slots)
+		return int(f.summaries.keys.slots)
 	}
 	return 0
 }
@@ -275,7 +284,7 @@ func (f *frame) alive(ns *namespace, key uint32, at sketch.Tick) bool {
 	if f.expired(key, at) {
 		return false
 	}
-	r := f.summaries.records.at(key)
+	r := f.summaries.record(key)
 	if r.due() > at && r.era() == ns.presentEra()&eraMask && (r.form() != recordBody || f.kind(key) != ebbv1.Kind_KIND_MORRIS) {
 		return true // see due-is-never-late; a visit may be late by what the estimate of a body's death errs, but a Morris counter may be at zero before
 	}
@@ -292,8 +301,12 @@ func (f *frame) askCount(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAns
 	at = f.evaluation(ns, 0, at)
 	count := uint64(0)
 	if ns != nil {
-		for key := range f.keys.names.all {
-			if f.keys.space(key) == ns.space && !f.isPart(ns, key) && f.alive(ns, key, at) {
+		var name []byte
+		for key := range f.summaries.keys.all {
+			if f.keys.space(key) != ns.space || !f.alive(ns, key, at) {
+				continue
+			}
+			if name = f.keys.appendName(name[:0], key); !isPart(ns, name) {
 				count++
 			}
 		}

@@ -114,7 +114,7 @@ func (f *frame) bitmapOf(ns *namespace, name []byte, at sketch.Tick) (*bitmapCur
 	if kind := f.kind(key); kind != ebbv1.Kind_KIND_BITMAP {
 		return nil, otherKind(name, kind, ebbv1.Kind_KIND_BITMAP)
 	}
-	c = f.summaries.bins.cursor(f.summaries.records.at(key).bitmap())
+	c = f.summaries.bins.cursor(f.summaries.record(key).bitmap())
 	return &c, nil
 }
 

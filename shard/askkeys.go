@@ -23,7 +23,7 @@ func (f *frame) listCost(q *ebbv1.KeysQuestion) int {
 	if q.GetOrder() != ebbv1.KeyOrder_KEY_ORDER_TOTAL || cost > 1<<17 {
 		return cost // large enough to be answered on a view
 	}
-	for key := range f.keys.names.all {
+	for key := range f.summaries.keys.all {
 		cost += f.totalCost(key)
 	}
 	return cost
@@ -232,7 +232,7 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 		for _, name := range proto.QuestionKeys(q) {
 			if key, ok := f.findKey(ns, name); ok {
 				cost += describeBin * f.totalCost(key)
-				if r := f.summaries.records.at(key); r.form() == recordBitmap {
+				if r := f.summaries.record(key); r.form() == recordBitmap {
 					cost += int(r.bitmap().leaves) * leafSlices
 				}
 			}

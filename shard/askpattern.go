@@ -30,15 +30,19 @@ func appendMatched(b []byte, patterns [][]byte, matched ...uint64) []byte {
 }
 
 // matchCost is what it takes to look through the names of all keys, in bins.
-func (f *frame) matchCost() int { return keyCost * int(f.keys.names.slots) }
+func (f *frame) matchCost() int { return keyCost * int(f.summaries.keys.slots) }
 
 // keyCost is what it takes to match one name, in bins read.
 const keyCost = 16
 
 // matching yields the keys of a namespace that are alive and match, in the order of their slots.
 func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(key uint32) *proto.Error) *proto.Error {
-	for key := range f.keys.names.all {
-		if f.keys.space(key) != ns.space || f.isPart(ns, key) || !p.match(f.keys.bytesOf(key)) || !f.alive(ns, key, at) {
+	var name []byte
+	for key := range f.summaries.keys.all {
+		if f.keys.space(key) != ns.space {
+			continue
+		}
+		if name = f.keys.appendName(name[:0], key); isPart(ns, name) || !p.match(name) || !f.alive(ns, key, at) {
 			continue
 		}
 		if err := yield(key); err != nil {

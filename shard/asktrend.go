@@ -248,7 +248,7 @@ func (f *frame) trendCost(ns *namespace, keys [][]byte) int {
 	if slow := f.companion(ns); slow != nil {
 		for _, name := range keys {
 			if key, ok := f.findKey(slow, name); ok {
-				cost += 1 + f.summaries.records.at(key).bins()
+				cost += 1 + f.summaries.record(key).bins()
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func audit(t fataler, s *State) {
 func auditBins(t fataler, s *State) {
 	t.Helper()
 	refs := map[uint32]uint32{}
-	for key := range s.keys.names.all {
+	for key := range s.summaries.keys.all {
 		sum := s.summary(key)
 		sum.dist.Each(func(bin uint32) { refs[bin]++ })
 	}
@@ -77,7 +77,7 @@ func auditKeys(t fataler, s *State) {
 	keys := make([]uint32, len(s.namespaces))
 	eras := map[[2]uint32]uint32{}
 	scheduled, held := 0, 0
-	for key := range s.keys.names.all {
+	for key := range s.summaries.keys.all {
 		sum := s.summary(key)
 		ns := s.namespaces[sum.space]
 		keys[sum.space]++
@@ -104,7 +104,7 @@ func auditKeys(t fataler, s *State) {
 	}
 	for leaf := range s.expiries.leaves {
 		for i := uint32(leaf) * leafLen; i < uint32(leaf+1)*leafLen; i++ {
-			if s.expiries.at(i) != 0 && !s.keys.names.alive(i) {
+			if s.expiries.at(i) != 0 && !s.summaries.keys.alive(i) {
 				t.Fatalf("slot %d without a key expires", i)
 			}
 		}
@@ -138,26 +138,20 @@ func auditSummaries(t fataler, s *State) {
 	t.Helper()
 	blocks := map[blockRef]bool{}
 	boxes := 0
-	for key := range s.keys.names.slots {
-		if !s.keys.names.alive(key) && int(key/recordsPerPage) >= len(s.summaries.records.pages) {
-			continue // free since before a restart, and there is no page for it yet
+	for key := range s.summaries.keys.slots {
+		if !s.summaries.keys.alive(key) {
+			continue
 		}
-		r := s.summaries.records.at(key)
-		switch where := blockRef(r.where()); {
-		case !s.keys.names.alive(key):
-			for _, w := range r {
-				if w != 0 {
-					t.Fatalf("key %d is free, its record is not: %v", key, r)
-				}
-			}
-		case r.form() == recordBody:
+		block := s.summaries.keys.block(key)
+		if block == 0 || blocks[block] {
+			t.Fatalf("key %d: block %#x is none, or that of another", key, block)
+		}
+		blocks[block] = true
+		switch r := s.summaries.record(key); r.form() {
+		case recordBody:
 			boxes++
-		case r.form() == recordBitmap:
+		case recordBitmap:
 			auditBitmap(t, &s.summaries.bins, r.bitmap(), blocks)
-		case (where != 0) != (r.bins() > 0) || where != 0 && blocks[where]:
-			t.Fatalf("key %d of %d bins: block %#x is none, or that of another", key, r.bins(), where)
-		case where != 0:
-			blocks[where] = true
 		}
 	}
 	if boxes != int(s.summaries.boxes)-len(s.summaries.spare) {
@@ -169,7 +163,7 @@ func auditSummaries(t fataler, s *State) {
 // auditBitmap looks at the directory and the containers of a bitmap, and notes its blocks.
 func auditBitmap(t fataler, b *slab, head bitmapHead, blocks map[blockRef]bool) {
 	t.Helper()
-	if head.root == 0 || head.ids == 0 {
+	if head.ids == 0 || (head.root == 0) != (head.leaves == 0) {
 		t.Fatalf("an empty bitmap has a key: %+v", head)
 	}
 	b.eachBlock(head, func(ref blockRef) bool {
@@ -180,7 +174,7 @@ func auditBitmap(t fataler, b *slab, head bitmapHead, blocks map[blockRef]bool) 
 		return true
 	})
 	if head.isSmall() {
-		if err := bitmap.ValidateSmall(b.small(head)); err != nil {
+		if err := bitmap.ValidateSmall(head.small()); err != nil {
 			t.Fatalf("%v", err)
 		}
 		return
@@ -259,12 +253,12 @@ func auditSlab(t fataler, b *slab, blocks map[blockRef]bool) {
 func auditVisits(t fataler, v *visits) {
 	t.Helper()
 	for i := range v.n {
-		key := v.keys.at(i)
-		if i > 0 && v.before(key, v.keys.at((i-1)/2)) {
+		here := v.keys.at(i)
+		if i > 0 && here.before(v.keys.at((i-1)/2)) {
 			t.Fatalf("visits out of order at %d", i)
 		}
-		if v.records.at(key).visit() != i+1 {
-			t.Fatalf("visits have lost key %d", key)
+		if v.of.keys.visit(here.key) != i+1 || v.of.record(here.key).due() != here.at {
+			t.Fatalf("visits have lost key %d, or when it is due", here.key)
 		}
 	}
 }
@@ -299,12 +293,13 @@ func auditDictionary(t fataler, d *dictionary) {
 
 func auditKeyring(t fataler, k *keyring) {
 	t.Helper()
-	places := map[uint32]place{}
-	for key := range k.names.all {
-		places[key] = k.records.at(key).place()
+	keys := &k.of.keys
+	if k.index.used != keys.live {
+		t.Fatalf("the index holds %d of %d keys", k.index.used, keys.live)
 	}
-	auditNames(t, &k.bytes, &k.index, places)
-	auditRoster(t, &k.names, func(*struct{}) bool { return true })
+	if !chained(keys) {
+		t.Fatalf("free keys are not a chain")
+	}
 }
 
 // auditNames looks for names that share a place, and for places and index slots without a name.
@@ -336,7 +331,7 @@ func auditNames(t fataler, a *arena, x *index, names map[uint32]place) {
 
 func auditRoster[T any](t fataler, r *roster[T], zero func(*T) bool) {
 	t.Helper()
-	if !r.chained() {
+	if !chained(r) {
 		t.Fatalf("free slots are not a chain")
 	}
 	for i := range r.slots {

@@ -212,8 +212,8 @@ func BenchmarkMemory(b *testing.B) {
 		runtime.GC()
 		runtime.ReadMemStats(&after)
 		bins := 0
-		for key := range s.keys.names.all {
-			bins += s.summaries.records.at(key).bins()
+		for key := range s.summaries.keys.all {
+			bins += s.summaries.record(key).bins()
 		}
 		used := float64(after.HeapAlloc - before.HeapAlloc)
 		b.ReportMetric(used/float64(s.Keys()), "B/key")

@@ -6,7 +6,7 @@ import (
 	"github.com/ebbdb/ebb/sketch/bitmap"
 )
 
-// A bitmap lies in blocks of the slab, beside the bins of distributions. A small one is one block (bitmap.Small). Of a larger one the record says where the root is:
+// A small bitmap (bitmap.Small) lies in the room of its record. A larger one lies in blocks of the slab, and its record says where the root is:
 //
 //	root        { leaf }            by slice; a block of its own, or a run when there are more than 512 leaves
 //	  leaf      first slice (48) | slices less 1 (16)    block (32) | ids (32)
@@ -17,14 +17,23 @@ import (
 //
 // An edit makes private, and so copies when a view shares them, the runs of the root, of one leaf and of one container.
 type bitmapHead struct {
-	root   blockRef // 0: it is empty
-	leaves uint32   // 0: it is small, and root its only block
+	root   blockRef // of a large one
+	leaves uint32   // 0: it is small
 	wide   bool     // of a small one: see bitmap.Small
-	ids    uint64
+	ids    uint64   // 0: it is empty
+	words  []uint64 // where a small one lies: all of the room of its record, or, until it is put, memory elsewhere
 }
 
-// isSmall says whether all of a bitmap lies in one block.
-func (h *bitmapHead) isSmall() bool { return h.root != 0 && h.leaves == 0 }
+// isSmall says whether all of a bitmap lies in its record.
+func (h *bitmapHead) isSmall() bool { return h.ids != 0 && h.leaves == 0 }
+
+// small is a bitmap that is, or that is empty.
+func (h *bitmapHead) small() bitmap.Small {
+	if !h.isSmall() {
+		return bitmap.Small{}
+	}
+	return bitmap.ViewSmall(h.wide, uint32(h.ids), h.words)
+}
 
 const (
 	leafSlices    = largeMax / 2 // slices of a leaf at most
@@ -78,6 +87,7 @@ type bitmapEditor struct {
 	epoch   uint32
 	head    bitmapHead
 	scratch [bitmap.ScratchWords]uint64
+	kept    []uint64 // see setSmall
 	ids     []uint64
 	lows    []uint16
 }
@@ -105,11 +115,7 @@ func (t *bitmapEditor) editSmall(op bitmap.Op, ids []uint64) (changed int, done 
 	if op != bitmap.Clear && len(ids) > 2*bitmap.SmallWords {
 		return 0, false
 	}
-	var s bitmap.Small
-	had, was := t.head.root, uint32(t.head.ids)
-	if had != 0 {
-		s = bitmap.ViewSmall(t.head.wide, was, t.pages.edit(had, t.epoch))
-	}
+	s, was := t.head.small(), uint32(t.head.ids)
 	changed, moved, ok := bitmap.EditSmallInPlace(t.scratch[:], &s, op, ids)
 	switch {
 	case !ok:
@@ -117,7 +123,6 @@ func (t *bitmapEditor) editSmall(op bitmap.Op, ids []uint64) (changed int, done 
 	case changed == 0:
 		return 0, true
 	case s.Count == 0:
-		t.pages.drop(had, t.epoch)
 		t.head = bitmapHead{}
 		return changed, true
 	case moved:
@@ -131,33 +136,20 @@ func (t *bitmapEditor) editSmall(op bitmap.Op, ids []uint64) (changed int, done 
 	return changed, true
 }
 
-// setSmall gives a small bitmap another block.
+// setSmall keeps a small bitmap, whose words are scratch, until it is put.
 func (t *bitmapEditor) setSmall(s bitmap.Small) {
-	had, n := t.head.root, len(s.Words)
-	ref := t.pages.put(min(n+n/16, bitmap.SmallWords), t.epoch)
-	block := t.pages.at(ref)
-	copy(block, s.Words)
-	clear(block[n:])
-	if had != 0 {
-		t.pages.drop(had, t.epoch)
-	}
-	t.head = bitmapHead{root: ref, wide: s.Wide, ids: uint64(s.Count)}
+	t.kept = append(t.kept[:0], s.Words...)
+	t.head = bitmapHead{wide: s.Wide, ids: uint64(s.Count), words: t.kept}
 }
 
 // enlarge makes containers of a small bitmap.
 func (t *bitmapEditor) enlarge() {
-	if t.head.root == 0 {
-		return
-	}
-	had := t.head.root
-	t.pages.own(uint32(had>>8), t.epoch) // so that it stays where it is until it has been read
-	s := t.pages.small(t.head)
+	s := t.head.small()
 	t.head = bitmapHead{}
 	s.Containers(t.scratch[:], func(slice uint64, c bitmap.Container) bool {
 		t.put(slice, c)
 		return true
 	})
-	t.pages.drop(had, t.epoch)
 }
 
 // shrink makes a bitmap small that has so few ids that it should be.
@@ -176,16 +168,9 @@ func (t *bitmapEditor) shrink() {
 		return slice, c.Container(), true
 	})
 	if ok {
-		had := t.head
-		t.head = bitmapHead{}
-		t.pages.dropBitmap(had, t.epoch)
+		t.pages.dropBitmap(t.head, t.epoch)
 		t.setSmall(s)
 	}
-}
-
-// small is a bitmap that is.
-func (b *slab) small(head bitmapHead) bitmap.Small {
-	return bitmap.ViewSmall(head.wide, uint32(head.ids), b.at(head.root))
 }
 
 func (t *bitmapEditor) editLarge(op bitmap.Op, ids []uint64) (changed int) {
@@ -211,10 +196,10 @@ func (t *bitmapEditor) editRange(op bitmap.Op, first, last uint64) (changed int)
 	if t.head.leaves == 0 {
 		t.ids = t.ids[:0]
 		switch {
-		case op == bitmap.Clear && t.head.root == 0:
+		case op == bitmap.Clear && t.head.ids == 0:
 			return 0
 		case op == bitmap.Clear:
-			t.pages.small(t.head).Each(first, func(id uint64) bool {
+			t.head.small().Each(first, func(id uint64) bool {
 				if id > last {
 					return false
 				}
@@ -478,15 +463,18 @@ func (t *bitmapEditor) dropFromRoot(leaf int) {
 	t.head.leaves--
 }
 
-// dropBitmap gives back all blocks of a bitmap.
+// dropBitmap gives back all blocks of a bitmap beside its record.
 func (b *slab) dropBitmap(head bitmapHead, epoch uint32) {
+	if head.root != 0 {
+		b.own(uint32(head.root>>8), epoch) // so that it stays where it is until all others are gone
+	}
 	b.eachBlock(head, func(ref blockRef) bool {
 		b.drop(ref, epoch)
 		return true
 	})
 }
 
-// eachBlock visits the blocks of a bitmap, each before the one that says where it is, until visit says no.
+// eachBlock visits the blocks of a bitmap beside its record, each before the one that says where it is, until visit says no.
 func (b *slab) eachBlock(head bitmapHead, visit func(ref blockRef) bool) {
 	for leaf := range int(head.leaves) {
 		r := entryAt(b.at(head.root), leaf)
@@ -518,9 +506,7 @@ type bitmapCursor struct {
 
 func (b *slab) cursor(head bitmapHead) bitmapCursor {
 	c := bitmapCursor{pages: b, head: head, leaf: -1}
-	if head.isSmall() {
-		c.small = b.small(head)
-	}
+	c.small = head.small()
 	return c
 }
 
@@ -603,19 +589,18 @@ func (c *bitmapCursor) before() (n uint64) {
 	return n
 }
 
-// gatherBitmap moves blocks of a bitmap to where they have company, up to so many words. What it leaves is for the next round.
+// gatherBitmap moves blocks of a large bitmap to where they have company, up to so many words. What it leaves is for the next round.
 func (s *summaries) gatherBitmap(key, epoch uint32, budget int) {
-	t := bitmapEditor{pages: &s.bins, epoch: epoch, head: s.records.at(key).bitmap()}
+	t := bitmapEditor{pages: &s.bins, epoch: epoch, head: s.record(key).bitmap()}
 	move := func(had blockRef) (blockRef, bool) {
-		if !s.bins.sparse(had) || budget <= 0 {
+		if budget <= 0 {
 			return had, false
 		}
-		size := int(s.bins.runs[had>>8].size)
-		budget -= size
-		ref := s.bins.put(size, epoch)
-		copy(s.bins.at(ref), s.bins.at(had))
-		s.bins.drop(had, epoch)
-		return ref, true
+		ref, moved := s.bins.gather(had, epoch)
+		if moved {
+			budget -= int(s.bins.runs[ref>>8].size)
+		}
+		return ref, moved
 	}
 	leafRef := func(leaf int) blockRef { return entryAt(s.bins.at(t.head.root), leaf).ref() } // looked up each time: to make a run private moves it
 	for leaf := range int(t.head.leaves) {
@@ -635,11 +620,7 @@ func (s *summaries) gatherBitmap(key, epoch uint32, budget int) {
 			break
 		}
 	}
-	if t.head.root == 0 {
-		return
-	}
 	if ref, moved := move(t.head.root); moved {
-		t.head.root = ref
-		s.records.edit(key, epoch).move(uint32(ref))
+		s.edit(key, epoch).setRoot(ref)
 	}
 }

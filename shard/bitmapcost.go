@@ -1,6 +1,8 @@
 package shard
 
 import (
+	"math"
+
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch/bitmap"
@@ -14,6 +16,8 @@ const (
 	twiceCost = 8
 	// lookCost is how many words it takes to find out that a term has nothing in a slice, and to pass it over there.
 	lookCost = 4
+	// termsExpected is for how many keys of an expression there is room at first: those of a month.
+	termsExpected = 32
 )
 
 // bitmapWork is what it takes to evaluate expressions, as far as that is known before it begins.
@@ -66,7 +70,10 @@ func (w *bitmapWork) check(most int, what string) *proto.Error {
 }
 
 // bitmapWork is what a question about bitmaps takes.
-func (f *frame) bitmapWork(q *ebbv1.Question) *bitmapWork {
+func (f *frame) bitmapWork(q *ebbv1.Question) *bitmapWork { return f.bitmapWorkTo(q, math.MaxInt) }
+
+// bitmapWorkTo stops counting when it has found that the question reads more than so many words.
+func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 	ns, ask := f.lookup([]byte(q.GetNamespace())), q.GetBitmap()
 	in := spanOf(proto.BitmapRange(q))
 	w := &bitmapWork{first: in.first >> sliceBits, last: in.last >> sliceBits}
@@ -81,7 +88,7 @@ func (f *frame) bitmapWork(q *ebbv1.Question) *bitmapWork {
 	case *ebbv1.BitmapQuestion_Part:
 		w.first, w.last = max(w.first, s.Part.GetFrom()), min(w.last, s.Part.GetTo())
 	}
-	c := costing{f: f, ns: ns, work: w, slices: slices, known: map[string]bool{}}
+	c := costing{f: f, ns: ns, work: w, slices: slices, enough: enough}
 	for _, x := range proto.BitmapExprs(q) {
 		c.expr(x)
 	}
@@ -99,16 +106,20 @@ type costing struct {
 	work   *bitmapWork
 	slices int64
 	known  map[string]bool
+	enough int // words: how many more they are need not be known
 }
 
 func (c *costing) expr(x *ebbv1.BitmapExpr) {
+	if c.work.words > c.enough {
+		return
+	}
 	switch e := x.GetExpr().(type) {
 	case *ebbv1.BitmapExpr_Key:
 		from, to, n, words := c.read(e.Key, c.slices)
 		if c.known[string(e.Key)] {
 			words /= twiceCost
 		}
-		c.known[string(e.Key)] = true
+		c.know(e.Key)
 		c.work.add(from, to, n, words)
 	case *ebbv1.BitmapExpr_Range:
 		c.work.addRange(e.Range, c.slices)
@@ -119,6 +130,14 @@ func (c *costing) expr(x *ebbv1.BitmapExpr) {
 	for _, term := range proto.ExprTerms(x) {
 		c.expr(term)
 	}
+}
+
+// know notes a key that is read.
+func (c *costing) know(key []byte) {
+	if c.known == nil {
+		c.known = make(map[string]bool, termsExpected)
+	}
+	c.known[string(key)] = true
 }
 
 // members are looked at wherever the set is that they are counted with.
@@ -139,7 +158,7 @@ func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, wor
 	if !ok {
 		return 0, 0, 0, bodyCost
 	}
-	r := c.f.summaries.records.at(key)
+	r := c.f.summaries.record(key)
 	if r.form() != recordBitmap {
 		return 0, 0, 0, bodyCost
 	}
@@ -163,7 +182,7 @@ func (w *bitmapWork) addRange(r *ebbv1.BitRange, slices int64) {
 // extent is between which slices a bitmap is that is not empty, and about how many it has, no fewer.
 func (b *slab) extent(h bitmapHead) (from, to uint64, slices int64) {
 	if h.isSmall() {
-		s := b.small(h)
+		s := h.small()
 		first, _ := s.Select(0)
 		last, _ := s.Select(h.ids - 1)
 		return first >> sliceBits, last >> sliceBits, int64(h.ids)

@@ -86,8 +86,15 @@ func TestBitmapWork(t *testing.T) {
 		if refused := a.GetError().GetCode() == ebbv1.Code_CODE_QUERY_TOO_COSTLY; refused != c.refused || a.GetError() != nil && !refused {
 			t.Errorf("%s: %v, of cost %d", c.name, a.GetError(), s.Cost(&ebbv1.ShardQuestion{Question: c.q}))
 		}
-		if c.refused && s.Cost(&ebbv1.ShardQuestion{Question: c.q}) <= bitmapCostMax {
-			t.Errorf("%s: it costs %d", c.name, s.Cost(&ebbv1.ShardQuestion{Question: c.q}))
+		q := &ebbv1.ShardQuestion{Question: c.q}
+		cost := s.Cost(q)
+		if c.refused && cost <= bitmapCostMax {
+			t.Errorf("%s: it costs %d", c.name, cost)
+		}
+		for _, limit := range []int{0, cost / 2, cost - 1, cost, cost + 1} {
+			if more := s.CostsMore(q, limit); more != (cost > limit) {
+				t.Errorf("%s costs %d, and more than %d: %v", c.name, cost, limit, more)
+			}
 		}
 	}
 	unknown := count(unionOf(append(rangesOf(8), keyExpr("dense"))...))

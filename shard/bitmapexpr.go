@@ -2,6 +2,7 @@ package shard
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -28,8 +29,8 @@ type bitmapExpr struct {
 
 // compileBitmap makes an expression ready. A key that is named twice is one term.
 func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) {
-	b := &bitmapExpr{}
-	known := map[string]int{}
+	b := &bitmapExpr{terms: make([]bitmap.Cursor, 0, termsExpected)}
+	known := make(map[string]int, termsExpected)
 	var build func(x *ebbv1.BitmapExpr) (bitmap.Expr, error)
 	add := func(t bitmap.Cursor) bitmap.Expr {
 		b.terms = append(b.terms, t)
@@ -44,6 +45,7 @@ func compileBitmap(x *ebbv1.BitmapExpr, named bitmapNames) (*bitmapExpr, error) 
 				n.Args = append(n.Args, add(t))
 			}
 		}
+		n.Args = slices.Grow(n.Args, len(of))
 		for _, x := range of {
 			sub, err := build(x)
 			if err != nil {

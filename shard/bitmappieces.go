@@ -14,7 +14,7 @@ const pieceCost = 1 << 18
 // it answers nil.
 func (f *frame) Pieces(q *ebbv1.ShardQuestion, n int) []*ebbv1.ShardQuestion {
 	_, counts := q.GetQuestion().GetBitmap().GetSelect().(*ebbv1.BitmapQuestion_Count)
-	if table := q.GetQuestion().GetBitmapCohort(); !counts && table == nil {
+	if table := q.GetQuestion().GetBitmapCohort(); n < 2 || !counts && table == nil {
 		return nil
 	}
 	n = min(n, f.bitmapWork(q.GetQuestion()).cost()/pieceCost)
@@ -41,7 +41,7 @@ func (f *frame) cuts(q *ebbv1.Question, n int) (slices []uint64) {
 	var largest bitmapHead
 	for _, name := range proto.ExprKeys(proto.BitmapExprs(q)...) {
 		if key, ok := f.findKey(ns, name); ok {
-			if r := f.summaries.records.at(key); r.form() == recordBitmap && r.bitmap().leaves > largest.leaves {
+			if r := f.summaries.record(key); r.form() == recordBitmap && r.bitmap().leaves > largest.leaves {
 				largest = r.bitmap()
 			}
 		}

@@ -93,6 +93,11 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	if proto.BySlice(ns.definition) && e.Fresh == proto.IsPartName(e.Key) {
 		return 0, ebbv1.Code_CODE_WRONG_SHARD
 	}
+	if e.Fresh && proto.BySlice(ns.definition) {
+		if err := proto.CheckSliceKey(e.Key); err != nil {
+			return 0, err.Code // there would be no name for its parts, nor a remnant of it
+		}
+	}
 	if late && !e.Fresh {
 		return 0, ebbv1.Code_CODE_BAD_TIME
 	}
@@ -109,7 +114,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	if !created && s.kind(key) != ebbv1.Kind_KIND_BITMAP {
 		return 0, ebbv1.Code_CODE_WRONG_KIND
 	}
-	if !created && e.Op != ebbv1.BitOp_BIT_OP_CLEAR && s.summaries.bins.full(s.summaries.records.at(key).bitmap(), s.limits.BitmapBytes/8) {
+	if !created && e.Op != ebbv1.BitOp_BIT_OP_CLEAR && s.summaries.bins.full(s.summaries.record(key).bitmap(), s.limits.BitmapBytes/8) {
 		return 0, ebbv1.Code_CODE_RESOURCE_EXHAUSTED
 	}
 	sum := s.own(key)
@@ -129,7 +134,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	}
 	s.put(key, &sum)
 	switch {
-	case v.head.root == 0:
+	case v.head.ids == 0:
 		s.dropKey(ns, key, &sum)
 	case created:
 		s.schedule(ns, key, &sum, clock)
@@ -145,6 +150,9 @@ func numbered(ns *namespace, e *proto.BitEditWire) bool {
 // refusedEdit puts a refusal into words, which follow from the code and the edit, so that a repetition hears the same.
 func refusedEdit(ns *namespace, e *proto.BitEditWire, code ebbv1.Code) *proto.Error {
 	if err := e.Check(); err != nil && err.Code == code {
+		return err
+	}
+	if err := proto.CheckSliceKey(e.Key); err != nil && err.Code == code {
 		return err
 	}
 	switch {

@@ -15,24 +15,35 @@ import (
 //
 //	block = kind (1) | length (4, little endian) | payload | crc (4)
 //
-// The crc is CRC-32C of the snapshot from its first byte up to here, so that a
-// block that is flipped, missing or out of place is found where it is read.
+// The crc is CRC-32C of the block up to here, and the last section holds that of all crcs but the
+// first, so that a block that is flipped, missing or out of place is found.
+//
+// Where a block ends depends on the items in it and on nothing before: behind an item whose number says so, by chance, or around one
+// that is large. So two snapshots of a state that has changed a little have most of their blocks in common.
 const (
-	blockBytesMax = 64 << 10
-	blockOverhead = 1 + 4
+	// blockBytesLeast is from when on a block may end, blockBytesMean how much longer it is then on average, and blockBytesMax what it holds at most:
+	// more than a container of a bitmap. What one write changes is then not much more than the unit of copy-on-write, a page.
+	blockBytesLeast = 2 << 10
+	blockBytesMean  = 1 << 10
+	blockBytesMax   = 12 << 10
+	blockOverhead   = 1 + 4
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// blockWriter writes values in blocks. The first error sticks.
+// blockWriter writes values in blocks, each with one Write. The first error sticks.
 type blockWriter struct {
 	w       io.Writer
 	err     error
 	written int64
-	crc     uint32
+	crcs    uint32 // of the crcs of all blocks but the first
 	kind    byte
+	blocks  int // of this section
 	buf     []byte
+	item    int // where the present item begins in buf
+	frame   []byte
 	scratch []byte
+	later   []uint32 // keys whose bitmaps have a section of their own
 }
 
 // section begins a section; each has a block even if it is empty.
@@ -40,39 +51,60 @@ func (b *blockWriter) section(kind byte) {
 	if b.kind != 0 {
 		b.flush()
 	}
-	b.kind = kind
+	b.kind, b.blocks = kind, 0
 }
 
-// flushFull writes whole blocks, if there are any.
-func (b *blockWriter) flushFull() {
-	for len(b.buf) > blockBytesMax {
-		b.block(b.buf[:blockBytesMax])
-		b.buf = append(b.buf[:0], b.buf[blockBytesMax:]...)
+// ended says that an item is written, whose number is its own for as long as the state keeps it.
+func (b *blockWriter) ended(number uint64) {
+	size := len(b.buf) - b.item
+	switch {
+	case len(b.buf) > blockBytesMax:
+		if b.item > 0 {
+			b.block(b.buf[:b.item])
+			b.buf = append(b.buf[:0], b.buf[b.item:]...)
+		}
+		if size >= blockBytesMean {
+			b.flush()
+		}
+	case len(b.buf) >= blockBytesLeast && number*0x9e3779b97f4a7c15>>32%blockBytesMean < uint64(size):
+		b.flush()
 	}
+	b.item = len(b.buf)
 }
 
+// spill writes what is more than a block may hold.
+func (b *blockWriter) spill() {
+	whole := 0
+	for len(b.buf)-whole > blockBytesMax {
+		b.block(b.buf[whole : whole+blockBytesMax])
+		whole += blockBytesMax
+	}
+	b.buf = append(b.buf[:0], b.buf[whole:]...)
+}
+
+// flush ends the block.
 func (b *blockWriter) flush() {
-	b.flushFull()
-	b.block(b.buf)
-	b.buf = b.buf[:0]
+	b.spill()
+	if len(b.buf) > 0 || b.blocks == 0 {
+		b.block(b.buf)
+	}
+	b.buf, b.item = b.buf[:0], 0
 }
 
 func (b *blockWriter) block(payload []byte) {
-	var head [blockOverhead]byte
-	head[0] = b.kind
-	binary.LittleEndian.PutUint32(head[1:], uint32(len(payload)))
-	b.write(head[:])
-	b.write(payload)
-	b.write(binary.LittleEndian.AppendUint32(nil, b.crc))
-}
-
-func (b *blockWriter) write(p []byte) {
+	b.frame = append(b.frame[:0], b.kind)
+	b.frame = binary.LittleEndian.AppendUint32(b.frame, uint32(len(payload)))
+	b.frame = append(b.frame, payload...)
+	b.frame = binary.LittleEndian.AppendUint32(b.frame, crc32.Checksum(b.frame, castagnoli))
+	if b.kind != sectionHeader {
+		b.crcs = crc32.Update(b.crcs, castagnoli, b.frame[len(b.frame)-4:])
+	}
+	b.blocks++
 	if b.err != nil {
 		return
 	}
-	b.crc = crc32.Update(b.crc, castagnoli, p)
 	var n int
-	n, b.err = b.w.Write(p)
+	n, b.err = b.w.Write(b.frame)
 	b.written += int64(n)
 }
 
@@ -99,15 +131,13 @@ func (b *blockWriter) text(p []byte) {
 // blockReader reads values from blocks and checks each block before anything
 // in it is believed. The first error sticks, and every value after it is zero.
 type blockReader struct {
-	r    io.Reader
-	err  error
-	crc  uint32
-	kind byte
-	// format is that of the snapshot, once its header has been read.
-	format byte
-	buf    []byte // of the present block
-	rest   []byte
-	spill  []byte // of a text that runs over
+	r     io.Reader
+	err   error
+	crcs  uint32 // of the crcs of all blocks but the first and the last
+	kind  byte
+	buf   []byte // of the present block
+	rest  []byte
+	spill []byte // of a text that runs over
 }
 
 func (b *blockReader) corrupt(format string, args ...any) {
@@ -138,8 +168,11 @@ func (b *blockReader) next() {
 	if b.err != nil {
 		return
 	}
-	var head [blockOverhead]byte
-	b.fill(head[:])
+	if b.buf == nil {
+		b.buf = make([]byte, blockOverhead+blockBytesMax+4)
+	}
+	head := b.buf[:blockOverhead]
+	b.fill(head)
 	n := binary.LittleEndian.Uint32(head[1:])
 	if b.err == nil && n > blockBytesMax {
 		b.corrupt("block of %d bytes", n)
@@ -147,23 +180,22 @@ func (b *blockReader) next() {
 	if b.err != nil {
 		return
 	}
-	if b.buf == nil {
-		b.buf = make([]byte, blockBytesMax)
-	}
-	payload := b.buf[:n]
-	b.fill(payload)
-	want := b.crc
-	var crc [4]byte
-	b.fill(crc[:])
-	if b.err == nil && binary.LittleEndian.Uint32(crc[:]) != want {
-		b.corrupt("a block's CRC is %#08x, its bytes have %#08x", binary.LittleEndian.Uint32(crc[:]), want)
+	b.fill(b.buf[blockOverhead : blockOverhead+n+4])
+	covered, tail := b.buf[:blockOverhead+n], b.buf[blockOverhead+n:][:4]
+	crc, want := binary.LittleEndian.Uint32(tail), crc32.Checksum(covered, castagnoli)
+	if b.err == nil && crc != want {
+		b.corrupt("a block's CRC is %#08x, its bytes have %#08x", crc, want)
 	}
 	if b.err == nil && head[0] != b.kind {
 		b.corrupt("a block of section %d where one of %d belongs", head[0], b.kind)
 	}
-	if b.err == nil {
-		b.rest = payload
+	if b.err != nil {
+		return
 	}
+	if b.kind != sectionHeader && b.kind != sectionEnd {
+		b.crcs = crc32.Update(b.crcs, castagnoli, tail)
+	}
+	b.rest = covered[blockOverhead:]
 }
 
 func (b *blockReader) fill(p []byte) {
@@ -172,9 +204,7 @@ func (b *blockReader) fill(p []byte) {
 	}
 	if _, err := io.ReadFull(b.r, p); err != nil {
 		b.readError(err)
-		return
 	}
-	b.crc = crc32.Update(b.crc, castagnoli, p)
 }
 
 func (b *blockReader) readError(err error) {
@@ -216,6 +246,11 @@ func (b *blockReader) byte() byte {
 }
 
 func (b *blockReader) uvarint() uint64 {
+	if len(b.rest) > 0 && b.rest[0] < 0x80 {
+		v := b.rest[0]
+		b.rest = b.rest[1:]
+		return uint64(v)
+	}
 	if v, n := binary.Uvarint(b.rest); n > 0 {
 		b.rest = b.rest[n:]
 		return v
@@ -305,4 +340,41 @@ func (b *blockReader) bytes(n int) []byte {
 		b.rest = b.rest[take:]
 	}
 	return b.spill
+}
+
+// Sizes of chunks, as those of blocks.
+const (
+	chunkBytesLeast = 32 << 10
+	chunkBytesMean  = 64 << 10
+	chunkBytesMax   = 512 << 10
+)
+
+// Chunks is a writer for WriteTo that makes chunks of what is written: the header, and then about 100 KiB each, of which two snapshots of a
+// state that has changed a little have most in common. Each chunk is told to Each, which must not keep it.
+type Chunks struct {
+	Each func(chunk []byte) error
+
+	buf   []byte
+	begun bool
+}
+
+// Write takes one block. A chunk ends behind a block whose CRC says so, by chance in proportion to its size.
+func (c *Chunks) Write(block []byte) (int, error) {
+	c.buf = append(c.buf, block...)
+	if chance := binary.LittleEndian.Uint32(block[len(block)-4:]) % chunkBytesMean; c.begun && len(c.buf) < chunkBytesMax &&
+		(len(c.buf) < chunkBytesLeast || chance >= uint32(len(block))) {
+		return len(block), nil
+	}
+	c.begun = true
+	return len(block), c.Close()
+}
+
+// Close tells of the last chunk.
+func (c *Chunks) Close() error {
+	if len(c.buf) == 0 {
+		return nil
+	}
+	err := c.Each(c.buf)
+	c.buf = c.buf[:0]
+	return err
 }

@@ -240,14 +240,14 @@ func (sum *summary) kind() ebbv1.Kind {
 
 // kind is what a key holds, without reading it.
 func (f *frame) kind(key uint32) ebbv1.Kind {
-	r := f.summaries.records.at(key)
+	r := f.summaries.record(key)
 	switch {
 	case r.form() == recordBitmap:
 		return ebbv1.Kind_KIND_BITMAP
 	case r.form() != recordBody:
 		return ebbv1.Kind_KIND_DISTRIBUTION
 	}
-	return f.summaries.bodies.at(r.where()).body.form().kind()
+	return f.summaries.bodies.at(r.box()).body.form().kind()
 }
 
 // addToBody brings an event to a key that holds another kind than a

@@ -3,6 +3,7 @@ package shard
 import (
 	"encoding/binary"
 	"errors"
+	"math"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/sketch"
@@ -127,6 +128,54 @@ func (v *bitmapValue) appendBinary(b []byte) []byte {
 	return append(b, 0)
 }
 
+// idsWithKey is up to how many ids of a bitmap stand beside its key in a snapshot: so few never lie in containers there, whatever they do in memory.
+const idsWithKey = 64
+
+// appendIDs writes ids as uvarints: how far each is from the one before, less 1.
+func (v *bitmapValue) appendIDs(b []byte) []byte {
+	next := uint64(0)
+	add := func(id uint64) bool {
+		b = binary.AppendUvarint(b, id-next)
+		next = id + 1
+		return true
+	}
+	if v.head.isSmall() {
+		v.head.small().Each(0, add)
+		return b
+	}
+	v.each(func(slice uint64, c bitmap.Container) bool {
+		return c.Each(0, func(low uint16) bool { return add(slice<<sliceBits | uint64(low)) })
+	})
+	return b
+}
+
+// decodeIDs makes a small bitmap in room of what appendIDs wrote; without any bytes it is empty.
+func decodeIDs(room *[idsWithKey]uint64, raw []byte) (head bitmapHead, ok bool) {
+	ids := room[:0]
+	for next := uint64(0); len(raw) > 0; {
+		skip, n := binary.Uvarint(raw)
+		id := next + skip
+		if n <= 0 || n > 1 && raw[n-1] == 0 || id < next || len(ids) == idsWithKey || len(ids) > 0 && next == 0 {
+			return bitmapHead{}, false
+		}
+		ids, raw, next = append(ids, id), raw[n:], id+1
+	}
+	head.ids = uint64(len(ids))
+	if n := len(ids); n > 0 && ids[n-1] > math.MaxUint32 {
+		head.wide, head.words = true, ids
+		return head, true
+	}
+	for i, id := range ids { // two to a word, over those that have been read
+		if i&1 == 0 {
+			ids[i>>1] = id
+		} else {
+			ids[i>>1] |= id << 32
+		}
+	}
+	head.words = ids[:bitmap.WordsForSmall(false, len(ids))]
+	return head, true
+}
+
 // size is how many bytes appendBinary writes, to within a few a slice.
 func (v *bitmapValue) size() (n int) {
 	v.each(func(_ uint64, c bitmap.Container) bool {
@@ -158,6 +207,9 @@ func (v *bitmapValue) slices() (n sliceForms) {
 
 // blocks is how many words of the slab a stored bitmap takes.
 func (v *bitmapValue) blocks() (words int) {
+	if v.head.isSmall() {
+		return len(v.head.words)
+	}
 	v.pages.eachBlock(v.head, func(ref blockRef) bool {
 		words += int(v.pages.runs[ref>>8].size)
 		return true

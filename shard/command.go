@@ -69,6 +69,7 @@ const (
 	fieldCommandDropSource   = 10
 	fieldCommandBehaviour    = 11
 	fieldCommandTick         = 12
+	fieldCommandAudit        = 41
 
 	fieldSessionSession  = 1
 	fieldSessionSequence = 2
@@ -88,6 +89,9 @@ const (
 	fieldDropSourceName = 1
 
 	fieldBehaviourVersion = 1
+
+	fieldAuditPart = 1
+	fieldAuditOf   = 2
 )
 
 // identity says how a command is told from its own repetition.
@@ -155,7 +159,7 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 		return wellFormedIncrements(value)
 	case proto.FieldCommandBits:
 		return proto.BitEdits(value, func(*proto.BitEditWire) bool { return true })
-	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome:
+	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit:
 		return wellFormed(value)
 	}
 	return num <= proto.FieldCommandExpire && wellFormed(value)

@@ -265,14 +265,14 @@ const dropSlots = 16
 // that nothing needs to be remembered.
 func (s *State) dropStale() {
 	s.dropping = slices.DeleteFunc(s.dropping, func(space uint16) bool { return !s.namespaces[space].remains() })
-	slots := uint64(s.keys.names.slots)
+	slots := uint64(s.summaries.keys.slots)
 	if len(s.dropping) == 0 || slots == 0 {
 		return
 	}
 	budget := visitsMin
 	for i := uint64(0); i < dropSlots && budget > 0; i++ {
 		key := uint32((s.applying%slots*dropSlots + i) % slots)
-		if !s.keys.names.alive(key) {
+		if !s.summaries.keys.alive(key) {
 			continue
 		}
 		sum := s.summary(key)

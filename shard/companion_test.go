@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -107,18 +108,18 @@ func TestClosedCompanionIsDropped(t *testing.T) {
 		c.Increments = append(c.Increments, &ebbv1.Increment{Key: fmt.Append(nil, i), Bin: []byte("b")})
 	}
 	s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: c}}), nil)
-	if s.Keys() != keys || s.keys.names.live != 2*keys {
-		t.Fatalf("%d keys of %d", s.Keys(), s.keys.names.live)
+	if s.Keys() != keys || s.summaries.keys.live != 2*keys {
+		t.Fatalf("%d keys of %d", s.Keys(), s.summaries.keys.live)
 	}
 	s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
 		Name: "default", Version: 2, HalfLifeUs: 100 * second,
 	}}}), nil)
 	entries := 0
-	for ; s.keys.names.live > keys; entries++ {
-		before := s.keys.names.live
+	for ; s.summaries.keys.live > keys; entries++ {
+		before := s.summaries.keys.live
 		s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}), nil)
-		if before-s.keys.names.live > dropSlots || entries > 4*keys/dropSlots {
-			t.Fatalf("entry %d leaves %d of %d keys", entries, s.keys.names.live, before)
+		if before-s.summaries.keys.live > dropSlots || entries > 4*keys/dropSlots {
+			t.Fatalf("entry %d leaves %d of %d keys", entries, s.summaries.keys.live, before)
 		}
 		if entries%50 == 0 {
 			s = reopen(t, s)
@@ -315,5 +316,15 @@ func TestTrendOfBatchesOutOfOrder(t *testing.T) {
 		if a := w.Bins[0]; w.Warming || a.PValue < 0.5 {
 			t.Errorf("%s: warming %v, %v", name, w.Warming, a)
 		}
+	}
+}
+
+// The companion of the longest name comes through a snapshot.
+func TestCompanionOfALongName(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{
+		Name: strings.Repeat("n", proto.NamespaceLenMax), Version: 1, HalfLifeUs: 60 * second, SlowHalfLifeUs: new(int64(7200 * second)),
+	}, beginning)
+	if again := reopen(t, s); len(again.namespaces) != 2 || again.Checksum() != s.Checksum() {
+		t.Errorf("%d namespaces", len(again.namespaces))
 	}
 }

@@ -16,7 +16,7 @@ import (
 // each thing, sorted by name, counts as of the clock of their namespace.
 func (f *frame) Describe(w io.Writer) {
 	fmt.Fprintf(w, "shard %d: applied %d, clock %s, behaviour %d, keys %d, bins %d\n",
-		f.id, f.applied, clockText(f.now), f.behaviour, f.keys.names.live, f.bins.names.live)
+		f.id, f.applied, clockText(f.now), f.behaviour, f.summaries.keys.live, f.bins.names.live)
 	for _, ns := range f.namespaces {
 		f.describeNamespace(w, ns)
 	}
@@ -52,7 +52,7 @@ func (f *frame) describeNamespace(w io.Writer, ns *namespace) {
 
 func (f *frame) describeKeys(w io.Writer, ns *namespace) {
 	var keys []uint32
-	for key := range f.keys.names.all {
+	for key := range f.summaries.keys.all {
 		if f.summary(key).space == ns.space {
 			keys = append(keys, key)
 		}

@@ -40,3 +40,28 @@ func TestDeleteOverdue(t *testing.T) {
 	}
 	audit(t, s)
 }
+
+// Bitmaps of a namespace that lives by events, and has had none, are deleted like any other keys, and given a time to live.
+func TestKeysBeforeTheFirstEventLeave(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Clock: ebbv1.Clock_CLOCK_EVENT}, beginning)
+	applyOne(t, s, edits(bitsOf("deleted", setOp, 1, 2), bitsOf("dying", setOp, 3)))
+	expire := &ebbv1.ExpireKeys{Keys: [][]byte{[]byte("dying")}, Until: &ebbv1.ExpireKeys_TtlUs{}}
+	for _, c := range []*ebbv1.Command{
+		{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("deleted")}}}}, {Body: &ebbv1.Command_Expire{Expire: expire}},
+	} {
+		if r := applyOne(t, s, c); r.Applied != 1 {
+			t.Fatal(r)
+		}
+		audit(t, s)
+	}
+	if _, there := s.findKey(s.lookup(nil), []byte("deleted")); there {
+		t.Error("a key is not deleted")
+	}
+	first := increments("first", "b")
+	first.GetIncrements().Increments[0].TimeUs = beginning
+	applyOne(t, s, first)
+	if _, there := s.findKey(s.lookup(nil), []byte("dying")); there || s.Keys() != 1 {
+		t.Error("a key outlives its time")
+	}
+	reopen(t, s)
+}

@@ -10,6 +10,7 @@ import (
 // A state that was restored with many free slots behind its last key moves blocks together like any other, and has the same snapshot afterwards.
 func TestGatherBehindTheLastKey(t *testing.T) {
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, Decay: ebbv1.Decay_DECAY_NONE}, beginning)
+	const keys = 64
 	many := make([]string, 100)
 	for i := range many {
 		many[i] = fmt.Sprint("bin ", i)
@@ -20,15 +21,15 @@ func TestGatherBehindTheLastKey(t *testing.T) {
 		audit(t, s)
 	}
 	var names [][]byte
-	for k := range 4 * recordsPerPage {
+	for k := range 4 * keys {
 		name := fmt.Sprint("key ", k)
 		apply(s, increments(name, many...))
-		if k >= recordsPerPage {
+		if k >= keys {
 			names = append(names, []byte(name))
 		}
 	}
 	apply(s, &ebbv1.Command{Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: names}}})
-	for s.Keys() > recordsPerPage {
+	for s.Keys() > keys {
 		apply(s, &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}})
 	}
 	again := reopen(t, s)

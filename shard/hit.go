@@ -1,10 +1,6 @@
 package shard
 
-import (
-	"math"
-
-	"github.com/ebbdb/ebb/sketch"
-)
+import "github.com/ebbdb/ebb/sketch"
 
 // hit is add for the most common increment, of the present and to a bin that is there, without taking the summary out of its
 // record and putting it back. It says whether it was one; if not, nothing has changed, and add has more to look at.
@@ -13,7 +9,10 @@ func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
 		return false
 	}
 	r := in.record
-	if r.form() > recordCompact || r.due() <= now.At() || r.era() != ns.presentEra()&eraMask || r.where() == 0 {
+	if in.moved != s.summaries.bins.moved {
+		r = s.summaries.edit(in.found-1, s.epoch)
+	}
+	if r.form() > recordCompact || r.bins() == 0 || r.due() <= now.At() || r.era() != ns.presentEra()&eraMask {
 		return false
 	}
 	bin, known := s.bins.find(tagOf(in.Bin, 0), in.Bin)
@@ -23,12 +22,10 @@ func (s *State) hit(ns *namespace, now *sketch.Now, in *incoming) bool {
 	var d sketch.Distribution
 	var h sketch.Header
 	r.header(&h)
-	d.Load(&h, s.summaries.bins.edit(blockRef(r.where()), s.epoch))
+	d.Load(&h, r[headWords+nameWords(r.nameLen()):])
 	if !d.Hit(ns.params(), now, bin, in.Amount) {
 		return false
 	}
-	z, z2, last := d.Sums()
-	r[0], r[1] = math.Float64bits(z), math.Float64bits(z2)
-	r[2] = r[2]&^tickMask | uint64(last)
+	r.setSums(d.Sums())
 	return true
 }

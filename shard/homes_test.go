@@ -2,6 +2,7 @@ package shard
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/ebbdb/ebb/proto"
@@ -171,5 +172,28 @@ func TestPartsTooLateAndTooEarly(t *testing.T) {
 		if c.changed == (w.s.Checksum() == before) && c.changed {
 			t.Errorf("%s changed nothing", c.what)
 		}
+	}
+}
+
+// A home has a key of which there can be parts and, when it is gone, a remnant: a snapshot takes no other.
+func TestHomesHaveKeysOfSlices(t *testing.T) {
+	for _, key := range []string{"\x00a", "\x00", strings.Repeat("k", proto.PartKeyLenMax+1), strings.Repeat("k", proto.KeyLenMax), strings.Repeat("k", proto.PartKeyLenMax), "a\x00"} {
+		w := newHomeWorld(t)
+		home := bitsOf(key, setOp, 77)
+		home.Fresh = true
+		c := edits(home)
+		c.Namespace = "people"
+		r := w.s.Apply(w.s.Applied()+1, encode(t, w.now, c), nil)[0]
+		wrong := proto.CheckSliceKey([]byte(key))
+		if wrong == nil && r.Applied != 1 || wrong != nil && (len(r.Refused) != 1 || r.Refused[0].Error.GetCode() != wrong.Code || r.Refused[0].Error.GetMessage() != wrong.Message) {
+			t.Errorf("a home for %q: %v", key, r)
+		}
+		forget := &ebbv1.Command{Namespace: "people", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte(key)}}}}
+		w.s.Apply(w.s.Applied()+1, encode(t, w.now, forget), nil)
+		w.s.Apply(w.s.Applied()+1, encode(t, w.now), nil) // visits
+		if remains := wrong == nil; w.s.Keys() != 0 || (w.s.RemnantCount() == 1) != remains {
+			t.Errorf("%d keys and %d remnants of a home for %q", w.s.Keys(), w.s.RemnantCount(), key)
+		}
+		reopen(t, w.s)
 	}
 }

@@ -41,6 +41,7 @@ type image struct {
 	body     body
 	checksum uint64
 	signed   bool // there are negative counts
+	kept     bool // its namespace has had the key: what became smaller since, of the limits of one key, is not for it
 }
 
 // export returns the image of a key that is alive.
@@ -114,16 +115,16 @@ func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, 
 
 // imageLeast is a size in bytes that a key's image does not fall below: of each bin an id, a count, and a name with its length.
 func (f *frame) imageLeast(key uint32) int {
-	if r := f.summaries.records.at(key); r.form() != recordBitmap {
+	if r := f.summaries.record(key); r.form() != recordBitmap {
 		return (1 + 4 + 2) * r.bins()
 	}
 	sum := f.summary(key)
 	return sum.bitmap().size()
 }
 
-// decodeImage reads what export wrote, and takes no more memory for it than the namespace's own keys may take; see namespace.room. What else the
-// namespace cannot have is for convert to find.
-func decodeImage(ns *namespace, raw []byte) (*image, bool) {
+// decodeImage reads what export wrote. room says how much memory a body of a form may take that comes as so many bytes. What else a namespace cannot have is
+// for convert to find.
+func decodeImage(raw []byte, room func(f form, bytes int) int) (*image, bool) {
 	r := reader{rest: raw}
 	if r.byte() != imageMagic || r.byte() != imageVersion {
 		return nil, false
@@ -137,7 +138,7 @@ func decodeImage(ns *namespace, raw []byte) (*image, bool) {
 	}
 	if f != formDistribution {
 		ok := false
-		img.body, ok = decodeBodyWithin(f, r.rest, ns.room(f, len(r.rest)))
+		img.body, ok = decodeBodyWithin(f, r.rest, room(f, len(r.rest)))
 		return img, ok
 	}
 	return img, img.decodeDistribution(&r)
@@ -178,7 +179,7 @@ func (img *image) convert(ns *namespace, clock sketch.Tick) *proto.Error {
 		return nil
 	case img.dist.Last() > clock || !img.dist.Suits(&img.params, clock, true):
 		return proto.ErrBadRequest.Errorf("the image is of a distribution that namespace %s cannot have", quote([]byte(ns.definition.GetName())))
-	case img.dist.Len() > p.BinsMax:
+	case img.dist.Len() > p.BinsMax && !img.kept:
 		return proto.ErrTooManyBins.Errorf("the image has %d bins: bins_max of its namespace is %d", img.dist.Len(), p.BinsMax)
 	}
 	img.signed = !img.dist.Suits(&img.params, clock, false)

@@ -38,7 +38,7 @@ func TestImagesTravel(t *testing.T) {
 			index++
 			two.Apply(index, encodeEntry(t, int64(one.now), []*ebbv1.Command{define}), nil)
 		}
-		for key := range one.keys.names.all {
+		for key := range one.summaries.keys.all {
 			ns := one.namespaces[one.summary(key).space]
 			name, space := string(one.keys.bytesOf(key)), ns.definition.Name
 			export := exported(&one.frame, space, name)

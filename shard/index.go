@@ -2,24 +2,41 @@ package shard
 
 import "encoding/binary"
 
-const (
-	slotsPerPage = PageBytes / 8
-	slotsMin     = slotsPerPage
-)
+const slotsPerPage = PageBytes / 8
 
 // index finds ids by the hash of their name: open addressing with linear
-// probing over pages, 8 bytes a slot, at most three quarters full.
+// probing over pages, 8 bytes a slot. It grows by an eighth when it is three
+// quarters full, so that a name takes 10.7 to 12 bytes of it.
 //
 //	slot = tag (high 32 bits) | id + 1 (low 32 bits);  0: empty
 //
-// The tag is 32 bits of the hash; its low bits are where probing begins. The
-// index is derived from the names and not part of the replicated state.
+// The tag is 32 bits of the hash; probing begins where it lies among all tags, so that slots are nearly in the order of their tags whatever their
+// number. The index is derived from the names and not part of the replicated state.
 type index struct {
 	slots pages
-	size  uint32 // a power of two, 0 before the first insert
+	size  uint32 // whole pages of slots, 0 before the first insert
 	used  uint32
 	// changes counts what came and went: an id that was found is good until the next.
 	changes uint32
+}
+
+// home is where probing for a tag begins.
+func (x *index) home(tag uint32) uint32 { return uint32(uint64(tag) * uint64(x.size) >> 32) }
+
+// after is the slot after another.
+func (x *index) after(i uint32) uint32 {
+	if i++; i == x.size {
+		return 0
+	}
+	return i
+}
+
+// from is how many slots there are from one on to another.
+func (x *index) from(i, to uint32) uint32 {
+	if to < i {
+		to += x.size
+	}
+	return to - i
 }
 
 func (x *index) slot(i uint32) uint64 {
@@ -38,8 +55,7 @@ func (x *index) find(tag uint32, same func(id uint32) bool) (id uint32, ok bool)
 	if x.size == 0 {
 		return 0, false
 	}
-	mask := x.size - 1
-	for i := tag & mask; ; i = (i + 1) & mask {
+	for i := x.home(tag); ; i = x.after(i) {
 		v := x.slot(i)
 		if v == 0 {
 			return 0, false
@@ -52,8 +68,7 @@ func (x *index) find(tag uint32, same func(id uint32) bool) (id uint32, ok bool)
 
 // likely returns the first id with this tag, plus one; 0: there is none.
 func (x *index) likely(tag uint32) uint32 {
-	mask := x.size - 1
-	for i := tag & mask; ; i = (i + 1) & mask {
+	for i := x.home(tag); ; i = x.after(i) {
 		if v := x.slot(i); v == 0 || uint32(v>>32) == tag {
 			return uint32(v)
 		}
@@ -62,18 +77,67 @@ func (x *index) likely(tag uint32) uint32 {
 
 func (x *index) insert(tag, id, epoch uint32) {
 	x.changes++
-	if x.used >= x.size/4*3 {
-		x.resize(max(slotsMin, x.size*2), epoch)
+	if x.full(x.used, x.size/slotsPerPage) {
+		x.resize(x.grown(x.size/slotsPerPage), epoch)
 	}
-	x.place(uint64(tag)<<32|uint64(id+1), epoch)
+	x.place(slotOf(tag, id), epoch)
 	x.used++
 }
 
+// slotOf is a slot.
+func slotOf(tag, id uint32) uint64 { return uint64(tag)<<32 | uint64(id+1) }
+
+// full says whether so many ids take too much of so many pages for another.
+func (x *index) full(ids, pages uint32) bool { return ids >= pages*slotsPerPage/4*3 }
+
+// grown is how many pages come after so many.
+func (x *index) grown(pages uint32) uint32 { return pages + pages/8 + 1 }
+
+// fill puts slots into an index that is empty, and says whether any two have one name, for which same holds then. It puts them in page by page, for each look
+// at another page is one at another place in memory.
+func (x *index) fill(all []uint64, epoch uint32, same func(id, other uint32) bool) (twice bool) {
+	count := uint32(0)
+	for len(all) > 0 && x.full(uint32(len(all)-1), count) {
+		count = x.grown(count)
+	}
+	x.resize(count, epoch)
+	x.changes++
+	x.used = uint32(len(all))
+	for _, v := range x.byPage(all) {
+		i := x.home(uint32(v >> 32))
+		for other := x.slot(i); other != 0; other = x.slot(i) {
+			if other>>32 == v>>32 && same(uint32(v)-1, uint32(other)-1) {
+				return true
+			}
+			i = x.after(i)
+		}
+		x.set(i, v, epoch)
+	}
+	return false
+}
+
+// byPage are slots in the order of the pages in which their homes lie.
+func (x *index) byPage(all []uint64) []uint64 {
+	next := make([]uint32, x.size/slotsPerPage+1)
+	for _, v := range all {
+		next[x.home(uint32(v>>32))/slotsPerPage+1]++
+	}
+	for page := range next[1:] {
+		next[page+1] += next[page]
+	}
+	out := make([]uint64, len(all))
+	for _, v := range all {
+		at := &next[x.home(uint32(v>>32))/slotsPerPage]
+		out[*at] = v
+		*at++
+	}
+	return out
+}
+
 func (x *index) place(v uint64, epoch uint32) {
-	mask := x.size - 1
-	i := uint32(v>>32) & mask
+	i := x.home(uint32(v >> 32))
 	for x.slot(i) != 0 {
-		i = (i + 1) & mask
+		i = x.after(i)
 	}
 	x.set(i, v, epoch)
 }
@@ -82,35 +146,33 @@ func (x *index) place(v uint64, epoch uint32) {
 // probing never meets a grave.
 func (x *index) remove(tag, id, epoch uint32) {
 	x.changes++
-	mask := x.size - 1
-	hole := tag & mask
+	hole := x.home(tag)
 	for uint32(x.slot(hole)) != id+1 {
-		hole = (hole + 1) & mask
+		hole = x.after(hole)
 	}
-	for i := (hole + 1) & mask; ; i = (i + 1) & mask {
+	for i := x.after(hole); ; i = x.after(i) {
 		v := x.slot(i)
 		if v == 0 {
 			break
 		}
-		home := uint32(v>>32) & mask
-		if (i-home)&mask >= (i-hole)&mask {
+		if x.from(x.home(uint32(v>>32)), i) >= x.from(hole, i) {
 			x.set(hole, v, epoch)
 			hole = i
 		}
 	}
 	x.set(hole, 0, epoch)
 	x.used--
-	if x.size > slotsMin && x.used < x.size/8 {
-		x.resize(x.size/2, epoch)
+	if x.size > slotsPerPage && x.used < x.size/4 {
+		x.resize(x.size/slotsPerPage/2, epoch)
 	}
 }
 
-// resize copies all slots: the one step whose cost grows with the index. Its
-// cost a key is a few nanoseconds, and it comes once in a doubling.
-func (x *index) resize(size, epoch uint32) {
+// resize copies all slots into so many pages, nearly in order: the one step whose cost grows with the index. It is
+// a few nanoseconds a key, and comes once in an eighth more keys.
+func (x *index) resize(count, epoch uint32) {
 	old := *x
-	*x = index{slots: pages{mem: old.slots.mem}, size: size, used: old.used, changes: old.changes}
-	for range (size + slotsPerPage - 1) / slotsPerPage {
+	*x = index{slots: pages{mem: old.slots.mem}, size: count * slotsPerPage, used: old.used, changes: old.changes}
+	for range count {
 		x.slots.add(epoch)
 	}
 	for i := range old.size {

@@ -66,10 +66,14 @@ func (s *State) deleteKeys(ns *namespace, body []byte) (deleted uint64, err *pro
 			}
 		}
 		s.expireCompanion(ns, name, clock, clock) // which may outlive the key
-		if !alive {
+		switch {
+		case !alive:
 			continue
+		case clock == 0:
+			s.forget(ns, key) // there is no time that would be over: its namespace lives by events, and has had none
+		default:
+			s.expireAt(ns, key, clock, clock)
 		}
-		s.expireAt(ns, key, clock, clock)
 		deleted++
 	}
 	return deleted, nil
@@ -87,7 +91,7 @@ func (s *State) expireKeys(ns *namespace, body []byte) (changed uint64, err *pro
 	case *ebbv1.ExpireKeys_AtUs:
 		at = max(sketch.Tick(until.AtUs), 1)
 	case *ebbv1.ExpireKeys_TtlUs:
-		at = clock + sketch.Tick(until.TtlUs)
+		at = max(clock+sketch.Tick(until.TtlUs), 1)
 	}
 	for _, name := range c.Keys {
 		if key, ok := s.hold(ns, clock, name); ok {
@@ -172,11 +176,16 @@ func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) *proto.Er
 }
 
 func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *proto.Error) {
-	img, ok := decodeImage(ns, c.GetImage())
+	img, ok := decodeImage(c.GetImage(), ns.room)
 	if !ok {
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
 			WithHint("a key that was made when the sizes of its namespace were larger moves only within its shard, as long as it is nearly empty")
 	}
+	return s.takeImage(ns, c, img)
+}
+
+// takeImage makes an image what a key holds.
+func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied uint64, err *proto.Error) {
 	if img.at > s.now {
 		return 0, proto.ErrBadTime.Errorf("the image for key %s is of %s, which the clock of shard %d has not reached", quote(c.Key), clockText(img.at), s.id).
 			WithHint("try again in a moment")
@@ -200,7 +209,7 @@ func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *p
 			return 0, err
 		}
 	}
-	if img.body != nil && s.roomFor(img.body, true) != 0 {
+	if img.body != nil && s.roomFor(img.body, !img.kept) != 0 {
 		return 0, refusal(ns, &proto.IncrementWire{Key: c.Key}, ebbv1.Code_CODE_RESOURCE_EXHAUSTED)
 	}
 	if there {

@@ -1,25 +1,24 @@
 package shard
 
-import "bytes"
-
-// keyring interns the names of keys, as a dictionary does those of bins. Where a
-// key's name lies, and its namespace, stand in its record: to find a key is to
+// keyring interns the names of keys, as a dictionary does those of bins. A key's name, and its namespace, stand in its record: to find a key is to
 // have it at hand.
 type keyring struct {
-	names   roster[struct{}]
-	records *records
-	bytes   arena
-	index   index
+	of    *summaries
+	index index
 }
 
-func newKeyring(mem Memory, of *records) keyring {
-	return keyring{records: of, bytes: arena{pages: pages{mem: mem}}, index: index{slots: pages{mem: mem}}}
+func newKeyring(mem Memory, of *summaries) keyring {
+	return keyring{of: of, index: index{slots: pages{mem: mem}}}
 }
 
-func (k *keyring) bytesOf(key uint32) []byte { return k.bytes.bytes(k.records.at(key).place()) }
+// bytesOf is a copy of a key's name.
+func (k *keyring) bytesOf(key uint32) []byte { return k.appendName(nil, key) }
+
+// appendName appends a key's name to b.
+func (k *keyring) appendName(b []byte, key uint32) []byte { return k.of.record(key).appendName(b) }
 
 // space is the number of a key's namespace.
-func (k *keyring) space(key uint32) uint16 { return k.records.at(key).space() }
+func (k *keyring) space(key uint32) uint16 { return k.of.record(key).space() }
 
 // find looks up a key of a namespace.
 func (k *keyring) find(tag uint32, space uint16, b []byte) (key uint32, ok bool) {
@@ -27,48 +26,36 @@ func (k *keyring) find(tag uint32, space uint16, b []byte) (key uint32, ok bool)
 }
 
 // is says whether a key has this name in this namespace.
-func (k *keyring) is(key uint32, space uint16, b []byte) bool {
-	return k.named(k.records.at(key), space, b)
-}
-
-// named says it of a record.
-func (k *keyring) named(r *record, space uint16, b []byte) bool {
-	return r.space() == space && bytes.Equal(k.bytes.bytes(r.place()), b)
-}
+func (k *keyring) is(key uint32, space uint16, b []byte) bool { return k.of.record(key).is(space, b) }
 
 // add interns a name that is not there.
 func (k *keyring) add(tag uint32, space uint16, b []byte, epoch uint32) uint32 {
-	key := k.names.add(epoch)
+	key := k.of.keys.add(epoch)
 	k.adopt(key, tag, space, b, epoch)
 	return key
 }
 
 // adopt gives a slot without a name its name.
 func (k *keyring) adopt(key, tag uint32, space uint16, b []byte, epoch uint32) {
-	k.records.reach(key, epoch)
-	k.records.edit(key, epoch).name(space, k.bytes.put(b, epoch))
+	k.of.begin(key, space, b, headWords, 0, epoch) // a distribution without bins
 	k.index.insert(tag, key, epoch)
 }
 
-// drop lets go of a key and its record.
+// drop lets go of a key, its record and what it holds.
 func (k *keyring) drop(key, tag, epoch uint32) {
 	k.index.remove(tag, key, epoch)
-	r := k.records.edit(key, epoch)
-	k.bytes.drop(r.place(), epoch)
-	*r = record{}
-	k.names.drop(key, epoch)
+	k.of.end(key, epoch)
+	k.of.keys.drop(key, epoch)
 }
 
 // rename gives a key another name, which find did not find.
 func (k *keyring) rename(key, tag, newTag uint32, b []byte, epoch uint32) {
 	k.index.remove(tag, key, epoch)
-	r := k.records.edit(key, epoch)
-	k.bytes.drop(r.place(), epoch)
-	r.name(r.space(), k.bytes.put(b, epoch))
+	k.of.rename(key, b, epoch)
 	k.index.insert(newTag, key, epoch)
 }
 
-// frozen returns what a view keeps, beside records that it keeps.
-func (k *keyring) frozen(of *records) keyring {
-	return keyring{names: k.names.frozen(), records: of, bytes: k.bytes.frozen(), index: k.index.frozen()}
+// frozen returns what a view keeps, beside summaries that it keeps.
+func (k *keyring) frozen(of *summaries) keyring {
+	return keyring{of: of, index: k.index.frozen()}
 }

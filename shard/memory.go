@@ -25,6 +25,8 @@ type Memory interface {
 	// called: a view of the present state sees it. release may be called by
 	// another goroutine, once.
 	Hold() (release func())
+	// Another returns memory of the same sort, with nothing in it, for a state that takes the place of this one's.
+	Another() Memory
 }
 
 // Heap is memory from the Go heap.
@@ -95,3 +97,6 @@ func private(mem Memory, run []uint64) []uint64 {
 	mem.FreeRun(run)
 	return own
 }
+
+// Another implements Memory.
+func (Heap) Another() Memory { return Heap{} }

@@ -23,6 +23,8 @@ type waiting struct {
 	wipe  func()
 }
 
+func (m *wiping) Another() Memory { return new(wiping) }
+
 func (m *wiping) Page() *Page {
 	m.take(1)
 	return new(Page)

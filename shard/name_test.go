@@ -55,7 +55,7 @@ func TestDictionaryChurn(t *testing.T) {
 		d.drop(id, tagOf([]byte(name), 5), epoch)
 	}
 	auditDictionary(t, &d)
-	if d.names.live != 0 || d.index.size != slotsMin {
+	if d.names.live != 0 || d.index.size != slotsPerPage {
 		t.Fatalf("%d names, %d slots left", d.names.live, d.index.size)
 	}
 	auditFrozen(t, &frozen, kept)
@@ -93,6 +93,52 @@ func TestIndexCollisions(t *testing.T) {
 	}
 }
 
+// Wherever tags fall, also on the last slots, from which probing goes on at the first, an index that grows and shrinks finds what is in it, and
+// is never more than three quarters full, nor less than two thirds once it has grown for a while.
+func TestIndexOfAnySize(t *testing.T) {
+	for _, spread := range []struct {
+		name string
+		tag  func(i uint32) uint32
+	}{
+		{"even", func(i uint32) uint32 { return i * 2654435761 }},
+		{"last", func(i uint32) uint32 { return ^(i % 1000) }},
+	} {
+		t.Run(spread.name, func(t *testing.T) {
+			const n = 20_000
+			x := index{slots: pages{mem: Heap{}}}
+			check := func(from, to uint32) {
+				t.Helper()
+				for i := from; i < to; i += 7 {
+					if _, ok := x.find(spread.tag(i), func(id uint32) bool { return id == i }); !ok {
+						t.Fatalf("%d is not found among %d", i, x.used)
+					}
+				}
+				if _, ok := x.find(spread.tag(n+1), func(id uint32) bool { return id == n+1 }); ok {
+					t.Fatal("what was never inserted is found")
+				}
+			}
+			for i := range uint32(n) {
+				x.insert(spread.tag(i), i, 1)
+				if x.used > x.size/4*3 || i > n/2 && x.used < x.size/3*2-slotsPerPage {
+					t.Fatalf("%d of %d slots are in use", x.used, x.size)
+				}
+				if i%1000 == 999 && (spread.name == "even" || i < 3000) { // equal tags are looked at one after the other
+					check(0, i)
+				}
+			}
+			for i := range uint32(n) {
+				x.remove(spread.tag(i), i, 1)
+				if i%1000 == 999 && (spread.name == "even" || i > n-3000) {
+					check(i+1, n)
+				}
+			}
+			if x.used != 0 || x.size != slotsPerPage {
+				t.Fatalf("%d of %d slots are left in use", x.used, x.size)
+			}
+		})
+	}
+}
+
 // Pages that no view can see are given back when an index grows.
 func TestIndexFreesPages(t *testing.T) {
 	mem := &wiping{}
@@ -115,5 +161,38 @@ func TestIndexFreesPages(t *testing.T) {
 	release()
 	if want := int(x.size / slotsPerPage); mem.out != want {
 		t.Fatalf("%d pages are out, %d in use", mem.out, want)
+	}
+}
+
+// An index that is filled at once is as large as one that grew, finds what is in it, and knows when two ids have one name.
+func TestIndexFilled(t *testing.T) {
+	for _, tag := range []func(i uint32) uint32{
+		func(i uint32) uint32 { return i * 2654435761 },
+		func(i uint32) uint32 { return ^(i % 1000) }, // twenty of each, on the last slots
+	} {
+		for _, n := range []uint32{0, 1, 384, 385, 20_000} {
+			x, grown := index{slots: pages{mem: Heap{}}}, index{slots: pages{mem: Heap{}}}
+			var all []uint64
+			for i := range n {
+				all = append(all, slotOf(tag(i), i))
+				grown.insert(tag(i), i, 1)
+			}
+			differ := func(uint32, uint32) bool { return false }
+			if x.fill(all, 1, differ); x.used != n || x.size != grown.size {
+				t.Fatalf("%d of %d slots are in use, and %d of %d where it grew", x.used, x.size, grown.used, grown.size)
+			}
+			for i := uint32(0); i < n; i += 7 {
+				if _, ok := x.find(tag(i), func(id uint32) bool { return id == i }); !ok {
+					t.Fatalf("%d is not found among %d", i, n)
+				}
+			}
+			if n == 0 {
+				continue
+			}
+			twice := index{slots: pages{mem: Heap{}}}
+			if !twice.fill(append(all, slotOf(tag(n/2), n)), 1, func(id, other uint32) bool { return id == n && other == n/2 }) {
+				t.Fatalf("%d ids, of which two have one name", n+1)
+			}
+		}
 	}
 }

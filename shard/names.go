@@ -172,15 +172,18 @@ func (f *frame) askNames(q *ebbv1.ShardQuestion, ask *ebbv1.NamesQuestion, at sk
 func (f *frame) writeLedgers(b *blockWriter) {
 	b.uvarint(uint64(len(f.ledgers)))
 	for i := range f.ledgers {
-		l := &f.ledgers[i]
-		b.uvarint(uint64(l.space))
-		b.uvarint(uint64(l.part))
-		b.uvarint(uint64(l.count))
-		for number := range l.count {
-			b.scratch = l.append(b.scratch[:0], number)
-			b.text(b.scratch)
-			b.flushFull()
-		}
+		writeLedger(b, &f.ledgers[i])
+	}
+}
+
+func writeLedger(b *blockWriter, l *ledger) {
+	b.uvarint(uint64(l.space))
+	b.uvarint(uint64(l.part))
+	b.uvarint(uint64(l.count))
+	for number := range l.count {
+		b.scratch = l.append(b.scratch[:0], number)
+		b.text(b.scratch)
+		b.ended(uint64(l.part)<<32 + uint64(number))
 	}
 }
 

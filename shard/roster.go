@@ -46,6 +46,31 @@ type roster[T any] struct {
 
 const inUse = ^uint32(0)
 
+// chain is numbers that are handed out and taken back, as a snapshot sees them.
+type chain interface {
+	// ends are how many numbers have been handed out at least once, the first free one plus one, and how many are in use.
+	ends() (slots, free, live uint32)
+	// link is inUse, or the next free number plus one.
+	link(i uint32) uint32
+	// restore appends a number with this link.
+	restore(link, epoch uint32) uint32
+	// begin says which is the first free number, plus one.
+	begin(free uint32)
+}
+
+// chained reports whether the chain of free numbers visits each of them once.
+func chained(c chain) bool {
+	slots, free, live := c.ends()
+	left := slots - live
+	for next := free; next != 0; left-- {
+		if left == 0 || c.link(next-1) == inUse {
+			return false
+		}
+		next = c.link(next - 1)
+	}
+	return left == 0
+}
+
 // INVARIANT free-is-zero: the item of a free slot is the zero T.
 
 func (r *roster[T]) alive(i uint32) bool { return i < r.slots && *r.links.at(i) == inUse }
@@ -90,4 +115,22 @@ func (r *roster[T]) all(yield func(i uint32, item *T) bool) {
 
 func (r *roster[T]) frozen() roster[T] {
 	return roster[T]{items: r.items.frozen(), links: r.links.frozen(), slots: r.slots, free: r.free, live: r.live}
+}
+
+func (r *roster[T]) ends() (slots, free, live uint32) { return r.slots, r.free, r.live }
+
+func (r *roster[T]) link(i uint32) uint32 { return *r.links.at(i) }
+
+func (r *roster[T]) begin(free uint32) { r.free = free }
+
+func (r *roster[T]) restore(link, epoch uint32) uint32 {
+	i := r.slots
+	r.slots++
+	r.items.reach(i, epoch)
+	r.links.reach(i, epoch)
+	if link == inUse {
+		r.live++
+	}
+	*r.links.edit(i, epoch) = link
+	return i
 }

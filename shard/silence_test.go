@@ -58,15 +58,15 @@ func TestWriteTouchesLittle(t *testing.T) {
 	defer view.Release()
 	before := mem.pagesTaken()
 	s.Apply(s.applied+1, encode(t, now+second, increments("k7", "a")), nil)
-	if touched := mem.pagesTaken() - before; touched != 2 {
-		t.Fatalf("one increment touched %d pages: there are the key's record and its bins", touched)
+	if touched := mem.pagesTaken() - before; touched != 1 {
+		t.Fatalf("one increment touched %d pages: there is the record of its key", touched)
 	}
 	// When all of them have died at once, they leave a few at a time.
 	late := now + 40*365*86400*second
 	for range 10 {
-		live := s.keys.names.live
+		live := s.summaries.keys.live
 		s.Apply(s.applied+1, encode(t, late), nil)
-		if gone := live - s.keys.names.live; gone == 0 || gone > visitsMin+2 {
+		if gone := live - s.summaries.keys.live; gone == 0 || gone > visitsMin+2 {
 			t.Fatalf("one entry let %d keys go", gone)
 		}
 	}

@@ -1,6 +1,6 @@
 package shard
 
-// slab keeps the bins of distributions in blocks, which lie in runs of pages.
+// slab keeps records, and the parts of large bitmaps, in blocks, which lie in runs of pages.
 // A run holds blocks of one size class; a block above the largest class has a
 // run for itself.
 //
@@ -19,6 +19,7 @@ type slab struct {
 	empty []uint32           // numbers without a run
 	taken int                // words of all runs
 	used  int                // words of all blocks
+	moved uint32             // counts what was dropped or made private: where a block was found is good until the next
 }
 
 // run is some pages and the size of the blocks in them.
@@ -52,8 +53,8 @@ type blockClass struct {
 }
 
 // Blocks of up to 512 bytes lie in single pages, those of up to 8 KiB in runs
-// of 8: what is copied when a view shares it is not much larger than what is
-// written. Sizes are those that divide a run; a step is less than an eighth.
+// of 8 at most: what is copied when a view shares it is not much larger than what is
+// written, and a shard of few keys does not take a long run for each size of which it has one. Sizes are those that divide a page, or 8; a step is less than an eighth, above 4 KiB a fifth.
 const (
 	smallMax   = 64
 	smallLeast = 3
@@ -76,7 +77,7 @@ func makeClasses() (list [classCount]blockClass, of [largeMax + 1]uint8) {
 	}
 	for count := largeRun * PageWords / smallMax; count >= largeRun*PageWords/largeMax; count-- {
 		if size := uint16(largeRun * PageWords / count); size >= list[n-1].size+list[n-1].size/16 {
-			list[n] = blockClass{size: size, count: uint8(count), pages: largeRun}
+			list[n] = shortRun(size)
 			n++
 		}
 	}
@@ -88,6 +89,15 @@ func makeClasses() (list [classCount]blockClass, of [largeMax + 1]uint8) {
 		of[words] = class
 	}
 	return list, of
+}
+
+// shortRun is the class of a size in the shortest run of which no more than a sixteenth is left over.
+func shortRun(size uint16) blockClass {
+	for pages := 1; ; pages++ {
+		if count := pages * PageWords / int(size); count*int(size)*16 >= pages*PageWords*15 {
+			return blockClass{size: size, count: uint8(count), pages: uint8(pages)}
+		}
+	}
 }
 
 // at returns a block.
@@ -106,6 +116,7 @@ func (b *slab) edit(ref blockRef, epoch uint32) []uint64 {
 func (b *slab) own(number, epoch uint32) {
 	if r := &b.runs[number]; r.epoch != epoch {
 		r.words, r.epoch = private(b.mem, r.words), epoch
+		b.moved++
 	}
 }
 
@@ -161,6 +172,7 @@ func (b *slab) add(r run, u usage) uint32 {
 
 // drop takes a block back. A run without blocks goes.
 func (b *slab) drop(ref blockRef, epoch uint32) {
+	b.moved++
 	number := uint32(ref >> 8)
 	if u := &b.usage[number]; u.used > 1 {
 		b.edit(ref, epoch)[0] = uint64(u.free)
@@ -168,7 +180,7 @@ func (b *slab) drop(ref blockRef, epoch uint32) {
 		b.count(number, -1)
 		return
 	}
-	if b.usage[number].class != 0 {
+	if b.usage[number].hasRoom() {
 		b.unlink(number)
 	}
 	b.taken -= len(b.runs[number].words)
@@ -229,6 +241,17 @@ func (b *slab) unlink(number uint32) {
 func (b *slab) sparse(ref blockRef) bool {
 	u := &b.usage[ref>>8]
 	return u.prev != 0 && int(u.used)*16 < int(classes[u.class].count)*15
+}
+
+// gather moves a block to where it has company, if it lies among holes.
+func (b *slab) gather(had blockRef, epoch uint32) (ref blockRef, moved bool) {
+	if !b.sparse(had) {
+		return had, false
+	}
+	ref = b.put(int(b.runs[had>>8].size), epoch)
+	copy(b.at(ref), b.at(had))
+	b.drop(had, epoch)
+	return ref, true
 }
 
 // holed says whether there are so many holes that blocks should move together:

@@ -6,8 +6,8 @@ import (
 )
 
 // isPart says whether a key is not one that anybody made, but a part of a bitmap that is placed by slice: see proto.PartName.
-func (f *frame) isPart(ns *namespace, key uint32) bool {
-	return proto.BySlice(ns.definition) && proto.IsPartName(f.keys.bytesOf(key))
+func isPart(ns *namespace, name []byte) bool {
+	return proto.BySlice(ns.definition) && proto.IsPartName(name)
 }
 
 // bitmapsOnly refuses all other kinds in a namespace that places bitmaps by slice.

@@ -130,6 +130,7 @@ func TestRestoreRejectsDamage(t *testing.T) {
 			t.Fatalf("cut at %d of %d: %v", i, len(good), err)
 		}
 	}
+	t.Logf("%d flips and %d cuts of a shard's snapshot, all found", 3*len(good), len(good))
 	if _, err := Restore(1, &wiping{}, bytes.NewReader(append(good, 0))); !errors.Is(err, proto.ErrCorrupt) {
 		t.Fatalf("a byte too many: %v", err)
 	}
@@ -186,13 +187,22 @@ func TestRestoreNewerVersion(t *testing.T) {
 // resealed is a snapshot with changed payloads and right checksums.
 func resealed(raw []byte, change func(section byte, payload []byte) []byte) []byte {
 	var out []byte
+	crcs := uint32(0)
 	for len(raw) > 0 {
 		n := binary.LittleEndian.Uint32(raw[1:])
-		payload := change(raw[0], bytes.Clone(raw[blockOverhead:blockOverhead+n]))
+		payload := bytes.Clone(raw[blockOverhead : blockOverhead+n])
+		if raw[0] == sectionEnd {
+			binary.LittleEndian.PutUint32(payload, crcs)
+		}
+		payload = change(raw[0], payload)
+		begin := len(out)
 		out = append(out, raw[0])
 		out = binary.LittleEndian.AppendUint32(out, uint32(len(payload)))
 		out = append(out, payload...)
-		out = binary.LittleEndian.AppendUint32(out, crc32.Checksum(out, castagnoli))
+		out = binary.LittleEndian.AppendUint32(out, crc32.Checksum(out[begin:], castagnoli))
+		if raw[0] != sectionHeader {
+			crcs = crc32.Update(crcs, castagnoli, out[len(out)-4:])
+		}
 		raw = raw[blockOverhead+n+4:]
 	}
 	return out
@@ -236,17 +246,24 @@ func FuzzRestoreBytes(f *testing.F) {
 	})
 }
 
-// resummed corrects the checksum of every block that is there.
+// resummed corrects the checksums of all blocks that are there.
 func resummed(raw []byte) []byte {
 	out := bytes.Clone(raw)
+	crcs := uint32(0)
 	for at := 0; len(out)-at >= blockOverhead+4; {
 		n := int(binary.LittleEndian.Uint32(out[at+1:]))
 		if n > len(out)-at-blockOverhead-4 {
 			break
 		}
-		at += blockOverhead + n
-		binary.LittleEndian.PutUint32(out[at:], crc32.Checksum(out[:at], castagnoli))
-		at += 4
+		if out[at] == sectionEnd && n >= 4 {
+			binary.LittleEndian.PutUint32(out[at+blockOverhead:], crcs)
+		}
+		end := at + blockOverhead + n
+		binary.LittleEndian.PutUint32(out[end:], crc32.Checksum(out[at:end], castagnoli))
+		if out[at] != sectionHeader {
+			crcs = crc32.Update(crcs, castagnoli, out[end:end+4])
+		}
+		at = end + 4
 	}
 	return out
 }
@@ -324,7 +341,7 @@ func use(t *testing.T, s *State) {
 			commands = append(commands, c)
 		}
 		for _, ns := range s.namespaces {
-			for key := range s.keys.names.all {
+			for key := range s.summaries.keys.all {
 				c := increments(string(s.keys.bytesOf(key)), "us", "other")
 				c.Namespace = ns.definition.Name
 				commands = append(commands, c)
@@ -340,7 +357,7 @@ func use(t *testing.T, s *State) {
 
 func askAll(s *State) {
 	for _, ns := range s.namespaces {
-		for key := range s.keys.names.all {
+		for key := range s.summaries.keys.all {
 			for _, partial := range []bool{false, true} {
 				q := question(ns.definition.Name, &ebbv1.DistributionQuestion{Keys: [][]byte{s.keys.bytesOf(key)}})
 				q.Partial = partial
@@ -364,7 +381,7 @@ var misfits = []struct {
 		changeBody(s, func(sum *summary) { sum.due = sum.body.death(proto.DefaultThreshold) + 20*proto.DefaultHalfLifeUS })
 	}},
 	{"a set without a phrase", func(s *State) {
-		for key := range s.keys.names.all {
+		for key := range s.summaries.keys.all {
 			if set, ok := s.summary(key).body.(*phrases); ok {
 				for set.Len() > 0 {
 					set.Remove(set.Sorted()[0])
@@ -404,7 +421,7 @@ var misfits = []struct {
 	}},
 	{"the last era but a few", func(s *State) {
 		s.namespaces[0].eraBase += noEra - 3
-		for key := range s.keys.names.all {
+		for key := range s.summaries.keys.all {
 			if sum := s.own(key); sum.space == 0 {
 				sum.era += noEra - 3
 				s.put(key, &sum)
@@ -414,7 +431,7 @@ var misfits = []struct {
 	{"an era without keys", func(s *State) {
 		ns := s.namespaces[1]
 		ns.eras = append(ns.eras[:1:1], ns.eras...)
-		for key := range s.keys.names.all {
+		for key := range s.summaries.keys.all {
 			if sum := s.own(key); sum.space == 1 {
 				sum.era++
 				s.put(key, &sum)
@@ -461,7 +478,7 @@ func someSession(s *State) *session {
 
 // someKey is the first key of a namespace.
 func someKey(s *State, space uint16) uint32 {
-	for key := range s.keys.names.all {
+	for key := range s.summaries.keys.all {
 		if s.summary(key).space == space {
 			return key
 		}
@@ -485,7 +502,7 @@ func distributionOf(s *State, space uint16) sketch.Distribution {
 
 // changeBody changes a summary that fades and is no distribution.
 func changeBody(s *State, f func(sum *summary)) {
-	for key := range s.keys.names.all {
+	for key := range s.summaries.keys.all {
 		if sum := s.own(key); sum.body != nil && sum.due != sketch.MaxTick {
 			f(&sum)
 			s.put(key, &sum)
@@ -581,5 +598,56 @@ func TestSnapshotOfManyBlocks(t *testing.T) {
 	audit(t, back)
 	if s.Checksum() != back.Checksum() {
 		t.Fatal("checksums differ")
+	}
+}
+
+// A bitmap of few ids stands beside its key and one of more behind all keys, whether it lies in containers or not: that depends on what it was before.
+func TestSnapshotOfBitmapsDependsOnTheirIDs(t *testing.T) {
+	for _, n := range []int{1, 2, 40, idsWithKey - 1, idsWithKey, idsWithKey + 1, 1000} {
+		for _, step := range []uint64{1, 1 << 14, 1 << 50} {
+			ids, more := make([]uint64, n), make([]uint64, 3000)
+			for i := range more {
+				more[i] = uint64(i) * step
+			}
+			copy(ids, more)
+			direct, shrunk := New(1, &wiping{}), New(1, &wiping{})
+			for _, s := range []*State{direct, shrunk} {
+				applyOne(t, s, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "default", Version: 1}}})
+			}
+			applyOne(t, direct, edits(bitsOf("k", setOp, ids...)))
+			applyOne(t, direct, edits(bitsOf("k", setOp, ids...)))
+			applyOne(t, shrunk, edits(bitsOf("k", setOp, more...)))
+			applyOne(t, shrunk, edits(bitsOf("k", ebbv1.BitOp_BIT_OP_CLEAR, more[n:]...)))
+			if !bytes.Equal(snapshot(t, direct), snapshot(t, shrunk)) {
+				t.Fatalf("%d ids, %d apart: snapshots differ", n, step)
+			}
+			back := reopen(t, shrunk)
+			audit(t, back)
+			if !bytes.Equal(snapshot(t, direct), snapshot(t, back)) || described(direct) != described(back) {
+				t.Fatalf("%d ids, %d apart: a restored state has another snapshot", n, step)
+			}
+		}
+	}
+}
+
+// Ids beside a key that appendIDs cannot have written.
+func TestDecodeIDsRefuses(t *testing.T) {
+	last := []byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1}
+	for name, raw := range map[string][]byte{
+		"cut off":           {0x80},
+		"longer than it is": {0x81, 0},
+		"more than 64 bits": {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2},
+		"beyond the last":   append(bytes.Clone(last), 0),
+		"out of range":      append([]byte{0}, last...),
+		"too many":          make([]byte, idsWithKey+1),
+	} {
+		var room [idsWithKey]uint64
+		if head, ok := decodeIDs(&room, raw); ok {
+			t.Errorf("%s: %d ids", name, head.ids)
+		}
+	}
+	var room [idsWithKey]uint64
+	if head, ok := decodeIDs(&room, last); !ok || head.ids != 1 || !head.wide || head.words[0] != math.MaxUint64 {
+		t.Errorf("the last id: %+v, %v", head, ok)
 	}
 }

@@ -50,6 +50,9 @@ type frame struct {
 	answered roster[answered]
 	remnants roster[remnant]
 
+	staged   staging // what a restore has brought so far
+	restored string  // the name of the restore that this state began with; "" for none
+
 	unions map[windowID][]*Union // that a view was given, see View.Use
 }
 
@@ -82,6 +85,8 @@ type State struct {
 	applying      uint64        // the index of the entry that is being applied
 	drawn         uint64        // how often it has drawn a chance
 	compared      int           // bytes of keys that its commands have compared with checksums
+	successor     *State        // see Successor
+	asked         Audit         // by the last entry that asked for one, see Audited
 }
 
 // New returns the state of a shard whose log is empty.
@@ -101,7 +106,7 @@ func New(id ID, mem Memory) *State {
 		keySlots:     map[idempotencyKey]uint32{},
 		remnantSlots: map[uint64]uint32{},
 	}
-	s.keys = newKeyring(mem, &s.summaries.records)
+	s.keys = newKeyring(mem, &s.summaries)
 	s.deaths = s.newVisits()
 	s.sessionVisits.places = &s.sessionPlaces
 	s.keyVisits.places = &s.keyPlaces
@@ -109,7 +114,7 @@ func New(id ID, mem Memory) *State {
 }
 
 func (s *State) newVisits() *visits {
-	return &visits{records: &s.summaries.records, epoch: &s.epoch}
+	return &visits{of: &s.summaries, epoch: &s.epoch}
 }
 
 // SetLimits replaces the limits. Limits decide results, so all replicas have
@@ -124,7 +129,7 @@ func (f *frame) Now() sketch.Tick { return f.now }
 
 // Keys returns how many keys are kept, faded ones that have not left yet included.
 func (f *frame) Keys() uint64 {
-	n := uint64(f.keys.names.live)
+	n := uint64(f.summaries.keys.live)
 	for _, ns := range f.namespaces {
 		if ns.companion {
 			n -= uint64(ns.keys)
@@ -144,6 +149,7 @@ func (f *frame) Behaviour() uint32 { return f.behaviour }
 // replica may go on without it. A malformed command in a sound entry is
 // answered with BAD_REQUEST and changes nothing.
 func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) []*ebbv1.CommandResult {
+	s.asked = Audit{}
 	if index <= s.applied {
 		return results
 	}
@@ -179,11 +185,11 @@ func (s *State) gather(budget int) {
 	if s.gathered == 0 && (budget == 0 || !b.holed()) {
 		return
 	}
-	end := min(s.gathered+uint32(budget), s.keys.names.slots)
+	end := min(s.gathered+uint32(budget), s.summaries.keys.slots)
 	for ; s.gathered < end; s.gathered++ {
 		s.summaries.gather(s.gathered, s.epoch)
 	}
-	if s.gathered == s.keys.names.slots {
+	if s.gathered == s.summaries.keys.slots {
 		s.gathered = 0
 	}
 }
@@ -201,6 +207,12 @@ func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	c, ok := parseCommand(raw)
 	if !ok {
 		return failed(proto.ErrBadRequest.Errorf("malformed command: not a command that this version knows"))
+	}
+	if c.kind == proto.FieldCommandRestore {
+		return s.restoration(c.body)
+	}
+	if s.staged.name != "" && !harmless(c.kind) {
+		return failed(s.beingRestored())
 	}
 	switch c.identity {
 	case bySession:
@@ -240,8 +252,10 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.names(c)
 	case proto.FieldCommandHome:
 		return s.home(c)
+	case fieldCommandAudit:
+		s.audit(c.body)
 	}
-	return &ebbv1.CommandResult{} // a tick: the entry's stamp has done its work
+	return &ebbv1.CommandResult{} // an audit, or a tick: the entry's stamp has done its work
 }
 
 // behave switches to a newer behaviour.
@@ -279,7 +293,7 @@ func (s *State) Freeze() *View {
 	v := &View{frame: s.frame, release: s.mem.Hold()}
 	v.namespaces = slices.Clone(s.namespaces)
 	v.summaries, v.expiries = s.summaries.frozen(), s.expiries.frozen()
-	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries.records)
+	v.bins, v.keys = s.bins.frozen(), s.keys.frozen(&v.summaries)
 	v.ledgers = make([]ledger, len(s.ledgers))
 	for i := range s.ledgers {
 		v.ledgers[i] = s.ledgers[i].frozen()

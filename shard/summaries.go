@@ -2,14 +2,14 @@ package shard
 
 import "github.com/ebbdb/ebb/sketch"
 
-// summaries keeps what keys hold: records and blocks of bins in pages without
+// summaries keeps what keys hold: their records, with bins or ids, in blocks of pages without
 // pointers, and bodies, of the keys that hold another kind, as Go values.
 type summaries struct {
-	records records
-	bins    slab
-	bodies  table[boxed]
-	spare   []uint32 // places of bodies that are free; absent in a view
-	boxes   uint32   // places handed out at least once
+	keys   directory
+	bins   slab
+	bodies table[boxed]
+	spare  []uint32 // places of bodies that are free; absent in a view
+	boxes  uint32   // places handed out at least once
 }
 
 // boxed is a body and the epoch in which it became private.
@@ -19,137 +19,235 @@ type boxed struct {
 }
 
 func newSummaries(mem Memory) summaries {
-	return summaries{records: records{mem: mem}, bins: slab{mem: mem}}
+	return summaries{keys: directory{mem: mem}, bins: slab{mem: mem}}
 }
 
 func (s *summaries) frozen() summaries {
-	return summaries{records: s.records.frozen(), bins: s.bins.frozen(), bodies: s.bodies.frozen()}
+	return summaries{keys: s.keys.frozen(), bins: s.bins.frozen(), bodies: s.bodies.frozen()}
+}
+
+// record is that of a key, to be read.
+func (s *summaries) record(key uint32) record { return s.bins.at(s.keys.block(key)) }
+
+// edit returns the record of a key for writing. It stays where it is until something is put.
+func (s *summaries) edit(key, epoch uint32) record { return s.bins.edit(s.keys.block(key), epoch) }
+
+// begin gives a key, which has none, a record with a head of so many words, of which there is what says its name and namespace, and a room of as many
+// words or more, whose contents mean nothing.
+func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int, epoch uint32) (r record, into []uint64) {
+	var room [nameLenMax / 8]uint64
+	in := spelled(&room, name)
+	block := s.bins.put(head+len(in)+words, epoch)
+	r = s.bins.at(block)
+	r.begin(head, space, len(name))
+	copy(r[head:], in)
+	s.keys.setBlock(key, block, epoch)
+	return r, r[head+len(in):]
+}
+
+// end drops the record of a key, and what it holds.
+func (s *summaries) end(key, epoch uint32) {
+	s.release(s.record(key), epoch)
+	s.bins.drop(s.keys.block(key), epoch)
+	s.keys.setBlock(key, 0, epoch)
+}
+
+// rename gives a key another name.
+func (s *summaries) rename(key uint32, name []byte, epoch uint32) {
+	var sum summary
+	s.own(key, epoch)
+	s.load(key, &sum)
+	var room [nameLenMax / 8]uint64
+	s.store(key, &sum, &spelledName{words: spelled(&room, name), length: len(name)}, epoch)
 }
 
 // load fills in what a key holds, to be read. The upper part of its era is for
 // the caller to fill in.
 func (s *summaries) load(key uint32, sum *summary) {
-	r := s.records.at(key)
+	r := s.record(key)
 	r.load(sum)
 	switch r.form() {
 	case recordBody:
-		sum.body = s.bodies.at(r.where()).body
+		sum.body = s.bodies.at(r.box()).body
 		return
 	case recordBitmap:
 		sum.body = &bitmapValue{pages: &s.bins, head: r.bitmap(), edited: r.edited()}
 		return
 	}
-	var words []uint64
-	if where := blockRef(r.where()); where != 0 {
-		words = s.bins.at(where)
-	}
 	var h sketch.Header
 	r.header(&h)
-	sum.dist.Load(&h, words)
+	sum.dist.Load(&h, r.room())
 }
 
-// own makes what a key holds private, so that at returns what may be written.
+// own makes what a key holds private, so that load returns what may be written.
 func (s *summaries) own(key, epoch uint32) {
-	r := s.records.edit(key, epoch)
-	where := r.where()
-	switch {
-	case r.form() == recordBody:
-		if box := s.bodies.edit(where, epoch); box.epoch != epoch {
-			box.body, box.epoch = box.body.clone(), epoch
-		}
-	case where != 0:
-		s.bins.own(where>>8, epoch)
+	r := s.edit(key, epoch)
+	if r.form() != recordBody {
+		return
+	}
+	if box := s.bodies.edit(r.box(), epoch); box.epoch != epoch {
+		box.body, box.epoch = box.body.clone(), epoch
 	}
 }
 
-// put stores what a key holds. Bins that have left their block get another one.
-func (s *summaries) put(key uint32, sum *summary, epoch uint32) {
-	r := s.records.edit(key, epoch)
-	had, form := r.where(), r.form()
-	where := had
+// put stores what a key holds. Bins or ids that have left their room get another one, and the name of the key comes with them.
+func (s *summaries) put(key uint32, sum *summary, epoch uint32) { s.store(key, sum, nil, epoch) }
+
+// spelledName is a name as words.
+type spelledName struct {
+	words  []uint64
+	length int
+}
+
+// store is put, under another name if there is one.
+func (s *summaries) store(key uint32, sum *summary, name *spelledName, epoch uint32) {
+	r := s.edit(key, epoch)
 	bits := sum.bitmap()
-	if form == recordBitmap && bits == nil {
-		s.bins.dropBitmap(r.bitmap(), epoch)
-		had, where = 0, 0
-	}
-	if form == recordBody && (sum.body == nil || bits != nil) {
-		*s.bodies.edit(had, epoch) = boxed{}
-		s.spare = append(s.spare, had)
-		had, where = 0, 0
+	switch r.form() {
+	case recordBitmap:
+		if bits == nil {
+			s.release(r, epoch)
+		}
+	case recordBody:
+		if sum.body == nil || bits != nil {
+			s.release(r, epoch)
+		}
 	}
 	switch {
 	case bits != nil:
-		if form != recordBitmap {
-			s.release(blockRef(had), epoch)
-		}
 		bits.bring(&s.bins, epoch)
-		r.store(sum, 0)
-		r.setBitmap(bits.head)
-		r.setEdited(bits.edited)
-		return
+		s.storeBitmap(key, r, sum, bits, name, epoch)
 	case sum.body != nil:
-		if form != recordBody {
-			s.release(blockRef(had), epoch)
-			where = s.box()
-		}
-		s.bodies.reach(where, epoch)
-		*s.bodies.edit(where, epoch) = boxed{sum.body, epoch}
+		s.storeBody(key, r, sum, name, epoch)
 	default:
-		where = uint32(s.settle(blockRef(had), &sum.dist, epoch))
+		s.storeDistribution(key, r, sum, name, epoch)
 	}
-	r.store(sum, where)
 }
 
-// settle brings bins home: it returns the block that they lie in from now on.
-func (s *summaries) settle(had blockRef, d *sketch.Distribution, epoch uint32) blockRef {
-	words := d.Words()
-	if len(words) == 0 {
-		s.release(had, epoch)
-		return 0
+// release gives back what a record holds elsewhere.
+func (s *summaries) release(r record, epoch uint32) {
+	switch r.form() {
+	case recordBitmap:
+		s.bins.dropBitmap(r.bitmap(), epoch)
+	case recordBody:
+		*s.bodies.edit(r.box(), epoch) = boxed{}
+		s.spare = append(s.spare, r.box())
 	}
-	if had != 0 && &s.bins.at(had)[0] == &words[0] {
-		return had
+}
+
+// roomFor is for how many bins there is room where there are n: it grows.
+func roomFor(n int) int { return n + max(1, n/16) }
+
+func (s *summaries) storeDistribution(key uint32, r record, sum *summary, name *spelledName, epoch uint32) {
+	n := sum.dist.Len()
+	if name == nil && r.form() <= recordMicro && r.holds(sum.dist.Words(), 0) {
+		r.storeDistribution(sum)
+		return
 	}
-	n := d.Len()
-	where := s.bins.put(d.WordsFor(n+max(1, n/16)), epoch) // it grows: there will be more
-	d.Place(s.bins.at(where))
-	s.release(had, epoch)
-	return where
+	words := 0
+	if n > 0 {
+		words = sum.dist.WordsFor(roomFor(n))
+	}
+	r, room, had := s.move(key, headWords, words, name, epoch)
+	sum.dist.Place(room)
+	r.storeDistribution(sum)
+	s.bins.drop(had, epoch)
+}
+
+func (s *summaries) storeBody(key uint32, r record, sum *summary, name *spelledName, epoch uint32) {
+	if r.form() == recordBody && name == nil {
+		*s.bodies.edit(r.box(), epoch) = boxed{sum.body, epoch}
+		r.storeBody(sum, r.box())
+		return
+	}
+	var box uint32
+	if r.form() == recordBody {
+		box = r.box()
+		*s.bodies.edit(box, epoch) = boxed{sum.body, epoch}
+	} else {
+		box = s.box(sum.body, epoch)
+	}
+	r, _, had := s.move(key, headBody, 0, name, epoch)
+	r.storeBody(sum, box)
+	s.bins.drop(had, epoch)
+}
+
+func (s *summaries) storeBitmap(key uint32, r record, sum *summary, bits *bitmapValue, name *spelledName, epoch uint32) {
+	h, head := &bits.head, bitmapHeadWords(sum.due)
+	ids, words := h.small().Words, 0
+	if h.leaves > 0 {
+		words = largeRoom
+	}
+	if name == nil && r.form() == recordBitmap && r.head() == head && r.holds(ids, words) {
+		r.storeBitmap(sum, h, bits.edited)
+		return
+	}
+	if n := len(ids); n > 0 {
+		words = min(n+n/16, max(n, largeMax-head-len(r.nameIn()))) // it grows as well
+	}
+	r, room, had := s.move(key, head, words, name, epoch)
+	if len(ids) > 0 {
+		copy(room, ids)
+		clear(room[len(ids):])
+		h.words = room
+	}
+	r.storeBitmap(sum, h, bits.edited)
+	s.bins.drop(had, epoch)
+}
+
+// move gives a key another block, for a record with a head of so many words and a room of as many, or more, whose contents mean nothing. Of the
+// head there is what says its name and namespace. The old block is for the caller to drop: what goes into the room may lie there.
+func (s *summaries) move(key uint32, head, words int, name *spelledName, epoch uint32) (r record, room []uint64, had blockRef) {
+	had = s.keys.block(key)
+	old := record(s.bins.at(had))
+	as := spelledName{old.nameIn(), old.nameLen()}
+	if name != nil {
+		as = *name
+	}
+	block := s.bins.put(head+len(as.words)+words, epoch)
+	r = s.bins.at(block)
+	r.begin(head, old.space(), as.length)
+	copy(r[head:], as.words)
+	s.keys.setBlock(key, block, epoch)
+	return r, r[head+len(as.words):], had
+}
+
+// holds says whether these words, of bins or ids, lie in the room. If there are none, it says whether the block is as small as it can be with a room of so many.
+func (r record) holds(words []uint64, least int) bool {
+	room := r.room()
+	if len(words) > 0 {
+		return len(room) > 0 && &room[0] == &words[0]
+	}
+	return int(classes[classOf[len(r)-len(room)+least]].size) == len(r)
 }
 
 // gatherWords is how many words of one bitmap move at a time.
 const gatherWords = 1 << 15
 
-// gather moves the bins of a key to where they have company, if they lie among holes.
+// gather moves the blocks of a key to where they have company, if they lie among holes.
 func (s *summaries) gather(key, epoch uint32) {
-	r := s.records.at(key)
-	if r.form() == recordBitmap {
+	block := s.keys.block(key)
+	if block == 0 {
+		return // free
+	}
+	if r := s.record(key); r.form() == recordBitmap && r[1]&largeBit != 0 {
 		s.gatherBitmap(key, epoch, gatherWords)
-		return
 	}
-	had := blockRef(r.where())
-	if r.form() == recordBody || had == 0 || !s.bins.sparse(had) {
-		return
-	}
-	where := s.bins.put(int(s.bins.runs[had>>8].size), epoch)
-	copy(s.bins.at(where), s.bins.at(had))
-	s.bins.drop(had, epoch)
-	s.records.edit(key, epoch).move(uint32(where))
-}
-
-func (s *summaries) release(had blockRef, epoch uint32) {
-	if had != 0 {
-		s.bins.drop(had, epoch)
+	if to, moved := s.bins.gather(block, epoch); moved {
+		s.keys.setBlock(key, to, epoch)
 	}
 }
 
 // box hands out a place for a body.
-func (s *summaries) box() uint32 {
+func (s *summaries) box(b body, epoch uint32) uint32 {
+	place := s.boxes
 	if n := len(s.spare); n > 0 {
-		place := s.spare[n-1]
+		place = s.spare[n-1]
 		s.spare = s.spare[:n-1]
-		return place
+	} else {
+		s.boxes++
+		s.bodies.reach(place, epoch)
 	}
-	s.boxes++
-	return s.boxes - 1
+	*s.bodies.edit(place, epoch) = boxed{b, epoch}
+	return place
 }

@@ -81,7 +81,7 @@ func (s *State) touch(ns *namespace, clock sketch.Tick, name []byte) (key uint32
 // revive prepares a key for writing: it converts what it holds to the present
 // settings, and empties it if it was dead.
 func (s *State) revive(ns *namespace, clock sketch.Tick, key uint32) (empty bool) {
-	if r := s.summaries.records.at(key); r.due() > clock && r.era() == ns.presentEra()&eraMask {
+	if r := s.summaries.record(key); r.due() > clock && r.era() == ns.presentEra()&eraMask {
 		return false
 	}
 	sum := s.own(key)
@@ -238,7 +238,6 @@ func (s *State) dropKey(ns *namespace, key uint32, sum *summary) {
 	s.empty(sum)
 	s.visits(sum).remove(key)
 	ns.count(sum.era, noEra)
-	s.put(key, sum) // lets go of its block
 	s.expiries.set(key, 0, s.epoch)
 	s.keys.drop(key, tagOf(s.keys.bytesOf(key), ns.seed), s.epoch)
 }
@@ -257,7 +256,7 @@ func (sum *summary) over(p *sketch.Params, at sketch.Tick) bool {
 }
 
 func vanished(p *sketch.Params, d *sketch.Distribution, at sketch.Tick) bool {
-	return d.Dead(p, at) || p.Decay != sketch.None && d.Death(p) == 0
+	return d.Dead(p, at) || d.Len() == 0 && p.Decay != sketch.None && d.Death(p) == 0
 }
 
 // due returns a time that is not after the death of what a key holds, but after

@@ -45,7 +45,7 @@ func TestRoomIsMadeSeldom(t *testing.T) {
 	now := int64(1_700_000_000 * second)
 	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 16 * second, BinsMax: 1000}, now)
 	seed := uint64(11)
-	for len(s.summaries.records.pages) == 0 || s.summaries.records.at(0).bins() < 1000 {
+	for s.summaries.keys.slots == 0 || s.summaries.record(0).bins() < 1000 {
 		s.Apply(s.applied+1, entryOf(now, batchOf(100, 1, 1_000_000, &seed)), nil)
 	}
 	refused := func() int {

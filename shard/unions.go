@@ -3,6 +3,7 @@ package shard
 import (
 	"container/list"
 	"hash/maphash"
+	"maps"
 	"math/bits"
 	"slices"
 )
@@ -192,6 +193,18 @@ func (u *Unions) Add(union *Union) {
 		u.drop(u.recent.Back())
 		u.Evicted++
 	}
+}
+
+// Forget drops all that is kept for a shard: its state has been replaced by one in which the same editions may be of other bitmaps.
+func (u *Unions) Forget(shard ID) {
+	for e := u.recent.Front(); e != nil; {
+		next := e.Next()
+		if e.Value.(*Union).Shard == shard {
+			u.drop(e)
+		}
+		e = next
+	}
+	maps.DeleteFunc(u.noted, func(id windowID, _ uint64) bool { return id.Shard == shard })
 }
 
 func (u *Unions) drop(e *list.Element) {

@@ -166,7 +166,7 @@ func (r *periods) window(n stretch) *Window {
 		if !ok || !r.f.alive(r.ns, key, r.at) {
 			continue
 		}
-		rec := r.f.summaries.records.at(key)
+		rec := r.f.summaries.record(key)
 		if rec.form() != recordBitmap {
 			return nil
 		}

@@ -67,38 +67,58 @@ func (d *Distribution) byID() []uint64 {
 // Decode replaces the distribution by the one at the start of b, and answers what follows it. Bytes that AppendBinary
 // cannot have written are refused with ErrCorrupt, and the receiver stays as it was.
 func (d *Distribution) Decode(b []byte) (rest []byte, err error) {
+	var h Header
+	if b, err = h.Decode(b); err != nil {
+		return nil, err
+	}
+	var words []uint64
+	if h.Bins > 0 {
+		words = slices.Grow(words, h.WordsFor(h.Bins))
+	}
+	return d.DecodeBins(&h, b, words[:cap(words)])
+}
+
+// Decode fills in the header with that of the distribution at the start of b, and answers what follows it: the bins, for DecodeBins. It has no more bins than
+// there are bytes for. Bytes that AppendBinary cannot have written are refused with ErrCorrupt.
+func (h *Header) Decode(b []byte) (rest []byte, err error) {
 	r := reader{b: b, ok: true}
-	var n Distribution
 	if version := r.byte(); version != codecVersion {
 		return nil, ErrCorrupt
 	}
 	f := form(r.byte())
 	bins := r.uvarint()
-	n.mark = r.varint()
-	n.last = Tick(r.uvarint())
+	*h = Header{Mark: r.varint(), Last: Tick(r.uvarint()), Micro: f == micro, Compact: f == compact}
 	if f != micro {
-		n.z = r.float()
-		n.z2 = r.float()
+		h.Z = r.float()
+		h.Z2 = r.float()
 	}
-	if !r.ok || f > micro || n.last < 0 || n.z2 < 0 || f == micro && n.mark < 0 {
+	if !r.ok || f > micro || h.Last < 0 || h.Z2 < 0 || f == micro && h.Mark < 0 {
 		return nil, ErrCorrupt
 	}
-	if bins == 0 && (f != wide || n.fresh() && n.mark != 0) {
+	if bins == 0 && (f != wide || h.Z == 0 && h.Z2 == 0 && h.Mark != 0) {
 		return nil, ErrCorrupt
 	}
 	// an id takes a byte at least, a value 4 or 8: a length that lies is caught before anything is allocated
 	if bins > BinsMax || bins*uint64(1+valueBytes(f)) > uint64(len(r.b)) {
 		return nil, ErrCorrupt
 	}
-	n.setShape(0, f)
-	if bins > 0 {
-		n.resize(f, int(bins))
-	}
-	if !n.decodeBins(&r, int(bins)) {
-		return nil, ErrCorrupt
-	}
-	*d = n
+	h.Bins = int(bins)
 	return r.b, nil
+}
+
+// DecodeBins is the second half of Decode: it takes the bins of a header that was decoded, and lays them into words, of which there are WordsFor as many bins
+// or more, and whose contents mean nothing.
+func (d *Distribution) DecodeBins(h *Header, b []byte, words []uint64) (rest []byte, err error) {
+	var n Distribution
+	n.Load(h, words)
+	if b, ok := n.decodeIDs(b); ok {
+		if b, ok = n.decodeValues(b); ok {
+			n.reindex()
+			*d = n
+			return b, nil
+		}
+	}
+	return nil, ErrCorrupt
 }
 
 // Suits says whether a distribution can have been written under p, with no clock after until; signed says that amounts may
@@ -115,35 +135,62 @@ func (d *Distribution) Suits(p *Params, until Tick, signed bool) bool {
 }
 
 func (d *Distribution) hasNegative() bool {
-	for i := range d.Len() {
-		if d.value(i) < 0 {
-			return true
+	signs := math.Float64bits(d.z)
+	if d.form() == wide && d.Len() > 0 {
+		for _, v := range d.values() {
+			signs |= v
 		}
 	}
-	return d.z < 0
+	return signs>>63 != 0
 }
 
-func (d *Distribution) decodeBins(r *reader, bins int) bool {
-	f := d.form()
-	d.setShape(bins, f)
-	next := uint64(0)
-	for i := range bins {
-		id := next + r.uvarint()
-		if !r.ok || id < next || id > math.MaxUint32 {
-			return false
+// decodeIDs takes the ids of all bins.
+func (d *Distribution) decodeIDs(b []byte) (rest []byte, ok bool) {
+	next, words := uint64(0), d.words
+	for i := range d.Len() {
+		var v uint64
+		n := 1
+		if len(b) > 0 && b[0] < 0x80 { // most are close to each other
+			v = uint64(b[0])
+		} else if v, n = binary.Uvarint(b); n <= 0 || b[n-1] == 0 {
+			return nil, false
 		}
-		d.setID(i, uint32(id))
+		b = b[n:]
+		id := next + v
+		if id < next || id > math.MaxUint32 {
+			return nil, false
+		}
+		if i&1 == 0 {
+			words[i>>1] = id
+		} else {
+			words[i>>1] |= id << 32
+		}
 		next = id + 1
 	}
-	for i := range bins {
-		v, ok := r.value(f)
-		if !ok || f == micro && int64(v) > d.mark {
-			return false
-		}
-		d.setRaw(i, v)
+	return b, true
+}
+
+// decodeValues takes the values of all bins, which lie as they are written.
+func (d *Distribution) decodeValues(b []byte) (rest []byte, ok bool) {
+	f, bins := d.form(), d.Len()
+	if len(b) < bins*valueBytes(f) {
+		return nil, false
 	}
-	d.reindex()
-	return true
+	if bins == 0 {
+		return b, true
+	}
+	values := d.values()
+	for i := range values[:bins*valueBytes(f)/8] {
+		v := binary.LittleEndian.Uint64(b)
+		values[i], b = v, b[8:]
+		if f == wide && !sound(v) || f == micro && (int64(v) < 0 || int64(v) > d.mark) {
+			return nil, false
+		}
+	}
+	if f == compact && bins&1 != 0 {
+		values[bins>>1], b = uint64(binary.LittleEndian.Uint32(b)), b[4:]
+	}
+	return b, true
 }
 
 func valueBytes(f form) int {
@@ -231,17 +278,6 @@ func (r *reader) float() float64 {
 }
 
 func sound(bits uint64) bool {
-	v := math.Abs(math.Float64frombits(bits))
-	return bits == 0 || v >= faintest && v <= soundMax
-}
-
-func (r *reader) value(f form) (v uint64, ok bool) {
-	if f == compact {
-		return uint64(binary.LittleEndian.Uint32(r.take(4))), r.ok
-	}
-	v = binary.LittleEndian.Uint64(r.take(8))
-	if f == micro {
-		return v, r.ok && int64(v) >= 0
-	}
-	return v, r.ok && sound(v)
+	const sign = 1 << 63
+	return bits == 0 || bits&^sign-math.Float64bits(faintest) <= math.Float64bits(soundMax)-math.Float64bits(faintest)
 }

@@ -428,6 +428,7 @@ func (d *DistinctDecayed) decodeThings(r *reader) bool {
 	if !r.ok || count > uint64(d.p.Registers/2) || 9*count > uint64(len(r.b)) {
 		return false
 	}
+	d.hashes, d.times = slices.Grow(d.hashes, int(count)), slices.Grow(d.times, int(count))
 	for i := range int(count) {
 		h, age := binary.LittleEndian.Uint64(r.take(8)), r.uvarint()
 		if !r.ok || i > 0 && h <= d.hashes[i-1] || age > uint64(d.latest) {

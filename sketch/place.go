@@ -30,17 +30,24 @@ func (d *Distribution) Words() []uint64 { return d.words }
 // Load makes an empty distribution that of a header whose bins lie in words, as Place has left them there.
 func (d *Distribution) Load(h *Header, words []uint64) {
 	d.z, d.z2, d.last, d.mark = h.Z, h.Z2, h.Last, h.Mark
-	f := wide
-	switch {
-	case h.Micro:
-		f = micro
-	case h.Compact:
-		f = compact
-	}
+	f := h.form()
 	d.setShape(h.Bins, f)
 	if h.Bins > 0 {
 		d.words, d.room = words, uint32(roomIn(f, len(words)))
 	}
+}
+
+// WordsFor is how many words DecodeBins needs for so many bins, of which there are at least as many as in the header.
+func (h *Header) WordsFor(bins int) int { return wordsFor(h.form(), bins) }
+
+func (h *Header) form() form {
+	switch {
+	case h.Micro:
+		return micro
+	case h.Compact:
+		return compact
+	}
+	return wide
 }
 
 // WordsFor is how many words Place needs for the distribution with so many bins, of which there are at least as many as it has.

@@ -488,6 +488,10 @@ func (s *SetDecayed) decodeThings(r *reader) bool {
 	if !r.ok || count > uint64(s.p.K) || 9*count > uint64(len(r.b)) {
 		return false
 	}
+	s.hashes, s.times, s.ranks = slices.Grow(s.hashes, int(count)), slices.Grow(s.times, int(count)), slices.Grow(s.ranks, int(count))
+	if s.p.Members {
+		s.members = slices.Grow(s.members, int(count))
+	}
 	for i := range int(count) {
 		h, age := binary.LittleEndian.Uint64(r.take(8)), r.uvarint()
 		if !r.ok || i > 0 && h <= s.hashes[i-1] || age > uint64(s.latest) {

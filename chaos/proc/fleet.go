@@ -4,6 +4,7 @@ package proc
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,7 @@ type Fleet struct {
 type process struct {
 	name                      string
 	grpc, http, gossip, admin string
+	binary                    string // that of the fleet if empty; changed while it does not run
 
 	mu   sync.Mutex // guards what follows; never held across a wait
 	cmd  *exec.Cmd
@@ -74,6 +76,26 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	return f, nil
 }
 
+// Join adds a node that is told nothing but where the first one gossips, and returns its number.
+func (f *Fleet) Join() (int, error) {
+	addrs, err := FreeAddresses(4)
+	if err != nil {
+		return 0, err
+	}
+	i := len(f.nodes)
+	f.nodes = append(f.nodes, &process{name: "ebb-" + strconv.Itoa(i), grpc: addrs[0], http: addrs[1], gossip: addrs[2], admin: addrs[3]})
+	return i, f.Launch(i)
+}
+
+// Wipe deletes all that node i, which must not run, has stored.
+func (f *Fleet) Wipe(i int) error { return os.RemoveAll(f.DataDir(i)) }
+
+// Runs reports whether the process of node i has not ended.
+func (f *Fleet) Runs(i int) bool { return f.nodes[i].running() }
+
+// Use lets node i, which must not run, be another binary from its next launch on.
+func (f *Fleet) Use(i int, binary string) { f.nodes[i].binary = binary }
+
 // Launch starts node i (again), with the data it has.
 func (f *Fleet) Launch(i int) error {
 	p := f.nodes[i]
@@ -81,17 +103,21 @@ func (f *Fleet) Launch(i int) error {
 	for _, other := range f.nodes {
 		join = append(join, other.gossip)
 	}
-	args := append([]string{
+	args := []string{
 		"serve", "--node", p.name, "--data-dir", f.DataDir(i),
 		"--grpc", p.grpc, "--http", p.http, "--gossip", p.gossip, "--admin", p.admin,
-		"--join", strings.Join(join, ","), "--bootstrap-expect", strconv.Itoa(len(f.nodes)),
-	}, f.opts.Args...)
+		"--join", strings.Join(join, ","),
+	}
+	if i < f.opts.Nodes {
+		args = append(args, "--bootstrap-expect", strconv.Itoa(f.opts.Nodes))
+		args = append(args, f.opts.Args...)
+	}
 	log, err := os.OpenFile(f.LogFile(i), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(f.opts.Binary, args...)
+	cmd := exec.Command(cmp.Or(p.binary, f.opts.Binary), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), f.opts.Env...)
 	if err := cmd.Start(); err != nil {
@@ -232,28 +258,47 @@ func (f *Fleet) Addrs() []string {
 	return out
 }
 
-// CPU is what all nodes have used so far, over all their lives. It reads the
-// running processes' own figure (process_cpu_seconds_total).
+// CPU is what all nodes have used so far, over all their lives.
 func (f *Fleet) CPU(ctx context.Context) (time.Duration, error) {
 	var sum time.Duration
-	for _, p := range f.nodes {
-		p.mu.Lock()
-		sum += p.cpu
-		p.mu.Unlock()
-		if !p.running() {
-			continue
-		}
-		body, err := fetch(ctx, "http://"+p.admin+"/metrics")
+	for i := range f.nodes {
+		used, err := f.NodeCPU(ctx, i)
 		if err != nil {
 			return 0, err
 		}
-		seconds, err := metric(body, "process_cpu_seconds_total")
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", p.name, err)
-		}
-		sum += time.Duration(seconds * float64(time.Second))
+		sum += used
 	}
 	return sum, nil
+}
+
+// NodeCPU is what node i has used so far, over all its lives. It reads the
+// running process's own figure (process_cpu_seconds_total).
+func (f *Fleet) NodeCPU(ctx context.Context, i int) (time.Duration, error) {
+	p := f.nodes[i]
+	p.mu.Lock()
+	used := p.cpu
+	p.mu.Unlock()
+	if !p.running() {
+		return used, nil
+	}
+	body, err := fetch(ctx, "http://"+p.admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	seconds, err := metric(body, "process_cpu_seconds_total")
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", p.name, err)
+	}
+	return used + time.Duration(seconds*float64(time.Second)), nil
+}
+
+// Metric is the value of a metric without labels of node i, which runs.
+func (f *Fleet) Metric(ctx context.Context, i int, name string) (float64, error) {
+	body, err := fetch(ctx, "http://"+f.nodes[i].admin+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	return metric(body, name)
 }
 
 // metric finds the value of a metric without labels.

@@ -38,14 +38,14 @@ type Options struct {
 type Cluster struct {
 	Net   *Net
 	opts  Options
-	names []string
 	shift atomic.Int64   // of all clocks, in ns
 	dying sync.WaitGroup // what is left of killed processes
 
 	mu    sync.Mutex // guards what follows; never held across a wait
+	names []string
 	seats []*seat
 	// collapses are why nodes could not go on, one for each that died of itself.
-	collapses []error
+	collapses []Collapse
 }
 
 // seat is a node's place, over its lives.
@@ -65,19 +65,37 @@ type life struct {
 	over atomic.Bool
 }
 
-// Clock is one machine's clock: the bubble's time, moved.
+// Clock is one machine's clock: the bubble's time, moved, and faster or slower.
 type Clock struct {
 	all  *atomic.Int64
 	skew atomic.Int64
+	pace atomic.Pointer[pace]
+}
+
+// pace is how a clock gains: gain nanoseconds a nanosecond, since then.
+type pace struct {
+	gain  float64
+	since time.Time
 }
 
 // Now implements node.Clock.
 func (c *Clock) Now() time.Time {
-	return time.Now().Add(time.Duration(c.all.Load() + c.skew.Load()))
+	now := time.Now()
+	ahead := time.Duration(c.all.Load() + c.skew.Load())
+	if p := c.pace.Load(); p != nil {
+		ahead += time.Duration(p.gain * float64(now.Sub(p.since)))
+	}
+	return now.Add(ahead)
 }
 
-// Set puts the clock this much ahead of what it should be.
-func (c *Clock) Set(ahead time.Duration) { c.skew.Store(int64(ahead)) }
+// Set puts the clock this much ahead of what it should be, at the usual rate.
+func (c *Clock) Set(ahead time.Duration) {
+	c.pace.Store(nil)
+	c.skew.Store(int64(ahead))
+}
+
+// SetRate makes the clock go this much faster than time from now on: 1.5 gains half an hour an hour.
+func (c *Clock) SetRate(rate float64) { c.pace.Store(&pace{gain: rate - 1, since: time.Now()}) }
 
 // Ports that every simulated node listens on.
 const (
@@ -97,13 +115,10 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
 	c := &Cluster{Net: NewNet(opts.Seed), opts: opts}
-	for i := range opts.Nodes {
-		s := &seat{ip: fmt.Sprintf("10.0.0.%d", i+1), disk: fs.NewMem(), clock: &Clock{all: &c.shift}, fail: &fail.Points{}}
-		c.seats = append(c.seats, s)
-		c.names = append(c.names, "ebb-"+strconv.Itoa(i))
-		c.slow(s, opts.Sync)
+	for range opts.Nodes {
+		c.Add()
 	}
-	for i := range c.seats {
+	for i := range opts.Nodes {
 		if err := c.Restart(ctx, i); err != nil {
 			return nil, errors.Join(err, c.Close())
 		}
@@ -112,6 +127,19 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		return nil, errors.Join(err, c.Close())
 	}
 	return c, nil
+}
+
+// Add makes room for another node, with an empty disk, and returns its number. Restart starts it: those beyond the
+// founders join the cluster that is there.
+func (c *Cluster) Add() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := len(c.seats)
+	s := &seat{ip: fmt.Sprintf("10.0.0.%d", i+1), disk: fs.NewMem(), clock: &Clock{all: &c.shift}, fail: &fail.Points{}}
+	c.seats = append(c.seats, s)
+	c.names = append(c.names, "ebb-"+strconv.Itoa(i))
+	c.slow(s, c.opts.Sync)
+	return i
 }
 
 // Restart starts node i with the disk it has; it does nothing if it lives.
@@ -123,12 +151,16 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 		return nil
 	}
 	s.lives++
+	if s.fail.Killed() {
+		s.fail = &fail.Points{} // those of the process that died there
+	}
 	l := &life{host: newMortalHost(c.Net.Host(s.ip))}
+	name := c.names[i]
 	cfg := node.Config{
-		Name: c.names[i], DataDir: "/data",
+		Name: name, DataDir: "/data",
 		GRPC: net.JoinHostPort(s.ip, portGRPC), Gossip: net.JoinHostPort(s.ip, portGossip),
 		HTTP: node.Off, Admin: node.Off,
-		BootstrapExpect: len(c.seats), Shards: c.opts.Shards, Join: c.gossip(i),
+		BootstrapExpect: c.opts.Nodes, Shards: c.opts.Shards, Join: c.gossip(i),
 		Network: l.host, FS: s.disk, Clock: s.clock, Fail: s.fail, Logger: c.opts.Logger,
 		Fatal: func(err error) { c.collapsed(i, l, err) },
 	}
@@ -138,13 +170,21 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	}
 	n, err := node.Open(ctx, cfg)
 	if err != nil {
-		return fmt.Errorf("start %s: %w", c.names[i], err)
+		l.host.die()
+		return fmt.Errorf("start %s: %w", name, err)
 	}
 	c.mu.Lock()
 	l.node = n
 	s.life = l
 	c.mu.Unlock()
 	return nil
+}
+
+// seat returns the place of node i.
+func (c *Cluster) seat(i int) *seat {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seats[i]
 }
 
 // gossip returns where the other nodes gossip. c.mu is held.
@@ -163,15 +203,27 @@ func (c *Cluster) collapsed(i int, l *life, err error) {
 	if l.over.Load() {
 		return // it was killed, and noticed
 	}
-	c.opts.Logger.Error("node collapsed", "node", c.names[i], "err", err)
+	c.opts.Logger.Error("node collapsed", "node", c.Name(i), "err", err)
 	c.mu.Lock()
-	c.collapses = append(c.collapses, fmt.Errorf("%s: %w", c.names[i], err))
+	c.collapses = append(c.collapses, Collapse{Node: i, name: c.names[i], Err: err})
 	c.mu.Unlock()
 	c.dying.Go(func() { c.end(i, l, (*fs.Mem).Kill) })
 }
 
-// Collapses returns why nodes could not go on, one error for each that died of itself.
-func (c *Cluster) Collapses() []error {
+// Collapse is why a node could not go on.
+type Collapse struct {
+	Node int
+	Err  error
+	name string
+}
+
+func (c Collapse) Error() string { return c.name + ": " + c.Err.Error() }
+
+// Unwrap returns why.
+func (c Collapse) Unwrap() error { return c.Err }
+
+// Collapses returns why nodes could not go on, one Collapse for each that died of itself.
+func (c *Cluster) Collapses() []Collapse {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.collapses)
@@ -179,7 +231,7 @@ func (c *Cluster) Collapses() []error {
 
 // Ready returns when every node that lives serves.
 func (c *Cluster) Ready(ctx context.Context) error {
-	for i := range c.seats {
+	for i := range c.Nodes() {
 		n := c.Node(i)
 		if n == nil {
 			continue
@@ -187,7 +239,7 @@ func (c *Cluster) Ready(ctx context.Context) error {
 		select {
 		case <-n.Ready():
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready (%s): %w", c.names[i], n.Status().GetDetail(), ctx.Err())
+			return fmt.Errorf("%s is not ready (%s): %w", c.Name(i), n.Status().GetDetail(), ctx.Err())
 		}
 	}
 	return nil
@@ -200,9 +252,56 @@ func (c *Cluster) Kill(i int) { c.end(i, nil, (*fs.Mem).Kill) }
 // decides what is left.
 func (c *Cluster) PowerLoss(i int) {
 	c.end(i, nil, func(m *fs.Mem) *fs.Mem {
-		return m.Crash(c.opts.Seed<<8 ^ uint64(i)<<4 ^ uint64(c.seats[i].lives)<<16)
+		return m.Crash(c.opts.Seed<<8 ^ uint64(i)<<4 ^ uint64(c.seats[i].lives)<<16) // c.mu is held
 	})
 }
+
+// KillAt cuts the power of machine i when its process comes to a failpoint for the n-th time from now.
+func (c *Cluster) KillAt(i int, point string, n int) {
+	c.Fail(i).Arm(point, n, fail.Kill(func() { c.PowerLoss(i) }))
+}
+
+// shutMax is how long a process may take to end in order, before it is killed as a supervisor does.
+const shutMax = 30 * time.Second
+
+// Shut ends process i in order, and returns when nothing of it runs. One that does not end, since its disk hangs, is killed.
+func (c *Cluster) Shut(i int) error {
+	c.mu.Lock()
+	s := c.seats[i]
+	l := s.life
+	s.life = nil
+	c.mu.Unlock()
+	if l == nil {
+		return nil
+	}
+	defer l.host.die()
+	late := time.AfterFunc(shutMax, func() {
+		l.over.Store(true)
+		l.host.die()
+		c.Net.Crash(s.ip)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s.disk = s.disk.Kill()
+		c.slow(s, c.opts.Sync)
+	})
+	defer late.Stop()
+	if err := l.node.Close(); err != nil && !l.over.Load() {
+		return fmt.Errorf("close %s: %w", c.Name(i), err)
+	}
+	return nil
+}
+
+// Wipe gives the machine of node i, which must be dead, an empty disk.
+func (c *Cluster) Wipe(i int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.seats[i]
+	s.disk = fs.NewMem()
+	c.slow(s, c.opts.Sync)
+}
+
+// Disk is the disk of node i's machine; a crash puts another in its place.
+func (c *Cluster) Disk(i int) *fs.Mem { return c.seat(i).disk }
 
 // end ends the process at once: the network and the disk forget it before
 // anything of it is stopped, so that it cannot say or write another word. If
@@ -261,7 +360,7 @@ func (c *Cluster) CutOneWay(i, j int) { c.Net.CutOneWay(c.IP(i), c.IP(j)) }
 
 // Isolate cuts node i off from all other nodes. Clients still reach it.
 func (c *Cluster) Isolate(i int) {
-	for j := range c.seats {
+	for j := range c.Nodes() {
 		if j != i {
 			c.Cut(i, j)
 		}
@@ -275,13 +374,25 @@ func (c *Cluster) Heal() { c.Net.Heal() }
 func (c *Cluster) Advance(d time.Duration) { c.shift.Add(int64(d)) }
 
 // Nodes is how many nodes there are, dead or alive.
-func (c *Cluster) Nodes() int { return len(c.seats) }
+func (c *Cluster) Nodes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.seats)
+}
 
 // Name is the name of node i.
-func (c *Cluster) Name(i int) string { return c.names[i] }
+func (c *Cluster) Name(i int) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.names[i]
+}
 
 // Index is the number of the node with that name; -1 if there is none.
-func (c *Cluster) Index(name string) int { return slices.Index(c.names, name) }
+func (c *Cluster) Index(name string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Index(c.names, name)
+}
 
 // IP is where node i is.
 func (c *Cluster) IP(i int) string {
@@ -292,7 +403,7 @@ func (c *Cluster) IP(i int) string {
 
 // Addrs returns the gRPC addresses of all nodes, dead or alive.
 func (c *Cluster) Addrs() []string {
-	out := make([]string, len(c.seats))
+	out := make([]string, c.Nodes())
 	for i := range out {
 		out[i] = net.JoinHostPort(c.IP(i), portGRPC)
 	}
@@ -300,10 +411,21 @@ func (c *Cluster) Addrs() []string {
 }
 
 // Clock is the clock of node i's machine.
-func (c *Cluster) Clock(i int) *Clock { return c.seats[i].clock }
+func (c *Cluster) Clock(i int) *Clock { return c.seat(i).clock }
 
-// Fail holds the failpoints of node i, over all its lives.
-func (c *Cluster) Fail(i int) *fail.Points { return c.seats[i].fail }
+// Fail holds the failpoints of node i, over all its lives until it dies at one of them.
+func (c *Cluster) Fail(i int) *fail.Points {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seats[i].fail
+}
+
+// Lives is how often node i was started.
+func (c *Cluster) Lives(i int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.seats[i].lives
+}
 
 // Node returns node i, or nil while it is dead.
 func (c *Cluster) Node(i int) *node.Node {
@@ -324,7 +446,7 @@ func (c *Cluster) Dialer(ip string) func(ctx context.Context, addr string) (net.
 // node knows of; -1 if none says that it does.
 func (c *Cluster) Leader(shard uint32) int {
 	leader, newest := -1, uint64(0)
-	for i := range c.seats {
+	for i := range c.Nodes() {
 		n := c.Node(i)
 		if n == nil {
 			continue
@@ -344,7 +466,7 @@ const Linger = 10 * time.Second
 
 // Stop kills every node, and returns when nothing of any of them runs.
 func (c *Cluster) Stop() {
-	for i := range c.seats {
+	for i := range c.Nodes() {
 		c.Kill(i)
 	}
 	c.dying.Wait()
@@ -360,21 +482,13 @@ func (c *Cluster) Close() error {
 	var errs []string
 	var mu sync.Mutex // guards errs
 	var wg sync.WaitGroup
-	for i := range c.seats {
-		c.mu.Lock()
-		l := c.seats[i].life
-		c.seats[i].life = nil
-		c.mu.Unlock()
-		if l == nil {
-			continue
-		}
+	for i := range c.Nodes() {
 		wg.Go(func() {
-			if err := l.node.Close(); err != nil {
+			if err := c.Shut(i); err != nil {
 				mu.Lock()
-				errs = append(errs, fmt.Sprintf("close %s: %v", c.names[i], err))
+				errs = append(errs, err.Error())
 				mu.Unlock()
 			}
-			l.host.die()
 		})
 	}
 	wg.Wait()

@@ -27,7 +27,7 @@ type Door struct {
 // that is at each attempt.
 func (c *Cluster) Door(ip string, i int) (*Door, error) {
 	host := c.Net.Host(ip)
-	conn, err := grpc.NewClient("passthrough:///"+c.names[i],
+	conn, err := grpc.NewClient("passthrough:///"+c.Name(i),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, MaxDelay: 500 * time.Millisecond},
@@ -39,7 +39,7 @@ func (c *Cluster) Door(ip string, i int) (*Door, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Door{node: c.names[i], conn: conn, shards: ebbv1grpc.NewShardsClient(conn), total: c.opts.Shards}, nil
+	return &Door{node: c.Name(i), conn: conn, shards: ebbv1grpc.NewShardsClient(conn), total: c.opts.Shards}, nil
 }
 
 // Create makes a namespace.
@@ -49,6 +49,15 @@ func (d *Door) Create(ctx context.Context, ns *ebbv1.Namespace) error {
 		return ebbv1grpc.FromStatus(err)
 	}
 	return nil
+}
+
+// Bits changes bitmaps through this node, and returns how many ids each change has put in or out.
+func (d *Door) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
+	resp, err := ebbv1grpc.NewEbbClient(d.conn).Bits(ctx, req)
+	if err != nil {
+		return nil, ebbv1grpc.FromStatus(err)
+	}
+	return resp, nil
 }
 
 // Alive asks this node whom it believes to be alive, by gossip.
@@ -69,24 +78,33 @@ func (d *Door) Alive(ctx context.Context) ([]string, error) {
 // Close ends the connection.
 func (d *Door) Close() error { return d.conn.Close() }
 
-// Sum asks this node, and no other, how much was ever added to a key.
-func (d *Door) Sum(ctx context.Context, ns, key string, consistency ebbv1.Consistency) (float64, error) {
-	resp, err := d.shards.Ask(ctx, &ebbv1.ShardAskRequest{Consistency: consistency, Questions: []*ebbv1.ShardQuestion{{
-		Shard: proto.ShardOf(ns, []byte(key), d.total),
-		Question: &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
-			Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: 1},
-		}}},
+// Sum asks this node, and no other, how much was ever added to a key. A request without questions says how.
+func (d *Door) Sum(ctx context.Context, ns, key string, how *ebbv1.ShardAskRequest) (float64, error) {
+	a, err := d.ask(ctx, key, how, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+		Keys: [][]byte{[]byte(key)}, Select: &ebbv1.DistributionQuestion_Top{Top: 1},
 	}}})
+	return a.GetDistribution().GetZ(), err
+}
+
+// Text asks this node, and no other, for the value of a string; empty where there is none. A request without questions says how.
+func (d *Door) Text(ctx context.Context, ns, key string, how *ebbv1.ShardAskRequest) (string, error) {
+	a, err := d.ask(ctx, key, how, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}}})
+	return string(a.GetSummary().GetText()), err
+}
+
+// ask asks the shard of a key.
+func (d *Door) ask(ctx context.Context, key string, how *ebbv1.ShardAskRequest, q *ebbv1.Question) (*ebbv1.Answer, error) {
+	resp, err := d.shards.Ask(ctx, proto.Readdressed(how, []*ebbv1.ShardQuestion{{Shard: proto.ShardOf(q.GetNamespace(), []byte(key), d.total), Question: q}}))
 	if err != nil {
-		return 0, ebbv1grpc.FromStatus(err)
+		return nil, ebbv1grpc.FromStatus(err)
 	}
 	a := resp.GetAnswers()[0]
 	for _, wire := range []*ebbv1.Error{a.GetError(), a.GetAnswer().GetError()} {
 		if e := proto.FromWire(wire); e != nil {
-			return 0, e
+			return nil, e
 		}
 	}
-	return a.GetAnswer().GetDistribution().GetZ(), nil
+	return a.GetAnswer(), nil
 }
 
 // Apply sends one command to this node, which must lead the shard: it is not forwarded.

@@ -292,15 +292,15 @@ func (r *cutOff) write(ctx context.Context, d *Door) {
 	}
 }
 
-// read reads at one node, over and over.
+// read reads at one node, over and over: every other time also if the node does not lead.
 func (r *cutOff) read(ctx context.Context, d *Door, i int) {
-	for ctx.Err() == nil {
+	for follow := false; ctx.Err() == nil; follow = !follow {
 		for i == r.leader && r.hush.Load() && ctx.Err() == nil {
 			time.Sleep(time.Millisecond)
 		}
 		floor, begun := r.acked.Load(), int64(time.Since(r.start))
 		try, cancel := context.WithTimeout(ctx, time.Second)
-		got, err := d.Sum(try, cutOffNamespace, cutOffKey, ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)
+		got, err := d.Sum(try, cutOffNamespace, cutOffKey, &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Follow: follow})
 		cancel()
 		r.judge(i, begun, floor, got, err)
 		time.Sleep(25 * time.Millisecond)

@@ -34,7 +34,7 @@ func (c *Cluster) compare() (behind string, err error) {
 	for shard := uint32(1); shard <= c.opts.Shards; shard++ {
 		sums := map[uint64]uint64{}
 		var report strings.Builder
-		for i := range c.seats {
+		for i := range c.Nodes() {
 			n := c.Node(i)
 			if n == nil {
 				continue
@@ -43,9 +43,9 @@ func (c *Cluster) compare() (behind string, err error) {
 			if !ok {
 				continue
 			}
-			fmt.Fprintf(&report, " %s has %d", c.names[i], index)
+			fmt.Fprintf(&report, " %s has %d", c.Name(i), index)
 			if other, ok := sums[index]; ok && other != sum {
-				return "", fmt.Errorf("shard %d has diverged: after entry %d, %s has %x and another replica %x", shard, index, c.names[i], sum, other)
+				return "", fmt.Errorf("shard %d has diverged: after entry %d, %s has %x and another replica %x", shard, index, c.Name(i), sum, other)
 			}
 			sums[index] = sum
 		}
@@ -60,7 +60,7 @@ func (c *Cluster) compare() (behind string, err error) {
 // of the bubble's time.
 func (c *Cluster) Ahead() (shard uint32, ahead time.Duration) {
 	ahead = -1 << 62
-	for i := range c.seats {
+	for i := range c.Nodes() {
 		n := c.Node(i)
 		if n == nil {
 			continue

@@ -2,10 +2,12 @@ package main
 
 import (
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -100,6 +102,39 @@ func (s span) String() string {
 
 // Type implements pflag.Value.
 func (s span) Type() string { return "duration" }
+
+// byteSize is the value of a flag that is a number of bytes.
+type byteSize struct{ n *int64 }
+
+// byteSizeVar adds a flag whose value is bytes, written with a unit or without.
+func byteSizeVar(f *pflag.FlagSet, n *int64, name string, value int64, usage string) {
+	*n = value
+	f.Var(byteSize{n}, name, usage)
+}
+
+// Set implements pflag.Value.
+func (b byteSize) Set(text string) error {
+	n, err := humanize.ParseBytes(text)
+	if err != nil {
+		return err
+	}
+	if n > math.MaxInt64 {
+		return fmt.Errorf("%s are more than can be", text)
+	}
+	*b.n = int64(n)
+	return nil
+}
+
+// String implements pflag.Value.
+func (b byteSize) String() string {
+	if b.n == nil {
+		return ""
+	}
+	return strings.ReplaceAll(humanize.IBytes(uint64(*b.n)), " ", "")
+}
+
+// Type implements pflag.Value.
+func (b byteSize) Type() string { return "bytes" }
 
 // words is the value of a flag that may be given several times. An empty one takes back those before.
 type words []string

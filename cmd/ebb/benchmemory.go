@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,6 +15,7 @@ import (
 // memoryFlags are those of ebb bench memory.
 type memoryFlags struct {
 	bench.Memory
+	kind      string
 	shape     string
 	precision string
 }
@@ -24,22 +26,37 @@ const memoryNMax = 1 << 28
 func newBenchMemory(s *session, bf *benchFlags) *cobra.Command {
 	var mf memoryFlags
 	cmd := &cobra.Command{
-		Use: "memory", Short: "Bytes a bin of millions of distributions, and answers while they are snapshotted", Args: noArgs,
+		Use: "memory", Short: "Bytes a bin of millions of distributions, and answers while they are snapshotted; bytes of small bitmaps", Args: noArgs,
 		Long: `Builds distributions in this process, in as many shards as asked for, without log and network, and
-prints what they take, everything included; then increments and asks them beside snapshots.`,
+prints what they take, everything included; then increments and asks them beside snapshots.
+Or builds bitmaps of 15 ids on average (Pareto, below 2^32), and prints what they take: given all
+their ids at once, and one after the other.`,
 		Example: `  ebb bench memory --n 1000000 --shape 10
-  ebb bench memory --n 10000000 --shape pareto --precision compact --rival=false`,
+  ebb bench memory --n 10000000 --shape pareto --precision compact --rival=false
+  ebb bench memory --kind bitmap --n 1000000 --shards 64`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, flag := range []string{"nodes", "profile", "dir"} {
 				if cmd.Flags().Changed(flag) {
 					return usagef("--%s: this benchmark starts no nodes", flag)
 				}
 			}
-			return benchMemory(cmd.Context(), s, bf, mf)
+			switch mf.kind {
+			case "distribution":
+				return benchMemory(cmd.Context(), s, bf, mf)
+			case "bitmap":
+				for _, flag := range []string{"shape", "precision", "rate", "duration", "rival"} {
+					if cmd.Flags().Changed(flag) {
+						return usagef("--%s: it is of distributions", flag)
+					}
+				}
+				return benchMemoryBitmaps(cmd.Context(), s, mf)
+			}
+			return usagef("--kind %s: it is distribution or bitmap", mf.kind)
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&mf.N, "n", 1_000_000, "how many distributions")
+	f.StringVar(&mf.kind, "kind", "distribution", "distribution, or bitmap")
+	f.IntVar(&mf.N, "n", 1_000_000, "how many distributions or bitmaps")
 	f.StringVar(&mf.shape, "shape", string(bench.ShapePareto), "bins of each: a `number`, or pareto (3 and more, mean 9)")
 	f.StringVar(&mf.precision, "precision", "double", "double, or compact: values of 32 bits")
 	f.IntVar(&mf.Shards, "shards", 8, "how many shards they lie in")
@@ -47,14 +64,58 @@ prints what they take, everything included; then increments and asks them beside
 	return cmd
 }
 
+// checkNumber refuses numbers of keys and shards that make no sense.
+func (mf *memoryFlags) checkNumber() error {
+	switch {
+	case mf.N < 1 || mf.N > memoryNMax:
+		return usagef("--n %d: it is from 1 to %d", mf.N, memoryNMax)
+	case mf.Shards < 1 || mf.Shards > mf.N:
+		return usagef("--shards %d: it is from 1 to --n", mf.Shards)
+	}
+	return nil
+}
+
+func benchMemoryBitmaps(ctx context.Context, s *session, mf memoryFlags) error {
+	if err := mf.checkNumber(); err != nil {
+		return err
+	}
+	say(s, "%d bitmaps, filled at once ...", mf.N)
+	once, err := bench.SmallBitmaps{N: mf.N, Shards: mf.Shards}.Run(ctx)
+	if err != nil {
+		return err
+	}
+	say(s, "%d bitmaps, filled in turn ...", mf.N)
+	turn, err := bench.SmallBitmaps{N: mf.N, Shards: mf.Shards, InTurn: true}.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{"shards": mf.Shards, "bitmaps": map[string]any{"at_once": once, "in_turn": turn}})
+	}
+	printSmallBitmaps(s.term.out, "at once", mf.Shards, &once)
+	printSmallBitmaps(s.term.out, "in turn", mf.Shards, &turn)
+	return nil
+}
+
+func printSmallBitmaps(w io.Writer, filled string, shards int, r *bench.SmallBitmapsResult) {
+	fmt.Fprintf(w, "%d bitmaps of %.1f ids below 2^32, filled %s, in %d shards of one process\n", r.Bitmaps, float64(r.IDs)/float64(r.Bitmaps), filled, shards)
+	for _, line := range []struct {
+		name  string
+		bytes int64
+	}{{"resident", r.Resident}, {"used", r.Pages + r.Allocated}, {"pages", r.Pages}} {
+		fmt.Fprintf(w, "%-13s %8.1f bytes an id  %8.1f a bitmap beside 4 an id  %8.1f MB\n", line.name,
+			float64(line.bytes)/float64(r.IDs), r.Beside(line.bytes), float64(line.bytes)/1e6)
+	}
+	fmt.Fprintf(w, "built by      %.0f ids/s, names and ids generated on the way\n", r.FillPerSecond)
+}
+
 func benchMemory(ctx context.Context, s *session, bf *benchFlags, mf memoryFlags) error {
 	m := mf.Memory
 	m.Shape, m.Load = bench.Shape(mf.shape), bf.duration
+	if err := mf.checkNumber(); err != nil {
+		return err
+	}
 	switch {
-	case m.N < 1 || m.N > memoryNMax:
-		return usagef("--n %d: it is from 1 to %d", m.N, memoryNMax)
-	case m.Shards < 1 || m.Shards > m.N:
-		return usagef("--shards %d: it is from 1 to --n", m.Shards)
 	case m.Rate < 1 || m.Rate > int(time.Second):
 		return usagef("--rate %d: it is above 0, and at most a thousand million", m.Rate)
 	case mf.precision != "double" && mf.precision != "compact":

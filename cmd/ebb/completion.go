@@ -24,6 +24,8 @@ var (
 	timeUnits     = []string{"auto", "s", "ms", "us"}
 	logFormats    = []string{"text", "json"}
 	logLevels     = []string{"debug", "info", "warn", "error"}
+
+	whatWhenRemoved = []string{"exit", "wait"}
 )
 
 // flagWords are the flags that take one of a few words.
@@ -41,6 +43,7 @@ func flagWords() map[string][]string {
 		"time-unit":        timeUnits,
 		"log-format":       logFormats,
 		"log-level":        logLevels,
+		"when-removed":     whatWhenRemoved,
 		"kind":             strings.Split(proto.KindNames(), ", "),
 		"half-life":        {"30s", "10m", "1h", "1d", "7d", "none"},
 	}
@@ -48,11 +51,16 @@ func flagWords() map[string][]string {
 
 // flagFiles are the flags whose value is a file or directory.
 var flagFiles = map[string]cobra.ShellCompDirective{
-	"data-dir": cobra.ShellCompDirectiveFilterDirs,
-	"dir":      cobra.ShellCompDirectiveFilterDirs,
-	"out":      cobra.ShellCompDirectiveFilterDirs,
-	"profile":  cobra.ShellCompDirectiveDefault,
-	"file":     cobra.ShellCompDirectiveDefault,
+	"data-dir":      cobra.ShellCompDirectiveFilterDirs,
+	"dir":           cobra.ShellCompDirectiveFilterDirs,
+	"out":           cobra.ShellCompDirectiveFilterDirs,
+	"profile":       cobra.ShellCompDirectiveDefault,
+	"file":          cobra.ShellCompDirectiveDefault,
+	"tls-ca":        cobra.ShellCompDirectiveDefault,
+	"tls-cert":      cobra.ShellCompDirectiveDefault,
+	"tls-key":       cobra.ShellCompDirectiveDefault,
+	"tls-client-ca": cobra.ShellCompDirectiveDefault,
+	"gossip-keys":   cobra.ShellCompDirectiveDefault,
 }
 
 func wordsOf[E any](values map[string]E) []string {
@@ -104,7 +112,7 @@ func (s *session) completeKey(cmd *cobra.Command, args []string, start string) (
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
-	c, err := client.Dial(ctx, s.addrs...)
+	c, err := s.dialIn(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
@@ -149,7 +157,7 @@ func (s *session) completeNamespace(cmd *cobra.Command, _ []string, _ string) ([
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), completionPatience)
 	defer cancel()
-	c, err := client.Dial(ctx, s.addrs...)
+	c, err := s.dialIn(ctx)
 	if err != nil {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}

@@ -53,6 +53,8 @@ func sample(f *pflag.Flag) (value, printed string) {
 		return "true", "true"
 	case "duration":
 		return "17m", "17m0s"
+	case "bytes":
+		return "17MiB", "17MiB"
 	case "string":
 		return "some thing", "some thing"
 	case "stringSlice":

@@ -36,6 +36,10 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_TOO_STALE, "no replica is as fresh as was asked for", "a longer --max-staleness, or --consistency any"},
 	{ebbv1.Code_CODE_STARTING, "the node is starting", nextWait},
 	{ebbv1.Code_CODE_KEY_BUSY, "the key is written while it is renamed", "stop writing it for a moment; `ebb keys` shows which names are there"},
+	{
+		ebbv1.Code_CODE_OUT_OF_MEMORY, "a node has no memory left for more; what makes room is still taken",
+		"forget keys (`ebb del`, `ebb expire`), shorten half-lives, or give the nodes more memory",
+	},
 	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextHelp},
 	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextHelp},
 	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextHelp},
@@ -62,6 +66,14 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_KEY_TOO_LARGE, "the key holds more than goes from one shard to another", "a new name in the same shard has no limit: `ebb describe` says where a name is"},
 	{ebbv1.Code_CODE_BAD_QUERY, "a question in the query language cannot be read", "`ebb query --help` has an example of each question"},
 	{ebbv1.Code_CODE_QUERY_TOO_COSTLY, "a question would read more than one may", "name fewer keys, or a narrower pattern; `ebb query --explain` says what a question costs"},
+	{
+		ebbv1.Code_CODE_UNAUTHENTICATED, "the caller shows no token, or one that the cluster does not know, or not any more",
+		"name a file with a token by --token-file, or put one into EBB_TOKEN; an operator makes them with `ebb token create`",
+	},
+	{
+		ebbv1.Code_CODE_PERMISSION_DENIED, "the caller's token lacks a role for this",
+		"an operator makes a token with the role that the message names: `ebb token create --help`",
+	},
 	{ebbv1.Code_CODE_SESSION_EXPIRED, "the producer was silent for too long", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SEQUENCE_TOO_OLD, "what was sent again is older than the cluster remembers", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SOURCE_FENCED, "another process has taken over the source", "let one process at a time write to a source"},

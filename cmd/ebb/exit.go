@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -21,6 +22,7 @@ const (
 	exitRefused     = 3 // the cluster refused the request, or rows of an import
 	exitUnreachable = 4 // no node could be reached, or none could answer in time
 	exitUnknown     = 5 // the outcome of a write is unknown
+	exitRemoved     = 6 // a node was removed from its cluster: supervisors are not to start it again
 	exitInterrupted = 130
 )
 
@@ -35,6 +37,7 @@ var exitMeanings = []struct {
 	{exitRefused, "refused: the cluster refused the request as things are, or rows of an import were refused"},
 	{exitUnreachable, "unreachable: no node could be reached, or none could answer in time"},
 	{exitUnknown, "unknown outcome: a write may or may not have been applied"},
+	{exitRemoved, "removed: the node was removed from its cluster, or its disk was given up as lost; with this data directory it cannot go on however often it is started"},
 	{exitInterrupted, "interrupted before it was done; --watch, demo and serve, which run until they are interrupted, end with 0"},
 }
 
@@ -112,8 +115,11 @@ func exitCode(w io.Writer, err error) int {
 func codeOf(err error) int {
 	var usage usageError
 	var start startError
+	var removed node.Removed
 	code := codeOfError(err)
 	switch {
+	case errors.As(err, &removed):
+		return exitRemoved
 	case errors.As(err, &usage), code >= ebbv1.Code_CODE_BAD_REQUEST && code <= ebbv1.Code_CODE_BAD_NAMESPACE, code == ebbv1.Code_CODE_BAD_QUERY:
 		return exitUsage
 	case errors.As(err, &start):

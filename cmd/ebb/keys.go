@@ -152,8 +152,12 @@ func (s *session) printKeys(a *ebbv1.Answer, q *ebbv1.KeysQuestion) error {
 		}
 		rows = append(rows, row)
 	}
-	if s.output != "tsv" && len(rows) == 0 {
-		_, err := fmt.Fprintf(s.term.out, "no key matches\n%s\n", coverageText(a.GetCoverage()))
+	if len(rows) == 0 {
+		to := s.term.out
+		if s.output == "tsv" {
+			to = s.term.err // no rows are data too
+		}
+		_, err := fmt.Fprintf(to, "no key matches\n%s\n", coverageText(a.GetCoverage()))
 		return err
 	}
 	if err := s.printTable("KEY\tKIND\tTOTAL\tSTD ERROR\tBINS\tLAST EVENT\tFADES\tEXPIRES", rows); err != nil || s.output == "tsv" {

@@ -36,6 +36,9 @@ func TestManualIsCommitted(t *testing.T) {
 	}
 }
 
+// does reports whether a command does anything but have others below it.
+func does(cmd *cobra.Command) bool { return !cmd.HasSubCommands() || cmd.Use != cmd.Name() }
+
 // manual renders a tree of commands as a page.
 func manual(root *cobra.Command) []byte {
 	var b bytes.Buffer
@@ -51,14 +54,14 @@ numbers in full: bin, count and p of ` + "`get`, `top` and `dist`" + `; the node
 `)
 	b.WriteString("| command | what it does |\n| --- | --- |\n")
 	everyCommand(root, func(cmd *cobra.Command) {
-		if cmd != root && !cmd.HasSubCommands() && !cmd.Hidden {
+		if cmd != root && does(cmd) && !cmd.Hidden {
 			fmt.Fprintf(&b, "| [`%s`](#%s) | %s |\n", cmd.CommandPath(), anchor(cmd), cmd.Short)
 		}
 	})
 	b.WriteString("\n## Flags of every command\n\n")
 	writeFlags(&b, root.PersistentFlags())
 	everyCommand(root, func(cmd *cobra.Command) {
-		if cmd != root && !cmd.HasSubCommands() && !cmd.Hidden {
+		if cmd != root && does(cmd) && !cmd.Hidden {
 			writeCommand(&b, cmd)
 		}
 	})

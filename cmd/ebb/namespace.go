@@ -268,13 +268,13 @@ func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {
 }
 
 // duration reads Go's durations and the units people use for half-lives: d, w
-// and y (365.25 days). It returns microseconds.
+// and y (365.25 days). It returns microseconds, which are fewer than a time.Duration can have: 291 years.
 func duration(text string) (int64, error) {
 	units := map[byte]float64{'d': 24 * 3600e6, 'w': 7 * 24 * 3600e6, 'y': 365.25 * 24 * 3600e6}
 	if n := len(text) - 1; n > 0 && units[text[n]] != 0 {
 		v, err := strconv.ParseFloat(text[:n], 64)
 		us := v * units[text[n]]
-		if err != nil || math.IsNaN(us) || math.Abs(us) > 1e18 {
+		if err != nil || !(math.Abs(us) < 9.2e15) {
 			return 0, fmt.Errorf("duration %q", text)
 		}
 		return int64(us), nil

@@ -237,7 +237,7 @@ func instant(text string) (int64, error) {
 		}
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
-	if err != nil {
+	if err != nil || !(math.Abs(seconds) < 1e18) { // which is µs until the year 33658
 		return 0, usagef("time %q: write it as 2013-05-17T21:04:00Z, as a date, or in seconds since 1970", text)
 	}
 	switch {

@@ -225,7 +225,7 @@ func TestPlacesThatCannotBeUsed(t *testing.T) {
 	t.Run("a newer version", func(t *testing.T) {
 		dir := filepath.Join(base, "newer")
 		write(t, filepath.Join(dir, "node.json"), `{"layout":99,"node":"ebb-0"}`)
-		says(t, serve(t, dir), dir, "layout 99", "reads up to 1", "EBB-4004")
+		says(t, serve(t, dir), dir, "storage version 99", fmt.Sprintf("this program knows 1 to %d", proto.StorageVersion), "EBB-4004", "try:  start the ebb that wrote it")
 	})
 	t.Run("damaged", func(t *testing.T) {
 		dir := filepath.Join(base, "damaged")

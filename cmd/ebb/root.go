@@ -26,6 +26,8 @@ type session struct {
 	timeout   time.Duration
 	output    string
 	json      bool
+	tls       tlsFlags
+	tokenFile string
 	given     map[string]bool // flags of the command line, not of the environment
 }
 
@@ -67,9 +69,11 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 	durationVar(f, &s.timeout, "timeout", 5*time.Second, time.Microsecond, "how long a question or write may take")
 	f.StringVarP(&s.output, "output", "o", "table", "`format` of the answer: table, json or tsv")
 	f.BoolVar(&s.json, "json", false, "the same as -o json")
+	s.tls.add(f)
+	f.StringVar(&s.tokenFile, "token-file", "", "`file` with the token to show, where the cluster wants one; or EBB_TOKEN holds it")
 	root.AddCommand(
 		newServe(s), newDemo(s), newNamespace(s), newIncr(s), newPhrases(s), newFeed(s), newString(s), newBits(s), newImport(s), newSource(s),
-		newGet(s), newTop(s), newDist(s), newEstimate(s), newSurprise(s), newTrend(s), newAlert(s), newOverlap(s), newGraph(s), newMatch(s), newQuery(s), newKeys(s), newDescribe(s), newDel(s), newExpire(s), newRename(s), newStatus(s), newBench(s),
+		newGet(s), newTop(s), newDist(s), newEstimate(s), newSurprise(s), newTrend(s), newAlert(s), newOverlap(s), newGraph(s), newMatch(s), newQuery(s), newKeys(s), newDescribe(s), newDel(s), newExpire(s), newRename(s), newStatus(s), newCluster(s), newProbe(s), newBackup(s), newRestore(s), newCert(s), newToken(s), newBench(s), newChaos(s),
 		newAccuracy(s), newVersion(s), newExitCodes(s),
 	)
 	settleDefaults(root)
@@ -140,7 +144,20 @@ func (s *session) settleOutput(flags *pflag.FlagSet) error {
 
 // dial connects to the cluster.
 func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
-	return client.DialOptions(cmd.Context(), s.addrs, append(opts, client.WithTimeout(s.timeout))...)
+	return s.dialIn(cmd.Context(), append([]client.Option{client.WithTimeout(s.timeout)}, opts...)...)
+}
+
+// dialIn connects to the cluster for as long as ctx lasts.
+func (s *session) dialIn(ctx context.Context, opts ...client.Option) (*client.Client, error) {
+	secured, err := s.tls.options()
+	if err != nil {
+		return nil, err
+	}
+	token, err := s.token()
+	if err != nil {
+		return nil, err
+	}
+	return client.DialOptions(ctx, s.addrs, append(append(secured, client.WithToken(token)), opts...)...)
 }
 
 // connect dials for one call, which may take as long as the flags say; done ends both.
@@ -223,6 +240,8 @@ func shape(f *pflag.Flag) string {
 		return "true or false"
 	case "duration":
 		return "a duration such as 500ms, 90s or 2h"
+	case "bytes":
+		return "a number of bytes such as 64MiB or 500kB"
 	case "float64":
 		return "a number"
 	case "numbers":

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"syscall"
@@ -31,8 +33,16 @@ func TestMain(m *testing.M) {
 // $HTTP, $GOSSIP and $ADMIN, and $NOBODY, where nobody listens; `await` waits for
 // a node to be ready.
 func TestScripts(t *testing.T) {
+	var files []string
+	for _, name := range scripts {
+		found, err := filepath.Glob("testdata/script/" + name + ".txtar")
+		if err != nil || len(found) == 0 {
+			t.Fatalf("no script %s: %v", name, err)
+		}
+		files = append(files, found...)
+	}
 	testscript.Run(t, testscript.Params{
-		Dir:                 "testdata/script",
+		Files:               files,
 		RequireExplicitExec: true,
 		Setup:               setupScript,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
@@ -80,12 +90,16 @@ func holds(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s never held %q", args[0], args[1])
 }
 
-// await [seconds]: wait until the node at $ADMIN says that it is ready.
-func await(ts *testscript.TestScript, neg bool, _ []string) {
-	url := "http://" + ts.Getenv("ADMIN") + "/readyz"
+// await [PROBE]: wait until the node at $ADMIN answers yes to a probe, /readyz if none is named.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	url := "http://" + ts.Getenv("ADMIN") + strings.Join(append(args, "/readyz")[:1], "")
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
+	if ts.Getenv("EBB_TLS_ADMIN") != "" {
+		url = "https" + strings.TrimPrefix(url, "http")
+	}
 	until := time.Now().Add(20 * time.Second)
 	for time.Now().Before(until) {
-		if resp, err := http.Get(url); err == nil {
+		if resp, err := client.Get(url); err == nil {
 			resp.Body.Close()
 			if (resp.StatusCode == http.StatusOK) != neg {
 				return

@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"runtime/debug"
 	"strings"
@@ -24,12 +26,20 @@ const unionMBMax = 1 << 20
 
 func newServe(s *session) *cobra.Command {
 	var cfg node.Config
-	var logFormat, logLevel string
+	var logFormat, logLevel, dns, whenRemoved, rootTokens, auditLog string
+	var traces tracing
 	var unionMB int
+	var strict bool
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run a node; alone, without flags, it is a working cluster of one", Args: noArgs,
+		Long: `Run a node; alone, without flags, it is a working cluster of one.
+
+It takes nine tenths of the memory that its container may have, or of the machine's: GOMEMLIMIT (4GiB, say) sets another limit. Close to
+it the node refuses writes that need more memory, and goes on answering questions and forgetting keys.`,
 		Example: `  ebb serve
-  ebb serve --node ebb-0 --bootstrap-expect 3 --join 10.0.0.1:7071,10.0.0.2:7071,10.0.0.3:7071 --grpc 10.0.0.1:7070 --gossip 10.0.0.1:7071`,
+  ebb serve --node ebb-0 --bootstrap-expect 3 --join 10.0.0.1:7071,10.0.0.2:7071,10.0.0.3:7071 --grpc 10.0.0.1:7070 --gossip 10.0.0.1:7071
+  ebb serve --node ebb-3 --join 10.0.0.1:7071 --grpc 10.0.0.4:7070 --gossip 10.0.0.4:7071   # joins a running cluster
+  ebb serve --tls-cert certs/ebb-0.crt --tls-key certs/ebb-0.key --tls-ca certs/ca.crt       # see ebb cert`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.DataDir == "" {
 				return usagef("--data-dir is empty: it names the directory for everything that survives a restart")
@@ -44,29 +54,87 @@ func newServe(s *session) *cobra.Command {
 			if cfg.UnionBytes = unionMB << 20; unionMB == 0 && cmd.Flags().Changed("bitmap-unions-mb") {
 				cfg.UnionBytes = -1
 			}
+			if cfg.MoveRate == 0 {
+				cfg.MoveRate = -1
+			}
+			if cfg.ScrubEvery == 0 {
+				cfg.ScrubEvery = -1
+			}
+			if dns != "" {
+				cfg.Network = node.OSNetwork{Resolver: node.ResolverAt(dns)}
+			}
 			cfg.Logger, cfg.Version = logger, version
-			cfg.Fatal = func(err error) { os.Exit(exitCode(s.term.err, err)) }
+			if rootTokens != "" {
+				if cfg.RootTokens, err = readTokens("--root-token-file", rootTokens); err != nil {
+					return err
+				}
+			}
+			closeAudit, err := openAudit(&cfg, auditLog)
+			if err != nil {
+				return err
+			}
+			defer closeAudit()
+			if err := lock(&cfg, cfg.TLS.RequireClientCert || len(cfg.RootTokens) > 0, strict); err != nil {
+				return startError{err}
+			}
+			removed := make(chan error, 1)
+			if whenRemoved != "exit" && whenRemoved != "wait" {
+				return noneOf("--when-removed", whenRemoved, whatWhenRemoved)
+			}
+			cfg.Fatal = func(err error) {
+				if gone := new(node.Removed); whenRemoved == "wait" && errors.As(err, gone) {
+					removed <- err
+					return
+				}
+				os.Exit(exitCode(s.term.err, err))
+			}
 			cfg.Registry = prometheus.NewRegistry()
 			cfg.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-			return serve(cmd.Context(), s, cfg)
+			provider, flush, err := traces.open(cmd.Context(), cfg.Name)
+			if err != nil {
+				return err
+			}
+			defer flush()
+			cfg.Traces = provider
+			return serve(cmd.Context(), s, cfg, removed)
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&cfg.Name, "node", "ebb-0", "`name` of this node: <prefix>-<ordinal>")
+	f.StringVar(&cfg.Name, "node", "ebb-0", "`name` of this node; of one that the cluster is born with: <prefix>-<ordinal>")
 	f.StringVar(&cfg.DataDir, "data-dir", node.DefaultDataDir(), "`directory` for everything that survives a restart")
 	f.StringVar(&cfg.GRPC, "grpc", node.DefaultGRPC, "listen `address` of gRPC")
 	f.StringVar(&cfg.HTTP, "http", node.DefaultHTTP, "listen `address` of HTTP/JSON and the forgettable door; - for none")
 	f.StringVar(&cfg.Gossip, "gossip", node.DefaultGossip, "listen `address` of gossip (TCP and UDP); - for none")
 	f.StringVar(&cfg.Admin, "admin", node.DefaultAdmin, "listen `address` of metrics, health and profiles; - for none")
-	f.StringVar(&cfg.AdvertiseGRPC, "advertise-grpc", "", "gRPC `address` that others are told, if it is not the one listened on")
+	f.StringVar(&cfg.AdvertiseGRPC, "advertise-grpc", "", "gRPC `address` that others are told, if it is not the one listened on; a name stays right when the node comes back elsewhere")
 	f.StringVar(&cfg.AdvertiseHTTP, "advertise-http", "", "HTTP `address` that others are told")
 	f.StringVar(&cfg.AdvertiseGossip, "advertise-gossip", "", "gossip `address` that others are told")
-	f.StringSliceVar(&cfg.Join, "join", nil, "gossip `addresses` of other nodes; one that answers is enough")
-	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 1, "how many nodes the cluster is born with")
+	f.StringVar(&cfg.TLS.Cert, "tls-cert", "", "`file` with this node's certificate (PEM), for clients and for other nodes; --tls-key and --tls-ca go with it. Files are read again when they change")
+	f.StringVar(&cfg.TLS.Key, "tls-key", "", "`file` with the key of --tls-cert (PEM)")
+	f.StringVar(&cfg.TLS.CA, "tls-ca", "", "`file` with the CA that issues the certificates of nodes, and of clients (PEM)")
+	f.StringVar(&cfg.TLS.ClientCA, "tls-client-ca", "", "`file` with further CAs for certificates of clients, never of nodes (PEM)")
+	f.BoolVar(&cfg.TLS.RequireClientCert, "tls-require-client-cert", false, "refuse clients without a certificate")
+	f.BoolVar(&cfg.TLS.Admin, "tls-admin", false, "encrypt the admin listener too")
+	f.StringVar(&cfg.GossipKeys, "gossip-keys", "", "`file` with the keys that encrypt gossip, one a line, the first for what is sent; it is read again when it changes. All nodes have it, or none")
+	f.BoolVar(&strict, "require-secure", false, "do not start when others than this machine can reach this node without TLS, without saying who they are, or gossip in the clear")
+	f.StringSliceVar(&cfg.Join, "join", nil, "gossip `addresses` of other nodes; one that answers is enough. A name stands for all that it resolves to, now and later")
+	f.StringVar(&dns, "dns", "", "`address` of the DNS server for names of other nodes, instead of those of the machine")
+	f.IntVar(&cfg.BootstrapExpect, "bootstrap-expect", 0, "how many nodes the cluster is born with (default 1); a node with --join that is told none joins the cluster that is there")
 	f.Uint32Var(&cfg.Shards, "shards", 0, fmt.Sprintf("number of shards, fixed when the cluster is born (default %d)", proto.ShardsDefault))
 	f.Uint32Var(&cfg.Replication, "replication", 0, "replicas of each shard (default 3, or the number of nodes if smaller)")
+	f.StringVar(&cfg.Zone, "zone", "", "`name` of the place where this node stands: replicas of a shard are kept in different zones")
+	durationVar(f, &cfg.ReplaceAfter, "replace-after", node.DefaultReplaceAfter, time.Microsecond, "how long a node is dead before its replicas are made anew on others")
+	f.StringVar(&whenRemoved, "when-removed", "exit", "exit with code 6 when this node has been removed from its cluster; or wait, alive and not ready, where whatever ends is started again")
+	durationVar(f, &cfg.ScrubEvery, "scrub-every", node.DefaultScrubEvery, 0, "how long after its start, and after each time, this node reads the snapshots and the log on its disk again, at 8 MiB a second, to find damage while "+
+		"there is something to replace it with; 0 for never")
+	byteSizeVar(f, &cfg.MoveRate, "move-rate", node.DefaultMoveRate, "bytes a second that this node sends to replicas that move, come back or were lost, all together; 0 for as many as possible. "+
+		"A voter that its shard cannot do without does not wait")
 	f.IntVar(&unionMB, "bitmap-unions-mb", 0, fmt.Sprintf("`MiB` for unions of bitmaps of periods, which answer windows like the last 30 days; 0 for none "+
 		"(default %d, or an eighth of the memory limit if that is less)", node.DefaultUnionBytes>>20))
+	f.StringVar(&traces.endpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector (gRPC) for traces, like http://127.0.0.1:4317; empty for none")
+	f.Float64Var(&traces.share, "trace-share", 0.01, "`share` of requests that are traced, from 0 to 1; a caller that traces decides for its own")
+	f.StringVar(&rootTokens, "root-token-file", "", "`file` with tokens that may do everything, one a line (ebb token secret makes one), the same on all nodes: callers need a token from the start")
+	f.StringVar(&auditLog, "audit-log", "", "`file` to which acts of administration and denials are appended, as JSON lines; without, they are in the log")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
@@ -86,14 +154,46 @@ func newLogger(s *session, format, level string) (*slog.Logger, error) {
 	return nil, noneOf("--log-format", format, logFormats)
 }
 
-// serve runs a node until ctx ends.
-func serve(ctx context.Context, s *session, cfg node.Config) error {
-	if _, err := memlimit.Set(memlimit.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
+// openAudit makes the audit log a file of its own, if it is to be one.
+func openAudit(cfg *node.Config, path string) (func(), error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, usagef("--audit-log: %w", err)
+	}
+	cfg.Audit = slog.New(slog.NewJSONHandler(&auditFile{f, cfg.Logger}, nil))
+	return func() { _ = f.Close() }, nil
+}
+
+// auditFile says in the log what it cannot write.
+type auditFile struct {
+	*os.File
+	logger *slog.Logger
+}
+
+// Write implements io.Writer.
+func (a *auditFile) Write(line []byte) (int, error) {
+	n, err := a.File.Write(line)
+	if err != nil {
+		a.logger.Error("the audit log cannot be written", "err", err, "line", strings.TrimSpace(string(line)))
+	}
+	return n, err
+}
+
+// serve runs a node until ctx ends. One that is removed has told why, and waits.
+func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan error) error {
+	provider := memlimit.ApplyFallback(memlimit.FromCgroup, memlimit.FromSystem)
+	if _, err := memlimit.Set(memlimit.WithProvider(provider), memlimit.WithLogger(slog.New(slog.DiscardHandler))); err != nil {
 		cfg.Logger.Debug("no memory limit found", "err", err)
 	}
 	limit := debug.SetMemoryLimit(-1)
 	if cfg.UnionBytes == 0 {
 		cfg.UnionBytes = int(min(node.DefaultUnionBytes, limit/8))
+	}
+	if limit != math.MaxInt64 {
+		cfg.MemoryLimit = limit
 	}
 	keepLimit(ctx, limit)
 	keepHeadroom(ctx)
@@ -104,11 +204,19 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 	if err := printBox(s, cfg, n.Addresses()); err != nil {
 		cfg.Logger.Warn("print addresses", "err", err)
 	}
-	select {
-	case <-n.Ready():
-		cfg.Logger.Info("ready", "node", cfg.Name)
-		<-ctx.Done()
-	case <-ctx.Done():
+	ready := n.Ready()
+	for ctx.Err() == nil {
+		select {
+		case <-ready:
+			cfg.Logger.Info("ready", "node", cfg.Name)
+			ready = nil
+		case why := <-removed:
+			n.Kill() // nobody is left to hand anything over to
+			cfg.Logger.Warn("removed: this process does nothing any more, and waits to be stopped", "node", cfg.Name, "why", why)
+			cfg.Registry = nil
+			return node.Idle(ctx, cfg, why)
+		case <-ctx.Done():
+		}
 	}
 	cfg.Logger.Info("stopping", "node", cfg.Name)
 	return n.Close()
@@ -117,13 +225,13 @@ func serve(ctx context.Context, s *session, cfg node.Config) error {
 // printBox says in one place where everything is.
 func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	rows := [][2]string{
-		{"node", fmt.Sprintf("%s of %d, ebb %s", cfg.Name, max(cfg.BootstrapExpect, 1), version)},
-		{"gRPC", plain(a.GRPC)},
-		{"HTTP", plain(a.HTTP)},
-		{"gossip", plain(a.Gossip)},
-		{"admin", plain(a.Admin)},
+		{"node", fmt.Sprintf("%s, ebb %s", ofHowMany(cfg), version)},
+		{"gRPC", door(a.GRPC, cfg.TLS.On(), "TLS")},
+		{"HTTP", door(a.HTTP, cfg.TLS.On(), "TLS")},
+		{"gossip", door(a.Gossip, cfg.GossipKeys != "", "AES-256")},
+		{"admin", door(a.Admin, cfg.TLS.Admin, "TLS")},
 		{"data", cfg.DataDir},
-		{"try", "ebb --addr " + a.GRPC + " status"},
+		{"try", tryIt(&cfg, a.GRPC)},
 	}
 	width := 0
 	for _, r := range rows {
@@ -140,10 +248,10 @@ func printBox(s *session, cfg node.Config, a node.Addresses) error {
 	return err
 }
 
-// plain is an address that nothing encrypts.
-func plain(addr string) string {
-	if addr == "" {
-		return "off"
+// ofHowMany says what a node is to its cluster, as far as its flags do.
+func ofHowMany(cfg node.Config) string {
+	if cfg.BootstrapExpect == 0 && len(cfg.Join) > 0 {
+		return cfg.Name + " among others"
 	}
-	return addr + "   not encrypted"
+	return fmt.Sprintf("%s of %d", cfg.Name, max(cfg.BootstrapExpect, 1))
 }

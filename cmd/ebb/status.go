@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -31,7 +32,14 @@ func newStatus(s *session) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return s.printStatus(st, shards)
+				if err := s.printStatus(st, shards); err != nil {
+					return err
+				}
+				table, err := c.Table(ctx)
+				if few := tooFew(table, st.GetUnreachable()); err == nil && few != "" {
+					fmt.Fprintln(s.term.err, "warning:", few)
+				}
+				return err
 			})
 		},
 	}
@@ -40,9 +48,26 @@ func newStatus(s *session) *cobra.Command {
 	return cmd
 }
 
+// tooFew says when fewer nodes answer than a shard is to have replicas; "" if enough do.
+func tooFew(table *ebbv1.Table, unreachable []string) string {
+	answer := 0
+	for _, n := range table.GetNodes() {
+		if n.GetState() == ebbv1.NodeState_NODE_STATE_UNSPECIFIED && !slices.Contains(unreachable, n.GetName()) {
+			answer++
+		}
+	}
+	want := int(table.GetReplication())
+	if answer >= want {
+		return ""
+	}
+	return fmt.Sprintf("each shard is to have %d replicas, and %d nodes answer that may hold them: start the others again, or join new ones (ebb serve --join HOST:PORT)", want, answer)
+}
+
 // statusJSON is what `ebb status --json` prints.
 type statusJSON struct {
 	ClusterID   string      `json:"cluster_id"`
+	Storage     uint32      `json:"storage_version"` // in force
+	Tokens      uint32      `json:"tokens"`          // how many there are
 	Nodes       []nodeJSON  `json:"nodes"`
 	Shards      []shardJSON `json:"shards"`
 	Unreachable []string    `json:"unreachable"`
@@ -59,6 +84,8 @@ type nodeJSON struct {
 	LagMax   uint64 `json:"lag_max"`
 	LogBytes uint64 `json:"log_bytes"`
 	Version  string `json:"version"`
+	Storage  uint32 `json:"storage_version"` // the newest that it knows
+	Guarded  bool   `json:"guarded"`         // callers need a token
 }
 
 type shardJSON struct {
@@ -73,7 +100,7 @@ type shardJSON struct {
 
 // digest turns the nodes' own reports into a view by shard.
 func digest(st *ebbv1.StatusResponse) statusJSON {
-	out := statusJSON{ClusterID: st.GetClusterId(), Unreachable: append([]string{}, st.GetUnreachable()...)}
+	out := statusJSON{ClusterID: st.GetClusterId(), Storage: max(st.GetVersion(), 1), Tokens: st.GetTokens(), Unreachable: append([]string{}, st.GetUnreachable()...)}
 	byShard := map[uint32]*shardJSON{}
 	furthest := map[uint32]uint64{}
 	for _, n := range st.GetNodes() {
@@ -85,6 +112,7 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 		nj := nodeJSON{
 			Name: n.GetNode().GetName(), GRPC: n.GetNode().GetGrpcAddress(), HTTP: n.GetNode().GetHttpAddress(), Phase: n.GetPhase(),
 			Detail: n.GetDetail(), Replicas: len(n.GetReplicas()), LogBytes: n.GetLogBytes(), Version: n.GetNode().GetVersion(),
+			Storage: proto.ToldVersions(n.GetStorageOldest(), n.GetStorageNewest()).Newest, Guarded: n.GetGuarded(),
 		}
 		for _, r := range n.GetReplicas() {
 			sj := byShard[r.GetShard()]
@@ -126,7 +154,7 @@ func (s *session) printStatus(st *ebbv1.StatusResponse, shards bool) error {
 		}
 		return s.printTable("", nodeRows(d, func(n uint64) string { return strconv.FormatUint(n, 10) }))
 	}
-	fmt.Fprintf(s.term.out, "cluster %s\n\n", d.ClusterID)
+	fmt.Fprintf(s.term.out, "cluster %s, storage version %s\n%s\n\n", d.ClusterID, storageText(d), tokensText(d))
 	if err := s.printTable("NODE\tPHASE\tLEADS\tREPLICAS\tLAG\tLOG\tGRPC\tHTTP", nodeRows(d, bytesText)); err != nil {
 		return err
 	}
@@ -142,6 +170,45 @@ func (s *session) printStatus(st *ebbv1.StatusResponse, shards bool) error {
 	}
 	fmt.Fprintln(s.term.out)
 	return s.printTable("SHARD\tLEADER\tTERM\tCOMMIT\tKEYS\tLAG", shardRows(d))
+}
+
+// storageText says which storage version is in force, and who keeps the cluster from a newer one.
+func storageText(d statusJSON) string {
+	newest, behind := d.Storage, append([]string{}, d.Unreachable...)
+	for _, n := range d.Nodes {
+		newest = max(newest, n.Storage)
+	}
+	for _, n := range d.Nodes {
+		if n.Storage < newest {
+			behind = append(behind, n.Name)
+		}
+	}
+	switch {
+	case newest == d.Storage:
+		return strconv.Itoa(int(d.Storage))
+	case len(behind) == 0:
+		return fmt.Sprintf("%d, about to be %d", d.Storage, newest)
+	}
+	return fmt.Sprintf("%d, to be %d when these have it: %s", d.Storage, newest, strings.Join(sorted(behind), ", "))
+}
+
+// tokensText says whether callers need a token, and where they do not if that differs.
+func tokensText(d statusJSON) string {
+	var open []string
+	for _, n := range d.Nodes {
+		if !n.Guarded {
+			open = append(open, n.Name)
+		}
+	}
+	switch {
+	case len(open) == len(d.Nodes):
+		return "no tokens: everybody may do everything"
+	case len(open) > 0:
+		return "callers need a token, but not at " + strings.Join(open, ", ") + ": start all nodes with the same --root-token-file"
+	case d.Tokens == 0:
+		return "callers need a root token; ebb token create makes others"
+	}
+	return fmt.Sprintf("callers need a token: there are %d", d.Tokens)
 }
 
 // nodeRows is a row for each node; size prints a number of bytes.

@@ -113,13 +113,6 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		}
 		stillServing(ctx, t, here)
 	})
-	t.Run("a name that is none of the cluster's", func(t *testing.T) {
-		said, _ := serveUntilItEnds(
-			ctx, t, "--node", "ebb-7", "--data-dir", filepath.Join(t.TempDir(), "data"), "--shards", "4",
-			"--grpc", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--join", joinList(here), "--bootstrap-expect", "3",
-		)
-		says(t, said, "ebb-7")
-	})
 }
 
 // stillServing fails if one of the running nodes has ended or refuses writes.

@@ -19,11 +19,16 @@ const (
 	// those mapped. Beside a snapshot each page that is written takes another and gives one back.
 	warmLeast = 128
 	warmShare = 16
+	// letGoMost is how many runs are looked at, or given back, at a time.
+	letGoMost = 128
 	// runMax is the largest run, in pages, that is cut from a chunk; larger ones are mapped and unmapped one by one.
 	runMax = 16
 )
 
-var total atomic.Int64
+var total, spare atomic.Int64
+
+// Used is how many of the bytes of Total have been handed out: what is cut off next, or kept to be handed out again, is not.
+func Used() int64 { return total.Load() - spare.Load() }
 
 // Total is how many bytes all Memories of the process have mapped, less those that went back to the system.
 func Total() int64 { return total.Load() }
@@ -35,6 +40,8 @@ type Memory struct {
 	mu      sync.Mutex           // guards what follows
 	warm    int                  // pages in free
 	rest    []byte               // of the newest chunk
+	ahead   []byte               // the next one; nil: not made yet
+	making  bool                 // it is being made
 	free    [runMax + 1][][]byte // by pages: some to be handed out again
 	cold    [runMax + 1][][]byte // more of them, whose memory went back to the system: zeros that take none
 	holds   []uint64             // those that have not been released, in order
@@ -53,6 +60,7 @@ type mappings struct {
 	mu   sync.Mutex // guards all
 	all  map[*byte][]byte
 	size atomic.Int64
+	left atomic.Int64 // of these, what is not handed out
 }
 
 // New returns memory that maps nothing yet.
@@ -77,6 +85,9 @@ func (m *Memory) Run(pages int) []uint64 { return wordsOf(m.take(pages)) }
 // FreeRun implements shard.Memory.
 func (m *Memory) FreeRun(run []uint64) { m.give(bytesOf(run)) }
 
+// Another implements shard.Memory.
+func (m *Memory) Another() shard.Memory { return New() }
+
 // Hold implements shard.Memory.
 func (m *Memory) Hold() (release func()) {
 	m.mu.Lock()
@@ -92,20 +103,33 @@ func (m *Memory) release(number uint64) {
 	if i := slices.Index(m.holds, number); i >= 0 {
 		m.holds = slices.Delete(m.holds, i, i+1)
 	}
-	var excess [][]byte
-	done := 0
-	for done < len(m.waiting) && m.unseen(m.waiting[done].hold) {
-		if run := m.waiting[done].run; !m.reuse(run) {
+	m.mu.Unlock()
+	excess := make([][]byte, 0, letGoMost)
+	for more := true; more; {
+		excess, more = m.seen(excess[:0])
+		m.letGo(excess)
+	}
+}
+
+// seen takes some of what waits and nobody can see any more, and returns what of it is too much to keep; more, if there is more of it. After a
+// snapshot under load it is hundreds of thousands of pages, and what is applied asks for others meanwhile.
+func (m *Memory) seen(excess [][]byte) (_ [][]byte, more bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for range letGoMost {
+		if len(m.waiting) == 0 {
+			m.waiting = nil // it was a long one
+			return excess, false
+		}
+		if !m.unseen(m.waiting[0].hold) {
+			return excess, false
+		}
+		if run := m.waiting[0].run; !m.reuse(run) {
 			excess = append(excess, run)
 		}
-		done++
+		m.waiting = m.waiting[1:]
 	}
-	m.waiting = slices.Delete(m.waiting, 0, done)
-	if len(m.waiting) == 0 {
-		m.waiting = nil // a snapshot under load leaves a long one
-	}
-	m.mu.Unlock()
-	m.letGo(excess...)
+	return excess, true
 }
 
 // unseen: whatever might see what was given back after so many holds has been released.
@@ -121,7 +145,7 @@ func (m *Memory) give(run []byte) {
 	}
 	m.mu.Unlock()
 	if !kept {
-		m.letGo(run)
+		m.letGo([][]byte{run})
 	}
 }
 
@@ -139,27 +163,34 @@ func (m *Memory) keep(run []byte) {
 	pages := len(run) / shard.PageBytes
 	m.free[pages] = append(m.free[pages], run)
 	m.warm += pages
+	m.maps.leave(int64(len(run)))
 }
 
-// letGo gives the memory of runs back to the system. That takes a microsecond for each, in which nobody waits for the lock.
-func (m *Memory) letGo(runs ...[]byte) {
+// letGo gives the memory of runs back to the system. That takes a microsecond for each, in which nobody waits for the lock; and it is asked for once for
+// all of them, since whoever applies an entry asks for it for every page.
+func (m *Memory) letGo(runs [][]byte) {
+	gone := runs[:0]
+	var stay [][]byte
 	for _, run := range runs {
-		pages := len(run) / shard.PageBytes
-		if pages > runMax {
+		switch {
+		case len(run) > runMax*shard.PageBytes:
 			m.maps.unmap(run)
-			continue
+		case discard(run):
+			gone = append(gone, run)
+		default:
+			stay = append(stay, run)
 		}
-		gone := discard(run)
-		m.mu.Lock()
-		if gone {
-			m.cold[pages] = append(m.cold[pages], run)
-			m.maps.count(-int64(len(run)))
-		} else {
-			m.keep(run)
-		}
-		m.mu.Unlock()
 	}
-	runtime.KeepAlive(m) // or all of it might be unmapped meanwhile
+	m.mu.Lock()
+	defer m.mu.Unlock() // not before the end: or all of m might be unmapped meanwhile
+	for _, run := range gone {
+		pages := len(run) / shard.PageBytes
+		m.cold[pages] = append(m.cold[pages], run)
+		m.maps.count(-int64(len(run)))
+	}
+	for _, run := range stay {
+		m.keep(run)
+	}
 }
 
 // take returns pages of zeros that follow each other.
@@ -174,6 +205,7 @@ func (m *Memory) take(pages int) []byte {
 		run := free[len(free)-1]
 		m.free[pages] = free[:len(free)-1]
 		m.warm -= pages
+		m.maps.leave(-int64(size))
 		clear(run)
 		return run
 	}
@@ -186,12 +218,40 @@ func (m *Memory) take(pages int) []byte {
 		for rest := m.rest; len(rest) > 0; rest = rest[shard.PageBytes:] {
 			m.cold[1] = append(m.cold[1], rest[:shard.PageBytes:shard.PageBytes]) // not touched yet
 			m.maps.count(-shard.PageBytes)
+			m.maps.leave(-shard.PageBytes)
 		}
-		m.rest = m.maps.chunk(m.Mapped() >= hugeFrom)
+		m.rest = m.fresh()
 	}
+	m.maps.leave(-int64(size))
 	run := m.rest[:size:size]
 	m.rest = m.rest[size:]
 	return run
+}
+
+// fresh returns a new chunk. Of a large memory one is kept ahead: the system takes a millisecond and more to make it, which an entry that is applied beside a
+// snapshot, when each page that is written takes a new one, would wait for. m.mu is held.
+func (m *Memory) fresh() []byte {
+	b := m.ahead
+	m.ahead = nil
+	huge := m.Mapped() >= hugeFrom
+	if huge && !m.making {
+		m.making = true
+		go m.make()
+	}
+	if b == nil {
+		b = m.maps.chunk(huge)
+		m.maps.leave(int64(len(b)))
+	}
+	return b
+}
+
+// make makes the chunk that is ahead.
+func (m *Memory) make() {
+	b := m.maps.chunk(true)
+	m.maps.leave(int64(len(b)))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead, m.making = b, false
 }
 
 // chunk maps what pages are cut from.
@@ -232,6 +292,12 @@ func (s *mappings) count(bytes int64) {
 	total.Add(bytes)
 }
 
+// leave counts bytes that are mapped and not handed out.
+func (s *mappings) leave(bytes int64) {
+	s.left.Add(bytes)
+	spare.Add(bytes)
+}
+
 // close unmaps everything. What is cold then has been counted already.
 func (s *mappings) close() {
 	for _, b := range s.all {
@@ -239,4 +305,5 @@ func (s *mappings) close() {
 	}
 	s.all = nil
 	s.count(-s.size.Load())
+	s.leave(-s.left.Load())
 }

@@ -17,11 +17,10 @@ import (
 )
 
 const (
-	formatVersion = 1
+	formatVersion = 2 // 2: chunks, and a list
 	headerLen     = 16
 	trailerLen    = 24
 	metaLenMax    = 1 << 20
-	hashBufLen    = 256 << 10
 )
 
 var (
@@ -37,7 +36,17 @@ type meta struct {
 	Configuration      raft.Configuration
 	ConfigurationIndex uint64
 	Size               int64  // of the content
-	Hash               uint64 // XXH3-64 of the content
+	ListLen            int64  // bytes
+	ListHash           uint64 // XXH3-64
+	Files              []piece
+
+	listAt int64 // where the list begins
+}
+
+// piece is an older file that has chunks of a snapshot.
+type piece struct {
+	ID   string
+	Size int64 // of the file
 }
 
 func (m *meta) raft(id string) *raft.SnapshotMeta {
@@ -53,7 +62,7 @@ func header() []byte {
 	return le.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// ending encodes what follows the content.
+// ending encodes what follows the list.
 func (m *meta) ending() ([]byte, error) {
 	b, err := json.Marshal(m)
 	if err != nil {
@@ -66,7 +75,7 @@ func (m *meta) ending() ([]byte, error) {
 	return append(b, trailerMagic[:]...), nil
 }
 
-// readMeta reads and checks all of a file but its content.
+// readMeta reads and checks all of a file but its chunks and its list.
 func readMeta(f fs.File) (*meta, error) {
 	size, err := f.Size()
 	if err != nil {
@@ -98,8 +107,13 @@ func readMeta(f fs.File) (*meta, error) {
 	if err := json.Unmarshal(b, m); err != nil {
 		return nil, corrupt(f, at-length, err.Error())
 	}
-	if m.Size != at-length-headerLen {
-		return nil, corrupt(f, at-length, fmt.Sprintf("it holds %d bytes of content and says %d", at-length-headerLen, m.Size))
+	if m.listAt = at - length - m.ListLen; m.Size < 0 || m.ListLen < 0 || m.listAt < headerLen || len(m.Files) >= fileNumbers {
+		return nil, corrupt(f, at-length, fmt.Sprintf("a list of %d bytes has no room before its description", m.ListLen))
+	}
+	for _, p := range m.Files {
+		if _, ok := parseID(p.ID); !ok {
+			return nil, corrupt(f, at-length, fmt.Sprintf("it names a file %q", p.ID))
+		}
 	}
 	return m, nil
 }
@@ -115,27 +129,23 @@ func checkHeader(f fs.File, size int64) error {
 	case le.Uint32(b[8:]) > formatVersion:
 		return proto.ErrNewerVersion.Errorf("%s has snapshot format %d; this version reads up to %d",
 			f.Name(), le.Uint32(b[8:]), formatVersion).WithHint("run the version that wrote it, or a later one")
+	case le.Uint32(b[8:]) < formatVersion:
+		return corrupt(f, 8, "it has a format from before the first release")
 	}
 	return nil
 }
 
-// checkContent reads all of the content and compares its hash.
-func (m *meta) checkContent(f fs.File) error {
-	h := xxh3.New()
-	n, err := io.CopyBuffer(h, onlyReader{m.content(f)}, make([]byte, hashBufLen))
-	if err != nil {
-		return err
+// readList reads and checks the list.
+func (m *meta) readList(f fs.File) ([]byte, error) {
+	list := make([]byte, m.ListLen)
+	if _, err := f.ReadAt(list, m.listAt); err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
 	}
-	if n != m.Size || h.Sum64() != m.Hash {
-		return corrupt(f, headerLen, "its content has a wrong hash")
+	if xxh3.Hash(list) != m.ListHash {
+		return nil, corrupt(f, m.listAt, "its list has a wrong hash")
 	}
-	return nil
+	return list, nil
 }
-
-// onlyReader hides WriterTo and ReaderFrom, which would ignore the buffer.
-type onlyReader struct{ io.Reader }
-
-func (m *meta) content(f fs.File) io.Reader { return io.NewSectionReader(f, headerLen, m.Size) }
 
 func corrupt(f fs.File, offset int64, what string) error {
 	return proto.ErrCorrupt.Errorf("snapshot %s is corrupt at offset %d: %s", f.Name(), offset, what)

@@ -2,9 +2,10 @@ package snap
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
-	"path/filepath"
+	"runtime"
 
 	"github.com/zeebo/xxh3"
 
@@ -16,32 +17,54 @@ const (
 	// syncEvery spreads a large snapshot's syncs, so that the log's never wait
 	// behind gigabytes.
 	syncEvery = 8 << 20
+	// yieldEvery is after how much of the content others may run, who have shorter work: an entry that is applied would wait for 10 ms, a time slice.
+	yieldEvery = 32 << 10
 )
 
 // Sink is a snapshot being written. It implements raft.SnapshotSink.
 type Sink struct {
 	store *Store
 	id    string
+	name  string // of the file until it is whole
 	count uint64 // in the id
 	file  fs.File
 	out   *bufio.Writer
-	hash  *xxh3.Hasher
+	at    int64 // where the next chunk goes
 	meta  meta
 	dirty int64 // bytes since the last sync
 	done  bool  // closed or cancelled
+
+	base    *base // nil: everything is written
+	damages int   // of the store, when it began
+	list    []byte
+	ends    ends
+	named   []int  // by number of a file of base: its number in meta.Files, plus one
+	reused  int64  // bytes that lie in older files
+	fresh   int64  // bytes that no older file has
+	moved   int64  // bytes that a sparse one has, and that are written all the same
+	arrived bool   // what is written has come from elsewhere: see Arrival
+	sign    []byte // what raft has yet to write, then
 }
 
 // ID names the snapshot for Store.Open.
 func (s *Sink) ID() string { return s.id }
 
-// Write adds to the content.
-func (s *Sink) Write(p []byte) (int, error) {
-	n, err := s.out.Write(p)
-	_, _ = s.hash.Write(p[:n]) // never fails
-	s.meta.Size += int64(n)
-	s.dirty += int64(n)
-	if err == nil && s.dirty >= syncEvery {
-		err = s.flush()
+// Write adds a chunk to the content, or several if it is longer than one may be.
+func (s *Sink) Write(p []byte) (n int, err error) {
+	if s.arrived {
+		return s.confirm(p)
+	}
+	if s.meta.Size == 0 && bytes.HasPrefix(p, []byte(signMagic)) {
+		return 0, fmt.Errorf("write snapshot %s: what has arrived of it was let go before raft took it", s.id)
+	}
+	for n < len(p) && err == nil {
+		chunk := p[n:min(n+chunkBytesMax, len(p))]
+		if err = s.put(chunk); err == nil {
+			n += len(chunk)
+		}
+		if s.meta.Size%yieldEvery < int64(len(chunk)) {
+			runtime.Gosched()
+		}
 	}
 	if err != nil {
 		return n, fmt.Errorf("write snapshot %s: %w", s.id, err)
@@ -49,12 +72,57 @@ func (s *Sink) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-func (s *Sink) flush() error {
+// put adds a chunk, which is written if it is not there yet.
+func (s *Sink) put(chunk []byte) error {
+	e := entry{hash: HashOf(chunk), length: len(chunk)}
+	s.meta.Size += int64(len(chunk))
+	if at, ok := s.reuse(e.hash, len(chunk)); ok {
+		e.at = at
+		s.list = s.ends.appendEntry(s.list, &e)
+		s.reused += int64(len(chunk))
+		return nil
+	}
+	e.at = placeAt(0, s.at)
+	s.list = s.ends.appendEntry(s.list, &e)
+	return s.append(chunk)
+}
+
+// append writes to the file.
+func (s *Sink) append(p []byte) error {
+	if _, err := s.out.Write(p); err != nil {
+		return err
+	}
+	s.at += int64(len(p))
+	if s.dirty += int64(len(p)); s.dirty < syncEvery {
+		return nil
+	}
 	s.dirty = 0
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
 	return s.file.Sync()
+}
+
+// reuse returns where a chunk lies that an older file has.
+func (s *Sink) reuse(hash Hash, length int) (place, bool) {
+	if s.base == nil {
+		return 0, false
+	}
+	at, ok := s.base.chunks[hash]
+	if !ok {
+		s.fresh += int64(length)
+		return 0, false
+	}
+	if s.base.sparse[at.file()] && !s.arrived && (s.moved+int64(length))*movedShare <= s.fresh {
+		s.moved += int64(length)
+		return 0, false
+	}
+	number := &s.named[at.file()]
+	if *number == 0 {
+		s.meta.Files = append(s.meta.Files, s.base.files[at.file()])
+		*number = len(s.meta.Files)
+	}
+	return placeAt(*number, at.offset()), true
 }
 
 // Close makes the snapshot durable and then visible, reports its boundary, and
@@ -66,27 +134,46 @@ func (s *Sink) Close() error {
 		return nil
 	}
 	s.done = true
-	err := s.complete()
+	err := s.whole()
+	if err == nil {
+		err = s.complete()
+	}
 	if closeErr := s.file.Close(); err == nil {
 		err = closeErr
 	}
 	if err == nil {
 		err = s.store.publish(s)
 	}
+	s.store.forget(s)
 	if err != nil {
-		return errors.Join(fmt.Errorf("finish snapshot %s: %w", s.id, err), s.store.removeIfExists(s.tmp()))
+		err = fmt.Errorf("finish snapshot %s: %w", s.id, err)
+		if !s.arrived {
+			err = errors.Join(err, s.store.removeIfExists(s.name))
+		}
+		return err
 	}
 	return nil
 }
 
-// complete writes what follows the content and syncs.
+// whole refuses what has arrived if raft meant something else.
+func (s *Sink) whole() error {
+	if len(s.sign) > 0 {
+		return errors.New("it was not taken")
+	}
+	return nil
+}
+
+// complete writes what follows the chunks and syncs.
 func (s *Sink) complete() error {
-	s.meta.Hash = s.hash.Sum64()
+	s.meta.listAt, s.meta.ListLen, s.meta.ListHash = s.at, int64(len(s.list)), xxh3.Hash(s.list)
 	b, err := s.meta.ending()
 	if err != nil {
 		return err
 	}
 	if err := s.store.hit("snap.write"); err != nil {
+		return err
+	}
+	if _, err := s.out.Write(s.list); err != nil {
 		return err
 	}
 	if _, err := s.out.Write(b); err != nil {
@@ -95,19 +182,30 @@ func (s *Sink) complete() error {
 	if err := s.out.Flush(); err != nil {
 		return err
 	}
+	s.at += int64(len(s.list) + len(b))
+	s.list, s.base = nil, nil
 	if err := s.store.hit("snap.sync"); err != nil {
 		return err
 	}
 	return s.file.Sync()
 }
 
-// Cancel throws the snapshot away.
+// Cancel throws the snapshot away, but for what has arrived.
 func (s *Sink) Cancel() error {
 	if s.done {
 		return nil
 	}
 	s.done = true
-	return errors.Join(s.file.Close(), s.store.removeIfExists(s.tmp()))
+	var err error
+	if s.arrived && s.out != nil {
+		err = errors.Join(s.out.Flush(), s.file.Sync()) // for the next attempt
+	}
+	if s.file != nil {
+		err = errors.Join(err, s.file.Close())
+	}
+	if !s.arrived {
+		err = errors.Join(err, s.store.removeIfExists(s.name))
+	}
+	s.store.forget(s)
+	return err
 }
-
-func (s *Sink) tmp() string { return filepath.Join(s.store.cfg.Dir, s.id+tmpSuffix) }

@@ -8,13 +8,14 @@ import (
 	"io"
 	iofs "io/fs"
 	"log/slog"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
-	"github.com/zeebo/xxh3"
 
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/fs"
@@ -34,11 +35,19 @@ type Config struct {
 	Retain int          // snapshots kept; default 2
 	Logger *slog.Logger // nil: silent
 	Fail   *fail.Points // nil: no failpoints
+	Count  *Counts      // nil: nobody counts; may be that of several stores
 
 	// OnBoundary is told the end of a snapshot when it is durable and before raft
 	// can see it, and when a store is opened that of its newest; (*wal.Group).SetBoundary
 	// is made for it. Its error is Close's, or Open's.
 	OnBoundary func(index, term uint64) error
+	// OnDamage is told that a snapshot was set aside, so that another should be taken. It must not wait. Nil: nobody is.
+	OnDamage func()
+}
+
+// Counts are bytes of snapshots that were taken or installed: of files written, and of chunks that older files had.
+type Counts struct {
+	Written, Reused atomic.Uint64
 }
 
 // Store is the snapshots of one raft group. It implements raft.SnapshotStore and
@@ -46,9 +55,14 @@ type Config struct {
 type Store struct {
 	cfg Config
 
-	mu     sync.Mutex // guards what follows; never held across a call to the disk
-	listed []listed   // newest first
-	count  uint64     // of the last name given
+	mu       sync.Mutex        // guards what follows; never held across a call to the disk
+	listed   []listed          // newest first
+	count    uint64            // of the last name given
+	files    map[string]int64  // the length of every file that is a snapshot or has chunks of one
+	sinks    map[*Sink][]piece // what snapshots being written build on
+	damages  int               // how often a damaged chunk was found
+	arriving bool              // the file of what arrives is in use
+	ready    *Arrival          // all of it is here, and raft may take it
 }
 
 // listed is a snapshot that can be opened, as far as one knows.
@@ -56,6 +70,7 @@ type listed struct {
 	id    string
 	count uint64
 	meta  *meta
+	sound bool // all of it was written or read by this process, and no damage was found since: another may be built on it
 }
 
 var _ raft.SnapshotStore = (*Store)(nil)
@@ -74,7 +89,10 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg}
+	if cfg.Count == nil {
+		cfg.Count = new(Counts)
+	}
+	s := &Store{cfg: cfg, files: make(map[string]int64), sinks: make(map[*Sink][]piece)}
 	if err := s.scan(); err != nil {
 		return nil, fmt.Errorf("open snapshots %s: %w", cfg.Dir, err)
 	}
@@ -101,40 +119,71 @@ func (s *Store) scan() error {
 	if err != nil {
 		return err
 	}
+	var found []listed
+	damaged := make(map[string]error)
 	for _, info := range infos {
-		if err := s.admit(info.Name); err != nil {
+		if strings.HasSuffix(info.Name, tmpSuffix) {
+			if err := s.cfg.FS.Remove(filepath.Join(s.cfg.Dir, info.Name)); err != nil {
+				return err
+			}
+			continue
+		}
+		id, _ := strings.CutSuffix(info.Name, suffix)
+		count, ok := parseID(id)
+		if !ok || id == info.Name {
+			continue // not ours
+		}
+		s.files[id], s.count = info.Size, max(s.count, count)
+		switch m, err := s.describe(id); {
+		case errors.Is(err, proto.ErrCorrupt):
+			damaged[id] = err
+		case err != nil:
 			return err
+		default:
+			found = append(found, listed{id: id, count: count, meta: m})
 		}
 	}
-	sortListed(s.listed)
+	s.list(found, damaged)
 	// A rename may have been seen that is not durable yet.
 	return s.cfg.FS.SyncDir(s.cfg.Dir)
 }
 
-// admit looks at one name in the directory.
-func (s *Store) admit(name string) error {
-	if strings.HasSuffix(name, tmpSuffix) {
-		return s.cfg.FS.Remove(filepath.Join(s.cfg.Dir, name))
+// list takes the snapshots among the files found, which are those that have all that they name. A file that lacks some, and is older than one that does
+// not, was a snapshot once and may hold chunks; one that is newer has been damaged, as those have that do not say what they are.
+func (s *Store) list(found []listed, damaged map[string]error) {
+	sortListed(found)
+	for _, l := range found {
+		switch missing := s.missing(l.meta); {
+		case missing == "":
+			s.listed = append(s.listed, l)
+		case len(s.listed) == 0:
+			damaged[l.id] = proto.ErrCorrupt.Errorf("snapshot %s is corrupt: it names %s, which is not there or has another length", s.path(l.id), missing)
+		}
 	}
-	id, ok := strings.CutSuffix(name, suffix)
-	if !ok {
-		return nil
+	for _, id := range slices.Sorted(maps.Keys(damaged)) {
+		s.quarantine(id, damaged[id])
 	}
-	var index, term, count uint64
-	if n, _ := fmt.Sscanf(id, "%d-%d-%d", &index, &term, &count); n != 3 {
-		return nil // not ours
+}
+
+// missing returns a file that a snapshot names and that is not there as it was; "" if all are.
+func (s *Store) missing(m *meta) string {
+	for _, p := range m.Files {
+		if size, ok := s.files[p.ID]; !ok || size != p.Size {
+			return p.ID
+		}
 	}
-	s.count = max(s.count, count)
-	m, err := s.describe(id)
-	if errors.Is(err, proto.ErrCorrupt) {
-		s.quarantine(id, err)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	s.listed = append(s.listed, listed{id: id, count: count, meta: m})
-	return nil
+	return ""
+}
+
+// parseID returns what is counted in the name of a snapshot.
+func parseID(id string) (count uint64, ok bool) {
+	var index, term uint64
+	n, _ := fmt.Sscanf(id, "%d-%d-%d", &index, &term, &count)
+	return count, n == 3 && id == formatID(index, term, count)
+}
+
+func formatID(index, term, count uint64) string {
+	return fmt.Sprintf("%020d-%020d-%d", index, term, count)
 }
 
 func (s *Store) describe(id string) (m *meta, err error) {
@@ -154,15 +203,47 @@ func sortListed(l []listed) {
 	})
 }
 
-// quarantine sets a damaged file aside.
+// quarantine sets a damaged snapshot aside. Its file keeps its name if others have chunks there. What they share may be what is damaged, so
+// nothing is built on them before they have been read.
 func (s *Store) quarantine(id string, why error) {
 	s.cfg.Logger.Error("set a damaged snapshot aside", "id", id, "error", why)
+	if s.cfg.OnDamage != nil {
+		defer s.cfg.OnDamage()
+	}
+	if s.condemn(id) {
+		return
+	}
 	if err := s.cfg.FS.Rename(s.path(id), s.path(id)+badSuffix); err != nil {
 		s.cfg.Logger.Warn("rename a damaged snapshot", "id", id, "error", err)
 	}
+}
+
+// condemn takes a snapshot off the list, and says whether others name its file.
+func (s *Store) condemn(id string) (named bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.damages++
 	s.listed = slices.DeleteFunc(s.listed, func(l listed) bool { return l.id == id })
+	for i := range s.listed {
+		l := &s.listed[i]
+		l.sound = false
+		named = named || slices.ContainsFunc(l.meta.Files, func(p piece) bool { return p.ID == id })
+	}
+	if !named {
+		delete(s.files, id)
+	}
+	return named
+}
+
+// vouch notes that a snapshot was read to its end.
+func (s *Store) vouch(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range s.listed {
+		if l := &s.listed[i]; l.id == id {
+			l.sound = true
+		}
+	}
 }
 
 // Newest returns the newest snapshot's index and term, zeros if there is none.
@@ -173,17 +254,6 @@ func (s *Store) Newest() (index, term uint64) {
 		return 0, 0
 	}
 	return s.listed[0].meta.Index, s.listed[0].meta.Term
-}
-
-// Bytes returns the content's size of all snapshots kept.
-func (s *Store) Bytes() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var sum int64
-	for _, l := range s.listed {
-		sum += l.meta.Size
-	}
-	return sum
 }
 
 // List returns the snapshots, newest first.
@@ -197,85 +267,93 @@ func (s *Store) List() ([]*raft.SnapshotMeta, error) {
 	return metas, nil
 }
 
-// Open verifies a snapshot, all of it, and returns its content. A damaged one is
-// set aside and is proto.ErrCorrupt.
+// Open returns a snapshot's content, a *Content, which is verified as it is read. One whose list is damaged or that lacks a file is set aside and is proto.ErrCorrupt.
 func (s *Store) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
-	m, f, err := s.open(id)
+	if _, ok := parseID(id); !ok {
+		return nil, nil, fmt.Errorf("open snapshot %q: %w", id, iofs.ErrNotExist)
+	}
+	m, c, err := s.openContent(id)
 	if errors.Is(err, proto.ErrCorrupt) {
 		s.quarantine(id, err)
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("open snapshot %s: %w", id, err)
 	}
-	return m.raft(id), &content{Reader: bufio.NewReaderSize(m.content(f), hashBufLen), file: f}, nil
+	return m.raft(id), c, nil
 }
 
-// content is an open snapshot.
-type content struct {
-	io.Reader
-	file fs.File
-}
-
-func (c *content) Close() error { return c.file.Close() }
-
-func (s *Store) open(id string) (*meta, fs.File, error) {
-	if filepath.Base(id) != id {
-		return nil, nil, iofs.ErrNotExist
-	}
-	f, err := fs.Open(s.cfg.FS, s.path(id))
-	if err != nil {
-		return nil, nil, err
-	}
-	m, err := readMeta(f)
-	if err == nil {
-		err = m.checkContent(f)
-	}
-	if err != nil {
-		return nil, nil, errors.Join(err, f.Close())
-	}
-	return m, f, nil
-}
-
-// Create starts a snapshot of the state up to index, an entry of term.
+// Create starts a snapshot of the state up to index, an entry of term. If all of it has arrived, that is taken: see Arrival.Ready.
 func (s *Store) Create(version raft.SnapshotVersion, index, term uint64, configuration raft.Configuration,
 	configurationIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
 	if version != raft.SnapshotVersionMax {
 		return nil, fmt.Errorf("create snapshot: raft's version %d is not known", version)
 	}
-	count := s.next()
-	id := fmt.Sprintf("%020d-%020d-%d", index, term, count)
-	k := &Sink{store: s, id: id, count: count, hash: xxh3.New(), meta: meta{
-		Index: index, Term: term, Configuration: configuration.Clone(), ConfigurationIndex: configurationIndex,
-	}}
+	k := s.take(index, term)
+	if k != nil {
+		k.meta.Configuration, k.meta.ConfigurationIndex = configuration.Clone(), configurationIndex
+		return k, nil
+	}
+	k, err := s.begin(index, term)
+	if err != nil {
+		return nil, fmt.Errorf("create snapshot: %w", err)
+	}
+	k.meta.Configuration, k.meta.ConfigurationIndex = configuration.Clone(), configurationIndex
+	return k, nil
+}
+
+// begin makes the file of a snapshot.
+func (s *Store) begin(index, term uint64) (_ *Sink, err error) {
+	k := s.register(index, term)
+	defer func() {
+		if err != nil {
+			s.forget(k)
+		}
+	}()
+	k.build()
+	k.name = filepath.Join(s.cfg.Dir, k.id+tmpSuffix)
 	if err := s.hit("snap.create"); err != nil {
 		return nil, err
 	}
-	var err error
-	if k.file, err = fs.Create(s.cfg.FS, k.tmp()); err != nil {
-		return nil, fmt.Errorf("create snapshot: %w", err)
+	if k.file, err = fs.Create(s.cfg.FS, k.name); err != nil {
+		return nil, err
 	}
 	k.out = bufio.NewWriterSize(k.file, writeBufLen)
 	if _, err := k.out.Write(header()); err != nil {
-		return nil, errors.Join(fmt.Errorf("create snapshot: %w", err), k.Cancel())
+		return nil, errors.Join(err, k.Cancel())
 	}
 	return k, nil
 }
 
-// next numbers a file, so that two snapshots of one index have two names.
-func (s *Store) next() uint64 {
+// register numbers a file, so that two snapshots of one index have two names.
+func (s *Store) register(index, term uint64) *Sink {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.count++
-	return s.count
+	k := &Sink{store: s, id: formatID(index, term, s.count), count: s.count, at: headerLen, damages: s.damages, meta: meta{Index: index, Term: term}}
+	s.sinks[k] = nil
+	return k
+}
+
+// forget lets go of the files that a snapshot was built on.
+func (s *Store) forget(k *Sink) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sinks, k)
+	if k.arrived {
+		s.arriving = false
+	}
 }
 
 // publish gives a synced file its name, reports it and removes older ones.
 func (s *Store) publish(k *Sink) error {
+	if err := s.grounded(k); err != nil {
+		return err
+	}
 	if err := s.hit("snap.rename"); err != nil {
 		return err
 	}
-	if err := s.cfg.FS.Rename(k.tmp(), s.path(k.id)); err != nil {
+	if err := s.cfg.FS.Rename(k.name, s.path(k.id)); err != nil {
 		return err
 	}
 	if err := s.hit("snap.syncdir"); err != nil {
@@ -292,32 +370,69 @@ func (s *Store) publish(k *Sink) error {
 			return err
 		}
 	}
+	s.cfg.Count.Written.Add(uint64(k.at))
+	s.cfg.Count.Reused.Add(uint64(k.reused))
 	s.reap(s.add(k))
+	if !k.arrived {
+		s.discard()
+	}
 	return nil
 }
 
-// add lists a new snapshot and returns those that are over the limit.
-func (s *Store) add(k *Sink) []listed {
+// grounded refuses a snapshot that may have been built on something damaged.
+func (s *Store) grounded(k *Sink) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.listed = append(s.listed, listed{id: k.id, count: k.count, meta: &k.meta})
-	sortListed(s.listed)
-	keep := min(s.cfg.Retain, len(s.listed))
-	old := slices.Clone(s.listed[keep:])
-	s.listed = s.listed[:keep]
-	return old
+	if len(k.meta.Files) > 0 && k.damages != s.damages {
+		return proto.ErrCorrupt.Errorf("damage was found in snapshots of %s while this one was built on one", s.cfg.Dir)
+	}
+	return nil
 }
 
-// reap removes snapshots. One that cannot be removed is found again at the next opening.
-func (s *Store) reap(old []listed) {
-	for _, l := range old {
+// add lists a new snapshot and returns the files that none needs any more.
+func (s *Store) add(k *Sink) (unneeded []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.files[k.id] = k.at
+	s.listed = append(s.listed, listed{id: k.id, count: k.count, meta: &k.meta, sound: true})
+	sortListed(s.listed)
+	s.listed = s.listed[:min(s.cfg.Retain, len(s.listed))]
+	needed := make(map[string]bool)
+	need := func(files []piece) {
+		for _, p := range files {
+			needed[p.ID] = true
+		}
+	}
+	for _, l := range s.listed {
+		needed[l.id] = true
+		need(l.meta.Files)
+	}
+	for _, files := range s.sinks {
+		need(files)
+	}
+	for id := range s.files {
+		if !needed[id] {
+			unneeded = append(unneeded, id)
+		}
+	}
+	slices.Sort(unneeded)
+	return unneeded
+}
+
+// reap removes files. One that cannot be removed is tried again after the next snapshot.
+func (s *Store) reap(unneeded []string) {
+	for _, id := range unneeded {
 		err := s.hit("snap.remove")
 		if err == nil {
-			err = s.removeIfExists(s.path(l.id))
+			err = s.removeIfExists(s.path(id))
 		}
 		if err != nil {
-			s.cfg.Logger.Warn("remove an old snapshot", "id", l.id, "error", err)
+			s.cfg.Logger.Warn("remove an old snapshot", "id", id, "error", err)
+			continue
 		}
+		s.mu.Lock()
+		delete(s.files, id)
+		s.mu.Unlock()
 	}
 }
 

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -49,14 +52,32 @@ func take(s *snap.Store, index uint64) error {
 	if err != nil {
 		return err
 	}
-	if _, err := k.Write(contentOf(index)); err != nil {
-		return errors.Join(err, k.Cancel())
+	for _, chunk := range chunksOf(index) {
+		if _, err := k.Write(chunk); err != nil {
+			return errors.Join(err, k.Cancel())
+		}
 	}
 	return k.Close()
 }
 
-func contentOf(index uint64) []byte {
-	return bytes.Repeat(fmt.Appendf(nil, "state %d;", index), int(index)*10)
+// chunksOf are a state's of an index: one changes at every index, another at every second, ...
+func chunksOf(index uint64) (chunks [][]byte) {
+	for i := uint64(1); i <= 12; i++ {
+		chunks = append(chunks, bytes.Repeat(fmt.Appendf(nil, "%d of %d;", i, index-index%i), int(i)))
+	}
+	return chunks
+}
+
+func contentOf(index uint64) []byte { return bytes.Join(chunksOf(index), nil) }
+
+// content reads all of a snapshot.
+func content(s *snap.Store, id string) (*raft.SnapshotMeta, []byte, error) {
+	meta, r, err := s.Open(id)
+	if err != nil {
+		return nil, nil, err
+	}
+	data, err := io.ReadAll(r)
+	return meta, data, errors.Join(err, r.Close())
 }
 
 // indexes opens and verifies all that is listed.
@@ -66,10 +87,8 @@ func indexes(t *testing.T, s *snap.Store) []uint64 {
 	must(t, err)
 	var found []uint64
 	for _, m := range metas {
-		meta, r, err := s.Open(m.ID)
+		meta, data, err := content(s, m.ID)
 		must(t, err)
-		data, err := io.ReadAll(r)
-		must(t, errors.Join(err, r.Close()))
 		if !bytes.Equal(data, contentOf(m.Index)) || !reflect.DeepEqual(meta, m) ||
 			!reflect.DeepEqual(m.Configuration, configuration) || m.ConfigurationIndex != m.Index-1 || m.Term != m.Index/10+1 {
 			t.Fatalf("snapshot %+v", m)
@@ -101,9 +120,6 @@ func TestNewestFirstAndRetained(t *testing.T) {
 	s = open(t, disk, note)
 	if got := indexes(t, s); !slices.Equal(got, []uint64{50, 40}) {
 		t.Fatal(got)
-	}
-	if s.Bytes() != int64(len(contentOf(50))+len(contentOf(40))) {
-		t.Fatal(s.Bytes())
 	}
 	if want := []string{"10/2", "20/3", "30/4", "40/5", "50/6", "50/6"}; !slices.Equal(boundaries, want) {
 		t.Fatal(boundaries)
@@ -152,7 +168,7 @@ func TestCancelLeavesNothing(t *testing.T) {
 func TestFullDiskLeavesNothing(t *testing.T) {
 	disk := fs.NewMem()
 	s := open(t, disk)
-	disk.SetCapacity(2000)
+	disk.SetCapacity(700)
 	if err := take(s, 100); !errors.Is(err, syscall.ENOSPC) {
 		t.Fatal(err)
 	}
@@ -163,58 +179,288 @@ func TestFullDiskLeavesNothing(t *testing.T) {
 	must(t, take(s, 100))
 }
 
-// TestEveryFlippedByteIsFound flips each byte of a snapshot in turn: it is never
-// served, the older one is, and the file is kept aside.
+// TestEveryFlippedByteIsFound flips each byte of each section of each file in turn, all 8 bits of it with EBB_FLIPS=all and else one. The oldest file is there only for the chunks
+// that newer snapshots have of it: a snapshot that is not as it was written is never served, the ones that do not need the byte are, and the next snapshot is sound.
 func TestEveryFlippedByteIsFound(t *testing.T) {
 	disk := fs.NewMem()
 	s := open(t, disk)
-	must(t, take(s, 3))
-	must(t, take(s, 4))
-	metas, err := s.List()
-	must(t, err)
-	name := filepath.Join(dir, metas[0].ID+".snap")
-	info, err := disk.Stat(name)
-	must(t, err)
-	for at := range info.Size {
-		must(t, disk.FlipByte(name, at, uint(at)))
-		var log bytes.Buffer
-		again, err := snap.Open(snap.Config{FS: disk, Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-		if err != nil {
-			t.Fatalf("byte %d: %v", at, err)
-		}
-		if _, _, err := again.Open(metas[0].ID); err == nil {
-			t.Fatalf("byte %d: opened", at)
-		}
-		if got := indexes(t, again); !slices.Equal(got, []uint64{3}) {
-			t.Fatalf("byte %d: %v", at, got)
-		}
-		if said := log.String(); strings.Count(said, "level=ERROR") != 1 || !strings.Contains(said, "id="+metas[0].ID) {
-			t.Fatalf("byte %d: an operator reads %q", at, said)
-		}
-		must(t, disk.Rename(name+".bad", name))
-		must(t, disk.FlipByte(name, at, uint(at)))
+	for _, index := range []uint64{12, 13, 14} {
+		must(t, take(s, index))
 	}
-	if got := indexes(t, open(t, disk)); !slices.Equal(got, []uint64{4, 3}) {
-		t.Fatal(got)
+	infos, err := disk.ReadDir(dir)
+	must(t, err)
+	if len(infos) != 3 {
+		t.Fatalf("files %v", infos)
 	}
+	bits := 1
+	if os.Getenv("EBB_FLIPS") == "all" {
+		bits = 8
+	}
+	sections := make([][]snap.Section, len(infos))
+	for i, info := range infos {
+		sections[i] = snap.Sections(t, disk, filepath.Join(dir, info.Name))
+	}
+	flips, refused := map[string]int{}, map[string]int{}
+	for i, info := range infos {
+		name, found := filepath.Join(dir, info.Name), 0
+		for _, section := range sections[i] {
+			for at := section.From; at < section.To; at++ {
+				for bit := range bits {
+					crashed := disk.Crash(uint64(at))
+					must(t, crashed.FlipByte(name, at, uint(at)+uint(bit)))
+					bad := readDamaged(t, crashed, fmt.Sprintf("%s byte %d", info.Name, at))
+					if own := strings.TrimSuffix(info.Name, ".snap"); i > 0 && !slices.Contains(bad, own) {
+						t.Fatalf("%s byte %d: opened", info.Name, at)
+					}
+					if flips[section.Name]++; len(bad) > 0 {
+						refused[section.Name]++
+						found++
+					}
+				}
+			}
+		}
+		if found < bits*int(info.Size)/3 {
+			t.Errorf("%s: %d of %d bytes are needed", info.Name, found, info.Size)
+		}
+	}
+	for _, section := range slices.Sorted(maps.Keys(flips)) {
+		t.Logf("%-11s of %d files, %6d flips: %6d refused, %5d of bytes that no snapshot needs any more", section, len(infos), flips[section], refused[section], flips[section]-refused[section])
+	}
+	if bad := readDamaged(t, disk.Crash(0), "without damage"); len(bad) > 0 {
+		t.Fatal(bad)
+	}
+}
+
+// readDamaged reads all snapshots on a disk with damage, takes another, and returns those that were refused.
+func readDamaged(t *testing.T, disk fs.FS, what string) (bad []string) {
+	t.Helper()
+	var log bytes.Buffer
+	s, err := snap.Open(snap.Config{FS: disk, Dir: dir, Logger: slog.New(slog.NewTextHandler(&log, nil))})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	for _, index := range []uint64{14, 13} {
+		id := fmt.Sprintf("%020d-%020d-%d", index, 2, index-11)
+		if _, data, err := content(s, id); err != nil {
+			bad = append(bad, id)
+		} else if !bytes.Equal(data, contentOf(index)) {
+			t.Fatalf("%s: snapshot %d is served with other bytes", what, index)
+		}
+	}
+	said := log.String()
+	if n := strings.Count(said, "level=ERROR"); n < len(bad) || len(bad) == 0 && strings.Contains(said, "id="+fmt.Sprintf("%020d", 14)) {
+		t.Fatalf("%s: an operator reads %q", what, said)
+	}
+	if err := take(s, 15); err != nil {
+		t.Fatalf("%s: the next snapshot: %v", what, err)
+	}
+	l, err := s.List()
+	must(t, err)
+	if !bytes.Equal(read(t, s, l[0].ID), contentOf(15)) {
+		t.Fatalf("%s: then there is snapshot %d", what, l[0].Index)
+	}
+	return bad
 }
 
 func TestEveryTruncationIsFound(t *testing.T) {
 	disk := fs.NewMem()
 	s := open(t, disk)
 	must(t, take(s, 3))
-	metas, err := s.List()
+	must(t, take(s, 4))
+	infos, err := disk.ReadDir(dir)
 	must(t, err)
-	name := filepath.Join(dir, metas[0].ID+".snap")
-	whole, err := fs.ReadFile(disk, name)
+	for _, info := range infos {
+		name := filepath.Join(dir, info.Name)
+		whole, err := fs.ReadFile(disk, name)
+		must(t, err)
+		for n := range len(whole) {
+			must(t, fs.WriteFile(disk, name, whole[:n]))
+			again := open(t, disk)
+			l, err := again.List()
+			must(t, err)
+			if len(l) > 0 && (l[0].Index != 3 || info.Name == infos[0].Name) {
+				t.Fatalf("%s cut to %d bytes: snapshot %d is listed", info.Name, n, l[0].Index)
+			}
+			for _, i := range infos { // as they were
+				if bad := filepath.Join(dir, i.Name); exists(t, disk, bad+".bad") {
+					must(t, disk.Rename(bad+".bad", bad))
+				}
+			}
+		}
+		must(t, fs.WriteFile(disk, name, whole))
+	}
+}
+
+func exists(t *testing.T, disk fs.FS, name string) bool {
+	t.Helper()
+	ok, err := fs.Exists(disk, name)
 	must(t, err)
-	for n := range len(whole) {
-		must(t, fs.WriteFile(disk, name, whole[:n]))
-		again := open(t, disk)
-		if l, _ := again.List(); len(l) != 0 {
-			t.Fatalf("cut to %d bytes: listed", n)
+	return ok
+}
+
+// TestOnlyWhatIsNewIsWritten: a snapshot writes the chunks that the one before has not, and is whole when all others are gone but those it names.
+func TestOnlyWhatIsNewIsWritten(t *testing.T) {
+	var count snap.Counts
+	disk := fs.NewMem()
+	s := open(t, disk, func(c *snap.Config) { c.Count = &count })
+	state := make([][]byte, 400)
+	rng := rand.New(rand.NewPCG(1, 2))
+	change := func(i int) {
+		state[i] = make([]byte, 1+rng.IntN(4000))
+		for j := range state[i] {
+			state[i][j] = byte(rng.Uint32())
 		}
 	}
+	for i := range state {
+		change(i)
+	}
+	var dirty, wrote, last int
+	most := 0.0
+	for index := range uint64(80) {
+		for range rng.IntN(60) {
+			i := rng.IntN(40 + int(index)*4) // some are never changed
+			change(i)
+			dirty += len(state[i])
+		}
+		content, list := len(bytes.Join(state, nil)), len(state)*30+2000
+		before := count.Written.Load()
+		must(t, write(s, index+1, state))
+		if index == 0 {
+			dirty, last = 0, 0
+			continue
+		}
+		now := int(count.Written.Load() - before)
+		dirty, wrote, most = dirty+list, wrote+now, max(most, float64(now)/float64(dirty-last+list))
+		last = dirty
+		if used, files := size(t, disk); used > 3*content+16*list || files > 18 {
+			t.Fatalf("snapshot %d: %d files have %d bytes, of a state of %d", index, files, used, content)
+		}
+		if index%8 == 0 {
+			s = open(t, disk, func(c *snap.Config) { c.Count = &count }) // its newest has been read below
+		}
+		l, err := s.List()
+		must(t, err)
+		if got := read(t, s, l[0].ID); !bytes.Equal(got, bytes.Join(state, nil)) {
+			t.Fatalf("snapshot %d is another one", index)
+		}
+	}
+	t.Logf("%d bytes written, of which %d were new or of lists, at most %.2f times as many at once; %d reused", wrote, dirty, most, count.Reused.Load())
+	if wrote > dirty*6/5 || most > 1.5 {
+		t.Errorf("%d bytes are written of which %d are new, at most %.2f times as many at once", wrote, dirty, most)
+	}
+}
+
+func write(s *snap.Store, index uint64, state [][]byte) error {
+	k, err := s.Create(1, index, 1, configuration, 1, nil)
+	if err != nil {
+		return err
+	}
+	for _, chunk := range state {
+		if _, err := k.Write(chunk); err != nil {
+			return errors.Join(err, k.Cancel())
+		}
+	}
+	return k.Close()
+}
+
+func read(t *testing.T, s *snap.Store, id string) []byte {
+	t.Helper()
+	_, data, err := content(s, id)
+	must(t, err)
+	return data
+}
+
+func size(t *testing.T, disk fs.FS) (bytes, files int) {
+	t.Helper()
+	infos, err := disk.ReadDir(dir)
+	must(t, err)
+	for _, info := range infos {
+		bytes += int(info.Size)
+	}
+	return bytes, len(infos)
+}
+
+// TestBuiltOnWhatGoes: the files that a snapshot builds on stay while it is written, though two newer ones have come meanwhile.
+func TestBuiltOnWhatGoes(t *testing.T) {
+	s := open(t, fs.NewMem())
+	must(t, take(s, 12))
+	k, err := s.Create(1, 23, 3, configuration, 22, nil)
+	must(t, err)
+	for index := uint64(13); index <= 22; index++ {
+		must(t, take(s, index))
+	}
+	for _, chunk := range chunksOf(23) {
+		_, err := k.Write(chunk)
+		must(t, err)
+	}
+	must(t, k.Close())
+	if got := indexes(t, s); !slices.Equal(got, []uint64{23, 22}) {
+		t.Fatal(got)
+	}
+}
+
+// TestDamageIsNotPassedOn: what was found damaged is written again by the next snapshot, and one that was begun before fails.
+func TestDamageIsNotPassedOn(t *testing.T) {
+	disk := fs.NewMem()
+	s := open(t, disk)
+	must(t, take(s, 12))
+	must(t, take(s, 13))
+	late, err := s.Create(1, 14, 2, configuration, 13, nil)
+	must(t, err)
+	_, err = late.Write(chunksOf(14)[11])
+	must(t, err)
+	l, err := s.List()
+	must(t, err)
+	must(t, disk.FlipByte(filepath.Join(dir, l[1].ID+".snap"), 16+100, 1)) // a chunk of both
+	for _, m := range l {
+		if _, _, err := content(s, m.ID); !errors.Is(err, proto.ErrCorrupt) {
+			t.Errorf("snapshot %d: %v, want CORRUPT", m.Index, err)
+		}
+	}
+	if err := late.Close(); !errors.Is(err, proto.ErrCorrupt) {
+		t.Errorf("a snapshot built on what is damaged: %v, want CORRUPT", err)
+	}
+	must(t, take(s, 15))
+	must(t, take(s, 16))
+	if got := indexes(t, s); !slices.Equal(got, []uint64{16, 15}) {
+		t.Fatal(got)
+	}
+}
+
+// FuzzOpen: a file of any bytes, beside one that it may name, is refused or read as far as its chunks are sound.
+func FuzzOpen(f *testing.F) {
+	disk := fs.NewMem()
+	s := open(f, disk)
+	must(f, take(s, 12))
+	must(f, take(s, 13))
+	infos, err := disk.ReadDir(dir)
+	must(f, err)
+	old, err := fs.ReadFile(disk, filepath.Join(dir, infos[0].Name))
+	must(f, err)
+	whole, err := fs.ReadFile(disk, filepath.Join(dir, infos[1].Name))
+	must(f, err)
+	f.Add(whole)
+	f.Add(old)
+	f.Add(whole[:len(whole)/2])
+	f.Fuzz(func(t *testing.T, file []byte) {
+		disk := fs.NewMem()
+		must(t, fs.MakeDir(disk, dir))
+		must(t, fs.WriteFile(disk, filepath.Join(dir, infos[0].Name), old))
+		must(t, fs.WriteFile(disk, filepath.Join(dir, infos[1].Name), file))
+		s, err := snap.Open(snap.Config{FS: disk, Dir: dir})
+		if errors.Is(err, proto.ErrNewerVersion) {
+			return
+		}
+		must(t, err)
+		l, err := s.List()
+		must(t, err)
+		for _, m := range l {
+			if _, data, err := content(s, m.ID); err == nil && int64(len(data)) != m.Size {
+				t.Fatalf("%d bytes of %d", len(data), m.Size)
+			}
+		}
+		must(t, take(s, 14))
+	})
 }
 
 func TestNewerFormatIsRefused(t *testing.T) {
@@ -222,7 +468,7 @@ func TestNewerFormatIsRefused(t *testing.T) {
 	must(t, take(open(t, disk), 3))
 	infos, err := disk.ReadDir(dir)
 	must(t, err)
-	snap.SetVersion(t, disk, filepath.Join(dir, infos[0].Name), 2)
+	snap.SetVersion(t, disk, filepath.Join(dir, infos[0].Name), 3)
 	_, err = snap.Open(snap.Config{FS: disk, Dir: dir})
 	if !errors.Is(err, proto.ErrNewerVersion) || !strings.Contains(err.Error(), infos[0].Name) {
 		t.Fatal(err)
@@ -235,7 +481,7 @@ func TestKillAtEveryFailpoint(t *testing.T) {
 	var points fail.Points
 	points.Record()
 	s := open(t, fs.NewMem(), func(c *snap.Config) { c.Fail = &points })
-	for i := uint64(1); i <= 5; i++ {
+	for i := uint64(1); i <= 7; i++ {
 		must(t, take(s, i))
 	}
 	if n := len(points.Names()); n < 6 {
@@ -243,7 +489,7 @@ func TestKillAtEveryFailpoint(t *testing.T) {
 	}
 	for name, hits := range points.Hits() {
 		for hit := 1; hit <= hits; hit++ {
-			for seed := range uint64(20) {
+			for seed := range uint64(12) {
 				killAt(t, name, hit, seed)
 			}
 		}
@@ -257,7 +503,7 @@ func killAt(t *testing.T, name string, hit int, seed uint64) {
 	var after *fs.Mem
 	points.Arm(name, hit, fail.Kill(func() { after = disk.Crash(seed) }))
 	acked := uint64(0)
-	for i := uint64(1); i <= 5; i++ {
+	for i := uint64(1); i <= 7; i++ {
 		if err := take(s, i); err == nil && after == nil {
 			acked = i
 		}

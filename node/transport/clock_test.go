@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -52,10 +53,16 @@ func TestOffsetsFollowTheClocks(t *testing.T) {
 		if !near("b", time.Hour-24*time.Hour)() {
 			t.Errorf("b is %s ahead of a clock that has jumped by a day", a.Offsets()["b"])
 		}
+		// Who has no memory left says so with its clock, and nobody asks one that is gone.
+		w.nodes["b"].SetFull(true)
+		within(t, 5*time.Second, "b is full", func() bool { return slices.Equal(a.Full(), []string{"b"}) })
 		w.net.isolate("b", true, "a", "c")
 		time.Sleep(clockFresh + time.Second)
 		if _, ok := a.Offsets()["b"]; ok {
 			t.Error("an offset that nobody has confirmed for ten seconds is still given")
+		}
+		if full := a.Full(); len(full) > 0 {
+			t.Errorf("%v full, though nobody heard of it for ten seconds", full)
 		}
 		if _, ok := a.Offsets()["c"]; !ok {
 			t.Error("c's offset is gone")

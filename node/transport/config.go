@@ -13,13 +13,6 @@ import (
 	"github.com/ebbdb/ebb/node/fail"
 )
 
-// Version is the protocol that this build speaks, and VersionOldest the oldest
-// one it still understands.
-const (
-	Version       = 1
-	VersionOldest = 1
-)
-
 // FrameBytesMax bounds the body of every frame on every stream.
 const FrameBytesMax = 512 << 10
 
@@ -63,6 +56,8 @@ type Config struct {
 	ReadIndexHedge time.Duration
 	// ChunkTimeout is how long a snapshot stream may go without progress.
 	ChunkTimeout time.Duration
+	// SnapshotRate is how many bytes of snapshots go to all peers together in a second; 0 for any number. See Group.Hurry for those that do not wait.
+	SnapshotRate int64
 	// InstallTimeout is how long a follower may take from a snapshot's last
 	// byte to its answer.
 	InstallTimeout time.Duration

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -27,6 +28,8 @@ type Group struct {
 	ctx     context.Context // ends with Close
 	cancel  context.CancelFunc
 
+	shelf    atomic.Pointer[Shelf] // nil: Raft reads snapshots itself as they come
+	hurry    atomic.Pointer[func(replica uint64) bool]
 	consumer chan raft.RPC
 	inbox    chan *request
 
@@ -52,6 +55,18 @@ func newGroup(m *Mux, id uint32, local raft.ServerAddress, replica uint64) *Grou
 
 // Consumer returns the channel from which Raft takes requests.
 func (g *Group) Consumer() <-chan raft.RPC { return g.consumer }
+
+// Receive has the chunks of snapshots arrive on a shelf before Raft is told of them.
+func (g *Group) Receive(shelf Shelf) { g.shelf.Store(&shelf) }
+
+// Hurry sets who is sent snapshots as fast as it takes them, whatever Config.SnapshotRate is. It is asked before every frame, and must not wait.
+func (g *Group) Hurry(needed func(replica uint64) bool) { g.hurry.Store(&needed) }
+
+// needed reports whether a replica's snapshot does not wait.
+func (g *Group) needed(replica uint64) bool {
+	needed := g.hurry.Load()
+	return needed != nil && (*needed)(replica)
+}
 
 // LocalAddr returns this replica's address, "<node>/<replica id>".
 func (g *Group) LocalAddr() raft.ServerAddress { return g.local }
@@ -193,7 +208,11 @@ func (g *Group) roundTrip(c *call, target raft.ServerAddress, command, response 
 	if free, err = g.await(c, l, node); err != nil {
 		return free, err
 	}
-	return true, decodeAnswer(c.reply, node, commandOf(command), response)
+	if err := decodeAnswer(c.reply, node, commandOf(command), response); err != nil {
+		return true, err
+	}
+	p.met.Store(true)
+	return true, nil
 }
 
 // claim waits for room in the peer's budget of bytes.

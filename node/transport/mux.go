@@ -19,15 +19,18 @@ import (
 // Mux is the transport of a node: it carries all its groups.
 type Mux struct {
 	cfg     Config
-	version uint64 // Version, unless a test says otherwise
+	version uint64 // proto.WireVersion, unless a test says otherwise
 	faults  faults
 	started time.Time // zero of the monotonic clock
 	ctx     context.Context
 	cancel  context.CancelFunc
 
+	installs  installMetrics
+	pace      *pace // of snapshots to peers
 	ids       atomic.Uint64
 	calls     sync.Pool // of *call
 	muted     atomic.Bool
+	full      atomic.Bool
 	readIndex atomic.Pointer[func(group uint32, replica uint64, term uint64) bool]
 
 	mu       sync.RWMutex // guards what follows
@@ -55,7 +58,8 @@ func New(cfg Config) *Mux {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Mux{
-		cfg: cfg, version: Version, started: time.Now(), ctx: ctx, cancel: cancel,
+		cfg: cfg, version: proto.WireVersion, started: time.Now(), ctx: ctx, cancel: cancel,
+		pace:   newPace(cfg.SnapshotRate, cfg.ChunkTimeout/2),
 		groups: map[uint32]*Group{}, peers: map[string]*peer{}, sessions: map[sessionKey]*incoming{},
 	}
 }
@@ -140,6 +144,31 @@ func (m *Mux) Offsets() map[string]time.Duration {
 	for _, p := range m.allPeers() {
 		if ahead, _, ok := p.clock.offset(m.mono(), m.cfg.Now()); ok {
 			out[p.node] = ahead
+		}
+	}
+	return out
+}
+
+// SetFull says whether this node has memory left for more, which its peers hear with the next sample of its clock.
+func (m *Mux) SetFull(full bool) { m.full.Store(full) }
+
+// Full returns the peers that have no memory left for more, of those heard in the last ten seconds.
+func (m *Mux) Full() []string {
+	var out []string
+	for _, p := range m.allPeers() {
+		if _, _, heard := p.clock.offset(m.mono(), m.cfg.Now()); heard && p.full.Load() {
+			out = append(out, p.node)
+		}
+	}
+	return out
+}
+
+// Met returns the nodes of which a replica has asked one of ours, or answered one, since this process started.
+func (m *Mux) Met() []string {
+	var out []string
+	for _, p := range m.allPeers() {
+		if p.met.Load() {
+			out = append(out, p.node)
 		}
 	}
 	return out

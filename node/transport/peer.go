@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,6 +21,8 @@ type peer struct {
 	mux       *Mux
 	node      string
 	clock     clock
+	full      atomic.Bool // it said so last
+	met       atomic.Bool // a replica of its has asked one of ours, or answered
 	reads     readQueue
 	snapshots chan struct{} // a token for each snapshot on its way
 

@@ -84,6 +84,7 @@ type inbound struct {
 	heard   atomic.Int64
 	working atomic.Int64 // bytes of requests that Raft has not answered
 	asks    []ask        // reused by the reader
+	met     bool         // the peer knows that it has met us; the reader's own
 }
 
 // answer serves a control or append stream until it or its session ends.
@@ -139,8 +140,8 @@ func (m *Mux) check(h *hello, of kind) error {
 	switch {
 	case h.oldest > m.version:
 		return newer(h.from, h.oldest, m.version)
-	case h.version < VersionOldest:
-		return proto.ErrNewerVersion.Errorf("node %s speaks peer protocol %d, node %s needs %d or later", h.from, h.version, m.cfg.Node, VersionOldest).
+	case h.version < proto.WireOldest:
+		return proto.ErrNewerVersion.Errorf("node %s speaks peer protocol %d, node %s needs %d or later", h.from, h.version, m.cfg.Node, proto.WireOldest).
 			WithHint("upgrade node " + h.from)
 	case h.from == m.cfg.Node:
 		return proto.ErrDuplicateNode.Errorf("a second node calls itself %s", h.from)
@@ -153,7 +154,7 @@ func (m *Mux) check(h *hello, of kind) error {
 }
 
 func (in *inbound) welcome() {
-	w := welcome{version: in.mux.version, oldest: VersionOldest, cluster: in.mux.cfg.ClusterID()}
+	w := welcome{version: in.mux.version, oldest: proto.WireOldest, cluster: in.mux.cfg.ClusterID()}
 	in.post(w.append, false)
 }
 
@@ -260,7 +261,7 @@ func (in *inbound) pinged(payload []byte) error {
 	}
 	at := in.mux.mono()
 	in.post(func(b []byte) []byte {
-		a := pong{sent: p.sent, held: in.mux.mono() - at, wall: in.mux.cfg.Now().UnixMicro(), cluster: in.mux.cfg.ClusterID()}
+		a := pong{sent: p.sent, held: in.mux.mono() - at, wall: in.mux.cfg.Now().UnixMicro(), full: in.mux.full.Load(), cluster: in.mux.cfg.ClusterID()}
 		return a.append(b)
 	}, false)
 	return in.mux.sameCluster(in.peer, p.cluster)
@@ -306,12 +307,24 @@ func (in *inbound) request(k kind, payload []byte) error {
 	}
 	g, err := in.mux.addressee(&e)
 	if err == nil {
+		in.meets()
 		err = g.deliver(r)
 	}
 	if err != nil {
 		r.respond(nil, err)
 	}
 	return nil
+}
+
+// meets notes that a replica of the peer speaks.
+func (in *inbound) meets() {
+	if in.met {
+		return
+	}
+	if p := in.mux.peer(in.peer); p != nil {
+		p.met.Store(true)
+		in.met = true
+	}
 }
 
 // addressee finds the replica that a request is for, and no other incarnation.

@@ -148,7 +148,7 @@ func (s *session) stream(of kind) (*link, error) {
 func (s *session) greet(stream grpc.ClientStream, of kind) error {
 	m := s.peer.mux
 	h := hello{
-		version: m.version, oldest: VersionOldest, session: s.id, stream: of,
+		version: m.version, oldest: proto.WireOldest, session: s.id, stream: of,
 		from: m.cfg.Node, to: s.peer.node, cluster: m.cfg.ClusterID(),
 	}
 	return s.explainSend(stream, stream.SendMsg(frameOf(h.append(nil))))
@@ -269,6 +269,7 @@ func (s *session) ponged(payload []byte) error {
 		return err
 	}
 	s.peer.clock.sample(s.peer.mux.mono(), &p)
+	s.peer.full.Store(p.full)
 	return s.peer.mux.sameCluster(s.peer.node, p.cluster)
 }
 

@@ -91,8 +91,8 @@ func TestRefusedGreetings(t *testing.T) {
 		{name: "asker does not know its cluster", change: node("b", "x")},
 		{name: "answerer does not know its cluster", change: node("a", "x")},
 		{name: "another cluster", change: both("x", "y"), want: proto.ErrWrongCluster, says: "node a belongs to cluster x, node b to y"},
-		{name: "asker is newer but understands", versions: [2]uint64{Version + 1, Version}},
-		{name: "asker is too old", versions: [2]uint64{0, Version}, want: proto.ErrNewerVersion, says: "node a speaks peer protocol 0"},
+		{name: "asker is newer but understands", versions: [2]uint64{proto.WireVersion + 1, proto.WireVersion}},
+		{name: "asker is too old", versions: [2]uint64{0, proto.WireVersion}, want: proto.ErrNewerVersion, says: "node a speaks peer protocol 0"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestNewerProtocolIsRefused(t *testing.T) {
 	defer m.Close()
 	h := hello{version: 9, oldest: 9, stream: kindPing, from: "a", to: "b"}
 	isCode(t, m.check(&h, kindPing), proto.ErrNewerVersion)
-	h.oldest = Version
+	h.oldest = proto.WireVersion
 	if err := m.check(&h, kindPing); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/grpc"
 
+	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/peerv1"
 )
@@ -50,7 +52,7 @@ func (g *Group) sendSnapshot(target raft.ServerAddress, args *raft.InstallSnapsh
 	case <-g.ctx.Done():
 		return raft.ErrTransportShutdown
 	}
-	o := &outgoing{group: g, session: s}
+	o := &outgoing{group: g, session: s, replica: replica}
 	return o.send(envelope{id: g.mux.ids.Add(1), group: g.id, replica: replica}, args, resp, data)
 }
 
@@ -58,12 +60,16 @@ func (g *Group) sendSnapshot(target raft.ServerAddress, args *raft.InstallSnapsh
 type outgoing struct {
 	group   *Group
 	session *session
+	replica uint64 // that gets it
+	ctx     context.Context
 	stream  grpc.ClientStream
 	stall   *time.Timer // cancels the stream when there is no progress
 }
 
 func (o *outgoing) send(e envelope, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) error {
 	m := o.group.mux
+	m.installs.out.Add(1)
+	defer m.installs.out.Add(-1)
 	ctx, cancel := context.WithCancelCause(o.session.ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(o.group.ctx, func() { cancel(raft.ErrTransportShutdown) })()
@@ -83,16 +89,30 @@ func (o *outgoing) send(e envelope, args *raft.InstallSnapshotRequest, resp *raf
 
 func (o *outgoing) talk(ctx context.Context, e envelope, args *raft.InstallSnapshotRequest, resp *raft.InstallSnapshotResponse, data io.Reader) (err error) {
 	s, m := o.session, o.group.mux
+	o.ctx = ctx
 	if o.stream, err = peerv1.NewPeerClient(s.bulk).Snapshot(ctx); err != nil {
 		return s.explain(err)
 	}
 	if err := s.greet(o.stream, kindInstall); err != nil {
 		return err
 	}
+	listed, ok := data.(Listed)
+	var items []snap.Item
+	if ok {
+		items = listed.Items()
+		if err := o.list(items); err != nil {
+			return err
+		}
+	}
 	if err := o.post(frameOf(appendRequest(nil, m.cfg.Node, e, args))); err != nil {
 		return err
 	}
-	size, err := o.chunks(data)
+	var size int64
+	if ok {
+		size, err = o.wanted(listed, items)
+	} else {
+		size, err = o.chunks(data)
+	}
 	if err != nil {
 		return err
 	}
@@ -113,7 +133,7 @@ func (o *outgoing) chunks(data io.Reader) (size int64, err error) {
 		n, err := io.ReadFull(data, buf[wordBytes:])
 		if n > 0 {
 			size += int64(n)
-			if err := o.post(frameOf(finish(buf[:wordBytes+n], 0, kindChunk))); err != nil {
+			if err := o.bulk(finish(buf[:wordBytes+n], 0, kindChunk)); err != nil {
 				return size, err
 			}
 		}
@@ -126,10 +146,26 @@ func (o *outgoing) chunks(data io.Reader) (size int64, err error) {
 	}
 }
 
+// bulk sends a frame of chunks when its turn comes.
+func (o *outgoing) bulk(b []byte) error {
+	if !o.group.needed(o.replica) {
+		if err := o.group.mux.pace.wait(o.ctx, len(b)); err != nil {
+			return err
+		}
+		o.stall.Reset(o.group.mux.cfg.ChunkTimeout) // the other side was not waited for
+	}
+	return o.post(frameOf(b))
+}
+
 // post sends a frame; that it could is progress.
 func (o *outgoing) post(f *frame) error {
-	if err := o.session.explainSend(o.stream, o.stream.SendMsg(f)); err != nil {
+	err := o.stream.SendMsg(f)
+	if errors.Is(err, io.EOF) {
+		_, err = o.receive(0) // why the other side wants no more
 		return err
+	}
+	if err != nil {
+		return o.session.explain(err)
 	}
 	o.stall.Reset(o.group.mux.cfg.ChunkTimeout)
 	return nil
@@ -167,6 +203,7 @@ func (s *session) reason() error {
 // arriving is a snapshot on its way to a replica of ours.
 type arriving struct {
 	mux    *Mux
+	group  *Group // once it is known
 	stream grpc.ServerStream
 	first  chan started  // gets the request
 	chunks chan *frame   // filled by the reader, taken by Raft
@@ -183,6 +220,9 @@ type arriving struct {
 type started struct {
 	hello   hello
 	e       envelope
+	listed  bool        // the chunks were listed before
+	items   []snap.Item // in that case
+	more    bool        // of the list is to come
 	command *raft.InstallSnapshotRequest
 	err     error
 }
@@ -217,13 +257,31 @@ func (m *Mux) receiveSnapshot(stream grpc.ServerStream) error {
 
 func (a *arriving) install(session *incoming, st started, timer *time.Timer) error {
 	m := a.mux
+	m.installs.in.Add(1)
+	defer m.installs.in.Add(-1)
 	g, err := m.addressee(&st.e)
 	if err != nil {
 		return a.reply(st.e.id, nil, err)
 	}
+	a.group = g
+	var data io.Reader = a
+	switch shelf := g.shelf.Load(); {
+	case st.listed && shelf != nil:
+		to, sign, err := a.fetch(*shelf, &st)
+		if err != nil {
+			return a.reply(st.e.id, nil, err)
+		}
+		defer to.Close() //nolint:errcheck // what matters has been answered
+		data, st.command.Size = bytes.NewReader(sign), int64(len(sign))
+		timer.Reset(m.cfg.ChunkTimeout)
+	case st.listed:
+		if err := a.ask(len(st.items), func(int) bool { return false }); err != nil {
+			return err
+		}
+	}
 	responses := make(chan raft.RPCResponse, 1)
 	select {
-	case g.consumer <- raft.RPC{Command: st.command, Reader: a, RespChan: responses}:
+	case g.consumer <- raft.RPC{Command: st.command, Reader: data, RespChan: responses}:
 	case <-timer.C:
 		return a.reply(st.e.id, nil, proto.ErrOverloaded.Errorf("group %d on node %s is busy", g.id, m.cfg.Node))
 	case <-g.ctx.Done():
@@ -295,28 +353,63 @@ func (a *arriving) head() (st started) {
 	if st.err != nil {
 		return st
 	}
-	st.err = a.expect(kindInstall, func(p []byte) error {
-		e, command, err := decodeRequest(kindInstall, p, st.hello.from)
-		if err == nil {
-			st.e, st.command = e, command.(*raft.InstallSnapshotRequest)
-		}
-		return err
-	})
+	for more := true; more && st.err == nil; {
+		more = false
+		st.err = a.next(func(k kind, p []byte) error {
+			if k == kindList {
+				more = true
+				return st.add(p)
+			}
+			return st.request(k, p)
+		})
+	}
 	return st
+}
+
+// add takes a part of the list.
+func (st *started) add(p []byte) (err error) {
+	if st.listed && !st.more {
+		return errMalformed
+	}
+	st.listed = true
+	st.items, st.more, err = decodeList(p, st.items)
+	return err
+}
+
+// request takes the request, which comes behind the list.
+func (st *started) request(k kind, p []byte) error {
+	if k != kindInstall || st.more {
+		return errMalformed
+	}
+	e, command, err := decodeRequest(kindInstall, p, st.hello.from)
+	if err == nil {
+		st.e, st.command = e, command.(*raft.InstallSnapshotRequest)
+	}
+	return err
 }
 
 // expect receives a frame with one message of a kind.
 func (a *arriving) expect(want kind, decode func([]byte) error) error {
+	return a.next(func(k kind, p []byte) error {
+		if k != want {
+			return errMalformed
+		}
+		return decode(p)
+	})
+}
+
+// next receives a frame with one message.
+func (a *arriving) next(decode func(k kind, payload []byte) error) error {
 	var f frame
 	defer f.free()
 	if err := a.stream.RecvMsg(&f); err != nil {
 		return err
 	}
 	k, payload, rest, err := nextMessage(f.body)
-	if err != nil || k != want || len(rest) > 0 {
+	if err != nil || len(rest) > 0 {
 		return errMalformed
 	}
-	return decode(payload)
+	return decode(k, payload)
 }
 
 // Read gives Raft the snapshot's bytes. It fails when nothing comes for
@@ -336,22 +429,33 @@ func (a *arriving) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// advance waits for the next chunk.
-func (a *arriving) advance() error {
+// frame waits for the next frame, as long as the replica is there.
+func (a *arriving) frame() (*frame, error) {
 	timer := time.NewTimer(a.mux.cfg.ChunkTimeout)
 	defer timer.Stop()
 	select {
 	case f, ok := <-a.chunks:
 		if !ok {
-			return io.ErrUnexpectedEOF
+			return nil, io.ErrUnexpectedEOF
 		}
-		a.current.free()
-		a.current = f
+		return f, nil
 	case <-a.gone:
-		return io.ErrUnexpectedEOF
+		return nil, io.ErrUnexpectedEOF
+	case <-a.group.ctx.Done(): // its replica is dropped, perhaps: nobody wants the rest
+		return nil, a.group.refusal()
 	case <-timer.C:
-		return proto.ErrDeadline.Errorf("no part of the snapshot for %s", a.mux.cfg.ChunkTimeout)
+		return nil, proto.ErrDeadline.Errorf("no part of the snapshot for %s", a.mux.cfg.ChunkTimeout)
 	}
+}
+
+// advance waits for the next chunk.
+func (a *arriving) advance() error {
+	f, err := a.frame()
+	if err != nil {
+		return err
+	}
+	a.current.free()
+	a.current = f
 	k, payload, rest, err := nextMessage(a.current.body)
 	switch {
 	case err != nil || len(rest) > 0:

@@ -31,6 +31,8 @@ const (
 	kindInstall    kind = 12
 	kindChunk      kind = 13
 	kindEnd        kind = 14
+	kindList       kind = 15
+	kindWant       kind = 16
 )
 
 // wordBytes is the size of the word in front of a message.
@@ -610,6 +612,7 @@ type pong struct {
 	sent    time.Duration // the ping's
 	held    time.Duration // between its arrival and this answer
 	wall    int64         // the answerer's wall clock, µs since the Unix epoch
+	full    bool          // it has no memory left for more
 	cluster string
 }
 
@@ -618,13 +621,14 @@ func (p *pong) append(b []byte) []byte {
 	b = binary.AppendVarint(b, int64(p.sent))
 	b = binary.AppendVarint(b, int64(p.held))
 	b = binary.AppendVarint(b, p.wall)
+	b = appendFlag(b, p.full)
 	b = appendBytes(b, p.cluster)
 	return finish(b, at, kindPong)
 }
 
 func (p *pong) decode(b []byte) error {
 	f := fields{b: b}
-	*p = pong{sent: time.Duration(f.int()), held: time.Duration(f.int()), wall: f.int(), cluster: f.string()}
+	*p = pong{sent: time.Duration(f.int()), held: time.Duration(f.int()), wall: f.int(), full: f.flag(), cluster: f.string()}
 	return f.end()
 }
 

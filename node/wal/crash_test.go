@@ -307,53 +307,6 @@ func TestTornTailAtEveryByte(t *testing.T) {
 	}
 }
 
-// TestFlippedBitIsFound flips a bit in every byte of every batch of a log that
-// was closed in order: it is refused, and the error names file and offset; or
-// the byte meant nothing (padding) and all is there.
-func TestFlippedBitIsFound(t *testing.T) {
-	disk, histories, names := written(t, 40)
-	if len(names) < 3 {
-		t.Fatal("too few segments", names)
-	}
-	refused, harmless := 0, 0
-	for n, name := range names {
-		b, err := fs.ReadFile(disk, name)
-		must(t, err)
-		starts := wal.Batches(b)
-		end := starts[len(starts)-1]
-		step := 1
-		if testing.Short() {
-			step = 29
-		}
-		for at := 0; at < end; at += step {
-			must(t, disk.FlipByte(name, int64(at), uint(at)))
-			before := contents(t, disk)
-			l, err := wal.Open(wal.Config{FS: disk, Dir: dir, SegmentBytes: 4 << 10})
-			switch {
-			case err == nil:
-				harmless++
-				for id, h := range histories {
-					if d := differ(l.Group(uint32(id)), h.acked, h.acked.reach()); d != "" {
-						t.Fatalf("segment %d byte %d: opened, but %s", n, at, d)
-					}
-				}
-				must(t, l.Close())
-			case !errors.Is(err, proto.ErrCorrupt) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "offset"):
-				t.Fatalf("segment %d %s of %v byte %d: %v", n, name, names, at, err)
-			case !maps.EqualFunc(before, contents(t, disk), bytes.Equal):
-				t.Fatalf("segment %d byte %d: refused, but something was changed", n, at)
-			default:
-				refused++
-			}
-			must(t, disk.FlipByte(name, int64(at), uint(at)))
-		}
-	}
-	t.Logf("%d flips refused, %d in padding", refused, harmless)
-	if harmless > refused/4 {
-		t.Fatal("too many flips do nothing")
-	}
-}
-
 func contents(t *testing.T, disk fs.FS) map[string][]byte {
 	infos, err := disk.ReadDir(dir)
 	must(t, err)

@@ -89,3 +89,35 @@ func Mend(b []byte) []byte {
 	}
 	return b
 }
+
+// Section is a stretch of bytes of a segment.
+type Section struct {
+	Name     string
+	From, To int
+}
+
+// Sections names the bytes of a segment, but for the zeros at its end.
+func Sections(b []byte) (all []Section) {
+	add := func(name string, from, size int) { all = append(all, Section{name, from, from + size}) }
+	add("segment header", 0, segmentHeaderLen)
+	salt := le.Uint32(b[24:])
+	for at := segmentHeaderLen; ; {
+		h, ok := parseBatchHeader(b[at:], salt)
+		if !ok {
+			return all
+		}
+		if h.mark() {
+			add("mark", at, batchHeaderLen)
+			return all
+		}
+		add("batch header", at, batchHeaderLen)
+		at += batchHeaderLen
+		for range h.count {
+			body := int(le.Uint32(b[at+4:]))
+			add("record header", at, recordHeaderLen)
+			add("record body", at+recordHeaderLen, body)
+			add("padding", at+recordHeaderLen+body, recordSize(body)-recordHeaderLen-body)
+			at += recordSize(body)
+		}
+	}
+}

@@ -85,6 +85,57 @@ func failStop(t *testing.T, seed uint64) {
 	must(t, l.Close())
 }
 
+// TestFailedSyncBeforeARestart: a sync fails, and the process dies. What it has written can still be read, by the next process as well, which therefore takes it for
+// its log and builds on it. It has to be there when the power goes then, though every sync of the next process succeeds.
+func TestFailedSyncBeforeARestart(t *testing.T) {
+	for seed := range uint64(20) {
+		for _, more := range []bool{false, true} {
+			disk := fs.NewMem()
+			failed := make(chan error, 2)
+			dies := func(c *wal.Config) { c.Fatal = func(err error) { failed <- err } }
+			l := open(t, disk, dies)
+			must(t, l.Group(1).StoreLog(entry(1, 1, 100)))
+			disk.Inject(func(op fs.Op, _ string) error {
+				if op == fs.OpSync {
+					return syscall.EIO
+				}
+				return nil
+			})
+			done := make(chan error)
+			go func() { done <- l.Group(1).StoreLog(entry(2, 1, 100)) }()
+			<-failed
+			must(t, ignoring(l.Close(), proto.ErrDisk))
+			must(t, ignoring(<-done, proto.ErrDisk))
+
+			disk = disk.Kill()
+			l = open(t, disk, dies)
+			last, err := l.Group(1).LastIndex()
+			must(t, err)
+			if more {
+				last++
+				must(t, l.Group(1).StoreLog(entry(last, 1, 100)))
+			}
+			disk = disk.Crash(seed)
+			must(t, ignoring(l.Close(), fs.ErrCrashed, proto.ErrDisk))
+			l = open(t, disk)
+			if got, err := l.Group(1).LastIndex(); got != last || err != nil {
+				t.Fatalf("seed %d, more written %v: entries up to %d were there, and %d, %v after the power went", seed, more, last, got, err)
+			}
+			must(t, l.Close())
+		}
+	}
+}
+
+// ignoring is err, unless it is one of these.
+func ignoring(err error, these ...error) error {
+	for _, e := range these {
+		if errors.Is(err, e) {
+			return nil
+		}
+	}
+	return err
+}
+
 // TestFatalMayClose: a node may close the log from Fatal.
 func TestFatalMayClose(t *testing.T) {
 	disk := fs.NewMem()

@@ -153,6 +153,8 @@ type recovery struct {
 	buf   []byte // of the segment being read
 	bytes int64
 	spare *segment
+	// last is where the last batch of the segment read last starts; 0 if it has none, or a mark says that it is durable.
+	last int64
 }
 
 func (r *recovery) run() error {
@@ -205,7 +207,7 @@ func (r *recovery) firstSequence() bool {
 // returns where that is, and what is wrong with it if it is not simply the end.
 func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 	l := r.log
-	end = segmentHeaderLen
+	end, r.last = segmentHeaderLen, 0
 	for {
 		b := r.buf[end:]
 		h, ok := parseBatchHeader(b, l.salt)
@@ -216,7 +218,7 @@ func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 			return end, nil, corrupt(s, end, fmt.Sprintf("batch %d is expected and %d is there", l.sequence, h.sequence))
 		}
 		if h.mark() {
-			s.sealed = h.next() != 0
+			s.sealed, r.last = h.next() != 0, 0
 			return end, nil, nil
 		}
 		body := b[batchHeaderLen:]
@@ -232,6 +234,7 @@ func (r *recovery) replay(s *segment) (end int64, why error, err error) {
 			return end, nil, corrupt(s, end, err.Error())
 		}
 		l.sequence++
+		r.last = end
 		end += batchHeaderLen + int64(h.length)
 	}
 }
@@ -301,6 +304,9 @@ func (r *recovery) finish(i int, end int64, why error) error {
 		return err
 	}
 	// Only now, when the log is known to be sound, is anything changed.
+	if err := r.repeat(s, end); err != nil {
+		return err
+	}
 	for _, m := range rest {
 		if err := r.clean(m); err != nil {
 			return err
@@ -380,6 +386,22 @@ func (l *Log) later(b []byte) int {
 		}
 	}
 	return -1
+}
+
+// repeat writes the last batch of a segment, which ends at end, once more. The process may have died since its sync failed: it can be read then, and
+// another sync succeeds without writing it, until the power goes. Those before it were synced before it was written.
+func (r *recovery) repeat(s *segment, end int64) error {
+	if r.last == 0 || r.last >= end {
+		return nil
+	}
+	b := make([]byte, end-r.last)
+	if err := s.readAt(b, r.last); err != nil {
+		return err
+	}
+	if _, err := s.file.WriteAt(b, r.last); err != nil {
+		return fmt.Errorf("write %s: %w", s.name, err)
+	}
+	return nil
 }
 
 // clean makes sure that only zeros follow, so that no torn bytes are ever taken

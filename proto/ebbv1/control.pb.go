@@ -33,6 +33,16 @@ type ControlCommand struct {
 	//	*ControlCommand_InitCluster
 	//	*ControlCommand_SetNamespace
 	//	*ControlCommand_PutNode
+	//	*ControlCommand_JoinNode
+	//	*ControlCommand_SetNodeState
+	//	*ControlCommand_SetTargets
+	//	*ControlCommand_BeginMove
+	//	*ControlCommand_SettleShard
+	//	*ControlCommand_SetReplication
+	//	*ControlCommand_RestoreNamespaces
+	//	*ControlCommand_RaiseVersion
+	//	*ControlCommand_PutToken
+	//	*ControlCommand_DropToken
 	Body          isControlCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -102,6 +112,96 @@ func (x *ControlCommand) GetPutNode() *PutNode {
 	return nil
 }
 
+func (x *ControlCommand) GetJoinNode() *JoinNode {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_JoinNode); ok {
+			return x.JoinNode
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetSetNodeState() *SetNodeState {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_SetNodeState); ok {
+			return x.SetNodeState
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetSetTargets() *SetTargets {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_SetTargets); ok {
+			return x.SetTargets
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetBeginMove() *BeginMove {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_BeginMove); ok {
+			return x.BeginMove
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetSettleShard() *SettleShard {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_SettleShard); ok {
+			return x.SettleShard
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetSetReplication() *SetReplication {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_SetReplication); ok {
+			return x.SetReplication
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetRestoreNamespaces() *RestoreNamespacesRequest {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_RestoreNamespaces); ok {
+			return x.RestoreNamespaces
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetRaiseVersion() *RaiseVersion {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_RaiseVersion); ok {
+			return x.RaiseVersion
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetPutToken() *PutToken {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_PutToken); ok {
+			return x.PutToken
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetDropToken() *DropToken {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_DropToken); ok {
+			return x.DropToken
+		}
+	}
+	return nil
+}
+
 type isControlCommand_Body interface {
 	isControlCommand_Body()
 }
@@ -118,11 +218,71 @@ type ControlCommand_PutNode struct {
 	PutNode *PutNode `protobuf:"bytes,3,opt,name=put_node,json=putNode,proto3,oneof"`
 }
 
+type ControlCommand_JoinNode struct {
+	JoinNode *JoinNode `protobuf:"bytes,4,opt,name=join_node,json=joinNode,proto3,oneof"`
+}
+
+type ControlCommand_SetNodeState struct {
+	SetNodeState *SetNodeState `protobuf:"bytes,5,opt,name=set_node_state,json=setNodeState,proto3,oneof"`
+}
+
+type ControlCommand_SetTargets struct {
+	SetTargets *SetTargets `protobuf:"bytes,6,opt,name=set_targets,json=setTargets,proto3,oneof"`
+}
+
+type ControlCommand_BeginMove struct {
+	BeginMove *BeginMove `protobuf:"bytes,7,opt,name=begin_move,json=beginMove,proto3,oneof"`
+}
+
+type ControlCommand_SettleShard struct {
+	SettleShard *SettleShard `protobuf:"bytes,8,opt,name=settle_shard,json=settleShard,proto3,oneof"`
+}
+
+type ControlCommand_SetReplication struct {
+	SetReplication *SetReplication `protobuf:"bytes,9,opt,name=set_replication,json=setReplication,proto3,oneof"`
+}
+
+type ControlCommand_RestoreNamespaces struct {
+	RestoreNamespaces *RestoreNamespacesRequest `protobuf:"bytes,40,opt,name=restore_namespaces,json=restoreNamespaces,proto3,oneof"`
+}
+
+type ControlCommand_RaiseVersion struct {
+	RaiseVersion *RaiseVersion `protobuf:"bytes,45,opt,name=raise_version,json=raiseVersion,proto3,oneof"`
+}
+
+type ControlCommand_PutToken struct {
+	PutToken *PutToken `protobuf:"bytes,46,opt,name=put_token,json=putToken,proto3,oneof"`
+}
+
+type ControlCommand_DropToken struct {
+	DropToken *DropToken `protobuf:"bytes,47,opt,name=drop_token,json=dropToken,proto3,oneof"`
+}
+
 func (*ControlCommand_InitCluster) isControlCommand_Body() {}
 
 func (*ControlCommand_SetNamespace) isControlCommand_Body() {}
 
 func (*ControlCommand_PutNode) isControlCommand_Body() {}
+
+func (*ControlCommand_JoinNode) isControlCommand_Body() {}
+
+func (*ControlCommand_SetNodeState) isControlCommand_Body() {}
+
+func (*ControlCommand_SetTargets) isControlCommand_Body() {}
+
+func (*ControlCommand_BeginMove) isControlCommand_Body() {}
+
+func (*ControlCommand_SettleShard) isControlCommand_Body() {}
+
+func (*ControlCommand_SetReplication) isControlCommand_Body() {}
+
+func (*ControlCommand_RestoreNamespaces) isControlCommand_Body() {}
+
+func (*ControlCommand_RaiseVersion) isControlCommand_Body() {}
+
+func (*ControlCommand_PutToken) isControlCommand_Body() {}
+
+func (*ControlCommand_DropToken) isControlCommand_Body() {}
 
 // InitCluster gives a new cluster its identity and its placement. A cluster that has one keeps it.
 type InitCluster struct {
@@ -225,6 +385,671 @@ func (x *PutNode) GetRecord() *NodeRecord {
 	return nil
 }
 
+// JoinNode makes a node a member, or gives one whose disk is lost new replicas.
+type JoinNode struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Record *NodeRecord            `protobuf:"bytes,1,opt,name=record,proto3" json:"record,omitempty"`
+	// the cluster it wants to join; empty for any
+	ClusterId string `protobuf:"bytes,2,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// the disk that the node's record names is known to be lost
+	Replace bool `protobuf:"varint,3,opt,name=replace,proto3" json:"replace,omitempty"`
+	// version of the protocol between nodes that it speaks
+	Protocol uint64 `protobuf:"varint,4,opt,name=protocol,proto3" json:"protocol,omitempty"`
+	// storage versions that it can run with; 0 of a build that says nothing of them: only 1
+	StorageOldest uint32 `protobuf:"varint,5,opt,name=storage_oldest,json=storageOldest,proto3" json:"storage_oldest,omitempty"`
+	StorageNewest uint32 `protobuf:"varint,6,opt,name=storage_newest,json=storageNewest,proto3" json:"storage_newest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinNode) Reset() {
+	*x = JoinNode{}
+	mi := &file_ebb_v1_control_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinNode) ProtoMessage() {}
+
+func (x *JoinNode) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinNode.ProtoReflect.Descriptor instead.
+func (*JoinNode) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *JoinNode) GetRecord() *NodeRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
+func (x *JoinNode) GetClusterId() string {
+	if x != nil {
+		return x.ClusterId
+	}
+	return ""
+}
+
+func (x *JoinNode) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
+}
+
+func (x *JoinNode) GetProtocol() uint64 {
+	if x != nil {
+		return x.Protocol
+	}
+	return 0
+}
+
+func (x *JoinNode) GetStorageOldest() uint32 {
+	if x != nil {
+		return x.StorageOldest
+	}
+	return 0
+}
+
+func (x *JoinNode) GetStorageNewest() uint32 {
+	if x != nil {
+		return x.StorageNewest
+	}
+	return 0
+}
+
+// RaiseVersion puts a newer storage version in force. It is proposed once every member knows it, and never lowers it.
+type RaiseVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	To    uint32                 `protobuf:"varint,1,opt,name=to,proto3" json:"to,omitempty"`
+	// of the table whose members were asked: one that has joined since may not know the version
+	Epoch         uint64 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RaiseVersion) Reset() {
+	*x = RaiseVersion{}
+	mi := &file_ebb_v1_control_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RaiseVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RaiseVersion) ProtoMessage() {}
+
+func (x *RaiseVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RaiseVersion.ProtoReflect.Descriptor instead.
+func (*RaiseVersion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *RaiseVersion) GetTo() uint32 {
+	if x != nil {
+		return x.To
+	}
+	return 0
+}
+
+func (x *RaiseVersion) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// PutToken makes a token. Made twice with the same hash and grants it is made once; another one of that name is refused.
+type PutToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         *TokenRecord           `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutToken) Reset() {
+	*x = PutToken{}
+	mi := &file_ebb_v1_control_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutToken) ProtoMessage() {}
+
+func (x *PutToken) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutToken.ProtoReflect.Descriptor instead.
+func (*PutToken) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *PutToken) GetToken() *TokenRecord {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
+// DropToken revokes a token. One that there is not is no error.
+type DropToken struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropToken) Reset() {
+	*x = DropToken{}
+	mi := &file_ebb_v1_control_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropToken) ProtoMessage() {}
+
+func (x *DropToken) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropToken.ProtoReflect.Descriptor instead.
+func (*DropToken) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *DropToken) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// SetNodeState says what is wanted of a node.
+type SetNodeState struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	State         NodeState              `protobuf:"varint,2,opt,name=state,proto3,enum=ebb.v1.NodeState" json:"state,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetNodeState) Reset() {
+	*x = SetNodeState{}
+	mi := &file_ebb_v1_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetNodeState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetNodeState) ProtoMessage() {}
+
+func (x *SetNodeState) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
+func (*SetNodeState) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SetNodeState) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *SetNodeState) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
+// SetReplication says how many replicas a shard should have.
+type SetReplication struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Replication   uint32                 `protobuf:"varint,1,opt,name=replication,proto3" json:"replication,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetReplication) Reset() {
+	*x = SetReplication{}
+	mi := &file_ebb_v1_control_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetReplication) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetReplication) ProtoMessage() {}
+
+func (x *SetReplication) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
+func (*SetReplication) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *SetReplication) GetReplication() uint32 {
+	if x != nil {
+		return x.Replication
+	}
+	return 0
+}
+
+// SetTargets says where shards are to lie. Groups that it leaves out stay where they are.
+type SetTargets struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Targets       []*SetTargets_Target   `protobuf:"bytes,1,rep,name=targets,proto3" json:"targets,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTargets) Reset() {
+	*x = SetTargets{}
+	mi := &file_ebb_v1_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTargets) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTargets) ProtoMessage() {}
+
+func (x *SetTargets) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTargets.ProtoReflect.Descriptor instead.
+func (*SetTargets) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *SetTargets) GetTargets() []*SetTargets_Target {
+	if x != nil {
+		return x.Targets
+	}
+	return nil
+}
+
+// BeginMove gives a node a replica of a group, takes one from another, or both. The group must have no other move under way.
+type BeginMove struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// node that gets one; empty if none does
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// replica that goes; 0 if none does
+	From          uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginMove) Reset() {
+	*x = BeginMove{}
+	mi := &file_ebb_v1_control_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginMove) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginMove) ProtoMessage() {}
+
+func (x *BeginMove) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginMove.ProtoReflect.Descriptor instead.
+func (*BeginMove) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *BeginMove) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *BeginMove) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *BeginMove) GetFrom() uint64 {
+	if x != nil {
+		return x.From
+	}
+	return 0
+}
+
+// SettleShard says what a group's committed configuration is, so that the table can follow.
+type SettleShard struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// ids of all its members
+	Replicas []uint64 `protobuf:"varint,2,rep,packed,name=replicas,proto3" json:"replicas,omitempty"`
+	// that of the record that they were compared with: a newer record wants something else
+	Epoch         uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleShard) Reset() {
+	*x = SettleShard{}
+	mi := &file_ebb_v1_control_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleShard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleShard) ProtoMessage() {}
+
+func (x *SettleShard) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleShard.ProtoReflect.Descriptor instead.
+func (*SettleShard) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SettleShard) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *SettleShard) GetReplicas() []uint64 {
+	if x != nil {
+		return x.Replicas
+	}
+	return nil
+}
+
+func (x *SettleShard) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+// ManageRequest is what a node asks of the node that leads the control group.
+type ManageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*ManageRequest_Join
+	//	*ManageRequest_Order
+	//	*ManageRequest_Settle
+	Body          isManageRequest_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManageRequest) Reset() {
+	*x = ManageRequest{}
+	mi := &file_ebb_v1_control_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManageRequest) ProtoMessage() {}
+
+func (x *ManageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManageRequest.ProtoReflect.Descriptor instead.
+func (*ManageRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ManageRequest) GetBody() isManageRequest_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *ManageRequest) GetJoin() *JoinNode {
+	if x != nil {
+		if x, ok := x.Body.(*ManageRequest_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
+func (x *ManageRequest) GetOrder() uint32 {
+	if x != nil {
+		if x, ok := x.Body.(*ManageRequest_Order); ok {
+			return x.Order
+		}
+	}
+	return 0
+}
+
+func (x *ManageRequest) GetSettle() *SettleShard {
+	if x != nil {
+		if x, ok := x.Body.(*ManageRequest_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
+type isManageRequest_Body interface {
+	isManageRequest_Body()
+}
+
+type ManageRequest_Join struct {
+	Join *JoinNode `protobuf:"bytes,1,opt,name=join,proto3,oneof"`
+}
+
+type ManageRequest_Order struct {
+	// number of a group whose newest record is wanted
+	Order uint32 `protobuf:"varint,2,opt,name=order,proto3,oneof"`
+}
+
+type ManageRequest_Settle struct {
+	Settle *SettleShard `protobuf:"bytes,3,opt,name=settle,proto3,oneof"`
+}
+
+func (*ManageRequest_Join) isManageRequest_Body() {}
+
+func (*ManageRequest_Order) isManageRequest_Body() {}
+
+func (*ManageRequest_Settle) isManageRequest_Body() {}
+
+type ManageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of join: the table
+	Table *Table `protobuf:"bytes,1,opt,name=table,proto3" json:"table,omitempty"`
+	// of join: id of the node's replica of the control group
+	Replica uint64 `protobuf:"varint,2,opt,name=replica,proto3" json:"replica,omitempty"`
+	// of order
+	Record        *ShardRecord `protobuf:"bytes,3,opt,name=record,proto3" json:"record,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ManageResponse) Reset() {
+	*x = ManageResponse{}
+	mi := &file_ebb_v1_control_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ManageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ManageResponse) ProtoMessage() {}
+
+func (x *ManageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ManageResponse.ProtoReflect.Descriptor instead.
+func (*ManageResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *ManageResponse) GetTable() *Table {
+	if x != nil {
+		return x.Table
+	}
+	return nil
+}
+
+func (x *ManageResponse) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
+func (x *ManageResponse) GetRecord() *ShardRecord {
+	if x != nil {
+		return x.Record
+	}
+	return nil
+}
+
 // ControlResult answers one ControlCommand.
 type ControlResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -235,14 +1060,16 @@ type ControlResult struct {
 	// the table's epoch after the command
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	// of InitCluster: the identity that the cluster has
-	ClusterId     string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ClusterId string `protobuf:"bytes,4,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// of JoinNode: id of the node's replica of the control group
+	Replica       uint64 `protobuf:"varint,5,opt,name=replica,proto3" json:"replica,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ControlResult) Reset() {
 	*x = ControlResult{}
-	mi := &file_ebb_v1_control_proto_msgTypes[3]
+	mi := &file_ebb_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -254,7 +1081,7 @@ func (x *ControlResult) String() string {
 func (*ControlResult) ProtoMessage() {}
 
 func (x *ControlResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[3]
+	mi := &file_ebb_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -267,7 +1094,7 @@ func (x *ControlResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResult.ProtoReflect.Descriptor instead.
 func (*ControlResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{3}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ControlResult) GetError() *Error {
@@ -298,6 +1125,13 @@ func (x *ControlResult) GetClusterId() string {
 	return ""
 }
 
+func (x *ControlResult) GetReplica() uint64 {
+	if x != nil {
+		return x.Replica
+	}
+	return 0
+}
+
 // ControlState is everything that the control group replicates.
 type ControlState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -312,7 +1146,7 @@ type ControlState struct {
 
 func (x *ControlState) Reset() {
 	*x = ControlState{}
-	mi := &file_ebb_v1_control_proto_msgTypes[4]
+	mi := &file_ebb_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -324,7 +1158,7 @@ func (x *ControlState) String() string {
 func (*ControlState) ProtoMessage() {}
 
 func (x *ControlState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[4]
+	mi := &file_ebb_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -337,7 +1171,7 @@ func (x *ControlState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlState.ProtoReflect.Descriptor instead.
 func (*ControlState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ControlState) GetApplied() uint64 {
@@ -361,28 +1195,147 @@ func (x *ControlState) GetHalfLifeChanges() []uint32 {
 	return nil
 }
 
+type SetTargets_Target struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// the preferred leader first
+	Nodes         []string `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Why           string   `protobuf:"bytes,3,opt,name=why,proto3" json:"why,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetTargets_Target) Reset() {
+	*x = SetTargets_Target{}
+	mi := &file_ebb_v1_control_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetTargets_Target) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetTargets_Target) ProtoMessage() {}
+
+func (x *SetTargets_Target) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetTargets_Target.ProtoReflect.Descriptor instead.
+func (*SetTargets_Target) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{9, 0}
+}
+
+func (x *SetTargets_Target) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *SetTargets_Target) GetNodes() []string {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+func (x *SetTargets_Target) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
 var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\xc4\x01\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\x90\x06\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
-	"\bput_node\x18\x03 \x01(\v2\x0f.ebb.v1.PutNodeH\x00R\aputNodeB\x06\n" +
+	"\bput_node\x18\x03 \x01(\v2\x0f.ebb.v1.PutNodeH\x00R\aputNode\x12/\n" +
+	"\tjoin_node\x18\x04 \x01(\v2\x10.ebb.v1.JoinNodeH\x00R\bjoinNode\x12<\n" +
+	"\x0eset_node_state\x18\x05 \x01(\v2\x14.ebb.v1.SetNodeStateH\x00R\fsetNodeState\x125\n" +
+	"\vset_targets\x18\x06 \x01(\v2\x12.ebb.v1.SetTargetsH\x00R\n" +
+	"setTargets\x122\n" +
+	"\n" +
+	"begin_move\x18\a \x01(\v2\x11.ebb.v1.BeginMoveH\x00R\tbeginMove\x128\n" +
+	"\fsettle_shard\x18\b \x01(\v2\x13.ebb.v1.SettleShardH\x00R\vsettleShard\x12A\n" +
+	"\x0fset_replication\x18\t \x01(\v2\x16.ebb.v1.SetReplicationH\x00R\x0esetReplication\x12Q\n" +
+	"\x12restore_namespaces\x18( \x01(\v2 .ebb.v1.RestoreNamespacesRequestH\x00R\x11restoreNamespaces\x12;\n" +
+	"\rraise_version\x18- \x01(\v2\x14.ebb.v1.RaiseVersionH\x00R\fraiseVersion\x12/\n" +
+	"\tput_token\x18. \x01(\v2\x10.ebb.v1.PutTokenH\x00R\bputToken\x122\n" +
+	"\n" +
+	"drop_token\x18/ \x01(\v2\x11.ebb.v1.DropTokenH\x00R\tdropTokenB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\"5\n" +
 	"\aPutNode\x12*\n" +
-	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\x9a\x01\n" +
+	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\xd9\x01\n" +
+	"\bJoinNode\x12*\n" +
+	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\x12\x1d\n" +
+	"\n" +
+	"cluster_id\x18\x02 \x01(\tR\tclusterId\x12\x18\n" +
+	"\areplace\x18\x03 \x01(\bR\areplace\x12\x1a\n" +
+	"\bprotocol\x18\x04 \x01(\x04R\bprotocol\x12%\n" +
+	"\x0estorage_oldest\x18\x05 \x01(\rR\rstorageOldest\x12%\n" +
+	"\x0estorage_newest\x18\x06 \x01(\rR\rstorageNewest\"4\n" +
+	"\fRaiseVersion\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\rR\x02to\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"5\n" +
+	"\bPutToken\x12)\n" +
+	"\x05token\x18\x01 \x01(\v2\x13.ebb.v1.TokenRecordR\x05token\"\x1f\n" +
+	"\tDropToken\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"K\n" +
+	"\fSetNodeState\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12'\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"2\n" +
+	"\x0eSetReplication\x12 \n" +
+	"\vreplication\x18\x01 \x01(\rR\vreplication\"\x89\x01\n" +
+	"\n" +
+	"SetTargets\x123\n" +
+	"\atargets\x18\x01 \x03(\v2\x19.ebb.v1.SetTargets.TargetR\atargets\x1aF\n" +
+	"\x06Target\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x10\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"E\n" +
+	"\tBeginMove\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\"U\n" +
+	"\vSettleShard\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1a\n" +
+	"\breplicas\x18\x02 \x03(\x04R\breplicas\x12\x14\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\x86\x01\n" +
+	"\rManageRequest\x12&\n" +
+	"\x04join\x18\x01 \x01(\v2\x10.ebb.v1.JoinNodeH\x00R\x04join\x12\x16\n" +
+	"\x05order\x18\x02 \x01(\rH\x00R\x05order\x12-\n" +
+	"\x06settle\x18\x03 \x01(\v2\x13.ebb.v1.SettleShardH\x00R\x06settleB\x06\n" +
+	"\x04body\"|\n" +
+	"\x0eManageResponse\x12#\n" +
+	"\x05table\x18\x01 \x01(\v2\r.ebb.v1.TableR\x05table\x12\x18\n" +
+	"\areplica\x18\x02 \x01(\x04R\areplica\x12+\n" +
+	"\x06record\x18\x03 \x01(\v2\x13.ebb.v1.ShardRecordR\x06record\"\xb4\x01\n" +
 	"\rControlResult\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12/\n" +
 	"\tnamespace\x18\x02 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x14\n" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x04 \x01(\tR\tclusterId\"y\n" +
+	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
+	"\areplica\x18\x05 \x01(\x04R\areplica\"y\n" +
 	"\fControlState\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\x12*\n" +
@@ -400,33 +1353,67 @@ func file_ebb_v1_control_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_control_proto_rawDescData
 }
 
-var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
+var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_ebb_v1_control_proto_goTypes = []any{
-	(*ControlCommand)(nil),      // 0: ebb.v1.ControlCommand
-	(*InitCluster)(nil),         // 1: ebb.v1.InitCluster
-	(*PutNode)(nil),             // 2: ebb.v1.PutNode
-	(*ControlResult)(nil),       // 3: ebb.v1.ControlResult
-	(*ControlState)(nil),        // 4: ebb.v1.ControlState
-	(*SetNamespaceRequest)(nil), // 5: ebb.v1.SetNamespaceRequest
-	(*Table)(nil),               // 6: ebb.v1.Table
-	(*NodeRecord)(nil),          // 7: ebb.v1.NodeRecord
-	(*Error)(nil),               // 8: ebb.v1.Error
-	(*Namespace)(nil),           // 9: ebb.v1.Namespace
+	(*ControlCommand)(nil),           // 0: ebb.v1.ControlCommand
+	(*InitCluster)(nil),              // 1: ebb.v1.InitCluster
+	(*PutNode)(nil),                  // 2: ebb.v1.PutNode
+	(*JoinNode)(nil),                 // 3: ebb.v1.JoinNode
+	(*RaiseVersion)(nil),             // 4: ebb.v1.RaiseVersion
+	(*PutToken)(nil),                 // 5: ebb.v1.PutToken
+	(*DropToken)(nil),                // 6: ebb.v1.DropToken
+	(*SetNodeState)(nil),             // 7: ebb.v1.SetNodeState
+	(*SetReplication)(nil),           // 8: ebb.v1.SetReplication
+	(*SetTargets)(nil),               // 9: ebb.v1.SetTargets
+	(*BeginMove)(nil),                // 10: ebb.v1.BeginMove
+	(*SettleShard)(nil),              // 11: ebb.v1.SettleShard
+	(*ManageRequest)(nil),            // 12: ebb.v1.ManageRequest
+	(*ManageResponse)(nil),           // 13: ebb.v1.ManageResponse
+	(*ControlResult)(nil),            // 14: ebb.v1.ControlResult
+	(*ControlState)(nil),             // 15: ebb.v1.ControlState
+	(*SetTargets_Target)(nil),        // 16: ebb.v1.SetTargets.Target
+	(*SetNamespaceRequest)(nil),      // 17: ebb.v1.SetNamespaceRequest
+	(*RestoreNamespacesRequest)(nil), // 18: ebb.v1.RestoreNamespacesRequest
+	(*Table)(nil),                    // 19: ebb.v1.Table
+	(*NodeRecord)(nil),               // 20: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 21: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 22: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 23: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 24: ebb.v1.Error
+	(*Namespace)(nil),                // 25: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
-	1, // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
-	5, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
-	2, // 2: ebb.v1.ControlCommand.put_node:type_name -> ebb.v1.PutNode
-	6, // 3: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	7, // 4: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	8, // 5: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	9, // 6: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	6, // 7: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	8, // [8:8] is the sub-list for method output_type
-	8, // [8:8] is the sub-list for method input_type
-	8, // [8:8] is the sub-list for extension type_name
-	8, // [8:8] is the sub-list for extension extendee
-	0, // [0:8] is the sub-list for field type_name
+	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
+	17, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
+	2,  // 2: ebb.v1.ControlCommand.put_node:type_name -> ebb.v1.PutNode
+	3,  // 3: ebb.v1.ControlCommand.join_node:type_name -> ebb.v1.JoinNode
+	7,  // 4: ebb.v1.ControlCommand.set_node_state:type_name -> ebb.v1.SetNodeState
+	9,  // 5: ebb.v1.ControlCommand.set_targets:type_name -> ebb.v1.SetTargets
+	10, // 6: ebb.v1.ControlCommand.begin_move:type_name -> ebb.v1.BeginMove
+	11, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
+	8,  // 8: ebb.v1.ControlCommand.set_replication:type_name -> ebb.v1.SetReplication
+	18, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
+	4,  // 10: ebb.v1.ControlCommand.raise_version:type_name -> ebb.v1.RaiseVersion
+	5,  // 11: ebb.v1.ControlCommand.put_token:type_name -> ebb.v1.PutToken
+	6,  // 12: ebb.v1.ControlCommand.drop_token:type_name -> ebb.v1.DropToken
+	19, // 13: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	20, // 14: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	20, // 15: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	21, // 16: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	22, // 17: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	16, // 18: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	3,  // 19: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	11, // 20: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	19, // 21: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	23, // 22: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	24, // 23: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	25, // 24: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	19, // 25: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -434,12 +1421,28 @@ func file_ebb_v1_control_proto_init() {
 	if File_ebb_v1_control_proto != nil {
 		return
 	}
+	file_ebb_v1_access_proto_init()
 	file_ebb_v1_ebb_proto_init()
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_control_proto_msgTypes[0].OneofWrappers = []any{
 		(*ControlCommand_InitCluster)(nil),
 		(*ControlCommand_SetNamespace)(nil),
 		(*ControlCommand_PutNode)(nil),
+		(*ControlCommand_JoinNode)(nil),
+		(*ControlCommand_SetNodeState)(nil),
+		(*ControlCommand_SetTargets)(nil),
+		(*ControlCommand_BeginMove)(nil),
+		(*ControlCommand_SettleShard)(nil),
+		(*ControlCommand_SetReplication)(nil),
+		(*ControlCommand_RestoreNamespaces)(nil),
+		(*ControlCommand_RaiseVersion)(nil),
+		(*ControlCommand_PutToken)(nil),
+		(*ControlCommand_DropToken)(nil),
+	}
+	file_ebb_v1_control_proto_msgTypes[12].OneofWrappers = []any{
+		(*ManageRequest_Join)(nil),
+		(*ManageRequest_Order)(nil),
+		(*ManageRequest_Settle)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -447,7 +1450,7 @@ func file_ebb_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_control_proto_rawDesc), len(file_ebb_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   5,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

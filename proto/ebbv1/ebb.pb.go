@@ -619,6 +619,59 @@ func (KeyOrder) EnumDescriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
+// NodeState is what operators want of a node.
+type NodeState int32
+
+const (
+	// holds its share
+	NodeState_NODE_STATE_UNSPECIFIED NodeState = 0
+	// its replicas move away, and it stays a member
+	NodeState_NODE_STATE_DRAINING NodeState = 1
+	// its replicas move away, and then it is no member any more
+	NodeState_NODE_STATE_LEAVING NodeState = 2
+)
+
+// Enum value maps for NodeState.
+var (
+	NodeState_name = map[int32]string{
+		0: "NODE_STATE_UNSPECIFIED",
+		1: "NODE_STATE_DRAINING",
+		2: "NODE_STATE_LEAVING",
+	}
+	NodeState_value = map[string]int32{
+		"NODE_STATE_UNSPECIFIED": 0,
+		"NODE_STATE_DRAINING":    1,
+		"NODE_STATE_LEAVING":     2,
+	}
+)
+
+func (x NodeState) Enum() *NodeState {
+	p := new(NodeState)
+	*p = x
+	return p
+}
+
+func (x NodeState) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (NodeState) Descriptor() protoreflect.EnumDescriptor {
+	return file_ebb_v1_ebb_proto_enumTypes[10].Descriptor()
+}
+
+func (NodeState) Type() protoreflect.EnumType {
+	return &file_ebb_v1_ebb_proto_enumTypes[10]
+}
+
+func (x NodeState) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use NodeState.Descriptor instead.
+func (NodeState) EnumDescriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+}
+
 // Namespace is a family of keys with defaults.
 type Namespace struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2333,6 +2386,8 @@ type Command struct {
 	//	*Command_StoreBitmap
 	//	*Command_Names
 	//	*Command_Home
+	//	*Command_Restore
+	//	*Command_Audit
 	Body          isCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2551,6 +2606,24 @@ func (x *Command) GetHome() *HomeCommand {
 	return nil
 }
 
+func (x *Command) GetRestore() *RestoreShard {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Restore); ok {
+			return x.Restore
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetAudit() *Audit {
+	if x != nil {
+		if x, ok := x.Body.(*Command_Audit); ok {
+			return x.Audit
+		}
+	}
+	return nil
+}
+
 type isCommand_Identity interface {
 	isCommand_Identity()
 }
@@ -2637,6 +2710,14 @@ type Command_Home struct {
 	Home *HomeCommand `protobuf:"bytes,20,opt,name=home,proto3,oneof"`
 }
 
+type Command_Restore struct {
+	Restore *RestoreShard `protobuf:"bytes,40,opt,name=restore,proto3,oneof"`
+}
+
+type Command_Audit struct {
+	Audit *Audit `protobuf:"bytes,41,opt,name=audit,proto3,oneof"`
+}
+
 func (*Command_Increments) isCommand_Body() {}
 
 func (*Command_DefineNamespace) isCommand_Body() {}
@@ -2667,6 +2748,726 @@ func (*Command_Names) isCommand_Body() {}
 
 func (*Command_Home) isCommand_Body() {}
 
+func (*Command_Restore) isCommand_Body() {}
+
+func (*Command_Audit) isCommand_Body() {}
+
+// Audit has every replica of a shard compute a checksum of a part of what it holds, as it is at this entry of the log. Only the
+// leader may write it. It changes nothing.
+type Audit struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// from 0 to of - 1
+	Part uint32 `protobuf:"varint,1,opt,name=part,proto3" json:"part,omitempty"`
+	// into how many parts the shard is divided; 1 to 65,536
+	Of            uint32 `protobuf:"varint,2,opt,name=of,proto3" json:"of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Audit) Reset() {
+	*x = Audit{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Audit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Audit) ProtoMessage() {}
+
+func (x *Audit) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Audit.ProtoReflect.Descriptor instead.
+func (*Audit) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *Audit) GetPart() uint32 {
+	if x != nil {
+		return x.Part
+	}
+	return 0
+}
+
+func (x *Audit) GetOf() uint32 {
+	if x != nil {
+		return x.Of
+	}
+	return 0
+}
+
+// RestoreShard puts what a backup has of a shard into an empty one: its snapshot comes in pieces, which are kept aside and take the place of the shard's state together.
+// From the first step to the last the shard refuses all else with STARTING.
+type RestoreShard struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// names the restore, 1 to 64 bytes: the same again goes on where it was
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Types that are valid to be assigned to Step:
+	//
+	//	*RestoreShard_Begin
+	//	*RestoreShard_Piece
+	//	*RestoreShard_Commit
+	//	*RestoreShard_Cancel
+	Step          isRestoreShard_Step `protobuf_oneof:"step"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreShard) Reset() {
+	*x = RestoreShard{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreShard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreShard) ProtoMessage() {}
+
+func (x *RestoreShard) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreShard.ProtoReflect.Descriptor instead.
+func (*RestoreShard) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *RestoreShard) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *RestoreShard) GetStep() isRestoreShard_Step {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *RestoreShard) GetBegin() *RestoreBegin {
+	if x != nil {
+		if x, ok := x.Step.(*RestoreShard_Begin); ok {
+			return x.Begin
+		}
+	}
+	return nil
+}
+
+func (x *RestoreShard) GetPiece() *RestorePiece {
+	if x != nil {
+		if x, ok := x.Step.(*RestoreShard_Piece); ok {
+			return x.Piece
+		}
+	}
+	return nil
+}
+
+func (x *RestoreShard) GetCommit() *RestoreCommit {
+	if x != nil {
+		if x, ok := x.Step.(*RestoreShard_Commit); ok {
+			return x.Commit
+		}
+	}
+	return nil
+}
+
+func (x *RestoreShard) GetCancel() *RestoreCancel {
+	if x != nil {
+		if x, ok := x.Step.(*RestoreShard_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+type isRestoreShard_Step interface {
+	isRestoreShard_Step()
+}
+
+type RestoreShard_Begin struct {
+	Begin *RestoreBegin `protobuf:"bytes,2,opt,name=begin,proto3,oneof"`
+}
+
+type RestoreShard_Piece struct {
+	Piece *RestorePiece `protobuf:"bytes,3,opt,name=piece,proto3,oneof"`
+}
+
+type RestoreShard_Commit struct {
+	// the last step
+	Commit *RestoreCommit `protobuf:"bytes,4,opt,name=commit,proto3,oneof"`
+}
+
+type RestoreShard_Cancel struct {
+	// the shard is empty again, unless the restore is over
+	Cancel *RestoreCancel `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
+}
+
+func (*RestoreShard_Begin) isRestoreShard_Step() {}
+
+func (*RestoreShard_Piece) isRestoreShard_Step() {}
+
+func (*RestoreShard_Commit) isRestoreShard_Step() {}
+
+func (*RestoreShard_Cancel) isRestoreShard_Step() {}
+
+// RestoreBegin is refused by a shard that is not empty.
+type RestoreBegin struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of the snapshot
+	Bytes uint64 `protobuf:"varint,1,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// XXH3-64 of the snapshot
+	Checksum      uint64 `protobuf:"fixed64,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreBegin) Reset() {
+	*x = RestoreBegin{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreBegin) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreBegin) ProtoMessage() {}
+
+func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
+func (*RestoreBegin) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *RestoreBegin) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *RestoreBegin) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+type RestorePiece struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// how many bytes come before it; a piece that is there already is left alone
+	Offset uint64 `protobuf:"varint,1,opt,name=offset,proto3" json:"offset,omitempty"`
+	// 1 byte to 128 KiB
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestorePiece) Reset() {
+	*x = RestorePiece{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestorePiece) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestorePiece) ProtoMessage() {}
+
+func (x *RestorePiece) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestorePiece.ProtoReflect.Descriptor instead.
+func (*RestorePiece) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *RestorePiece) GetOffset() uint64 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+func (x *RestorePiece) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+type RestoreCommit struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreCommit) Reset() {
+	*x = RestoreCommit{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreCommit) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreCommit) ProtoMessage() {}
+
+func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreCommit.ProtoReflect.Descriptor instead.
+func (*RestoreCommit) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+}
+
+type RestoreCancel struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// also if the restore that is under way has another name
+	Any           bool `protobuf:"varint,1,opt,name=any,proto3" json:"any,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreCancel) Reset() {
+	*x = RestoreCancel{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreCancel) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreCancel) ProtoMessage() {}
+
+func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreCancel.ProtoReflect.Descriptor instead.
+func (*RestoreCancel) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *RestoreCancel) GetAny() bool {
+	if x != nil {
+		return x.Any
+	}
+	return false
+}
+
+// RestoreProgress is how far a restore of a shard has come.
+type RestoreProgress struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// bytes of the snapshot that are there
+	Staged uint64 `protobuf:"varint,1,opt,name=staged,proto3" json:"staged,omitempty"`
+	// the shard has the state of the backup
+	Done          bool `protobuf:"varint,2,opt,name=done,proto3" json:"done,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreProgress) Reset() {
+	*x = RestoreProgress{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreProgress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreProgress) ProtoMessage() {}
+
+func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreProgress.ProtoReflect.Descriptor instead.
+func (*RestoreProgress) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *RestoreProgress) GetStaged() uint64 {
+	if x != nil {
+		return x.Staged
+	}
+	return 0
+}
+
+func (x *RestoreProgress) GetDone() bool {
+	if x != nil {
+		return x.Done
+	}
+	return false
+}
+
+// SnapshotRequest asks a node for the state of a shard that it leads, with all that was acknowledged before.
+type SnapshotRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// SHA-256 of chunks that the caller has, up to 65,536: their bytes are left out
+	Have          [][]byte `protobuf:"bytes,2,rep,name=have,proto3" json:"have,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotRequest) Reset() {
+	*x = SnapshotRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotRequest) ProtoMessage() {}
+
+func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
+func (*SnapshotRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+}
+
+func (x *SnapshotRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *SnapshotRequest) GetHave() [][]byte {
+	if x != nil {
+		return x.Have
+	}
+	return nil
+}
+
+// SnapshotPart is a chunk of a snapshot or, at last and alone, its summary.
+type SnapshotPart struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Part:
+	//
+	//	*SnapshotPart_Chunk
+	//	*SnapshotPart_Summary
+	Part          isSnapshotPart_Part `protobuf_oneof:"part"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotPart) Reset() {
+	*x = SnapshotPart{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotPart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotPart) ProtoMessage() {}
+
+func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotPart.ProtoReflect.Descriptor instead.
+func (*SnapshotPart) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *SnapshotPart) GetPart() isSnapshotPart_Part {
+	if x != nil {
+		return x.Part
+	}
+	return nil
+}
+
+func (x *SnapshotPart) GetChunk() *SnapshotChunk {
+	if x != nil {
+		if x, ok := x.Part.(*SnapshotPart_Chunk); ok {
+			return x.Chunk
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotPart) GetSummary() *SnapshotSummary {
+	if x != nil {
+		if x, ok := x.Part.(*SnapshotPart_Summary); ok {
+			return x.Summary
+		}
+	}
+	return nil
+}
+
+type isSnapshotPart_Part interface {
+	isSnapshotPart_Part()
+}
+
+type SnapshotPart_Chunk struct {
+	Chunk *SnapshotChunk `protobuf:"bytes,1,opt,name=chunk,proto3,oneof"`
+}
+
+type SnapshotPart_Summary struct {
+	Summary *SnapshotSummary `protobuf:"bytes,2,opt,name=summary,proto3,oneof"`
+}
+
+func (*SnapshotPart_Chunk) isSnapshotPart_Part() {}
+
+func (*SnapshotPart_Summary) isSnapshotPart_Part() {}
+
+// SnapshotChunk is a run of a snapshot's bytes, of about 100 KiB; where it ends depends on what is in it, so that a small change of the state changes few chunks.
+type SnapshotChunk struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// SHA-256
+	Hash   []byte `protobuf:"bytes,1,opt,name=hash,proto3" json:"hash,omitempty"`
+	Length uint32 `protobuf:"varint,2,opt,name=length,proto3" json:"length,omitempty"`
+	// absent if the caller has it
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotChunk) Reset() {
+	*x = SnapshotChunk{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotChunk) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotChunk) ProtoMessage() {}
+
+func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
+func (*SnapshotChunk) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *SnapshotChunk) GetHash() []byte {
+	if x != nil {
+		return x.Hash
+	}
+	return nil
+}
+
+func (x *SnapshotChunk) GetLength() uint32 {
+	if x != nil {
+		return x.Length
+	}
+	return 0
+}
+
+func (x *SnapshotChunk) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// SnapshotSummary says of which state a snapshot is.
+type SnapshotSummary struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the last entry of the log that is in it, and the term of the leader that wrote it out
+	Applied uint64 `protobuf:"varint,1,opt,name=applied,proto3" json:"applied,omitempty"`
+	Term    uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	// the shard's clock, in microseconds since 1970
+	ClockUs int64  `protobuf:"varint,3,opt,name=clock_us,json=clockUs,proto3" json:"clock_us,omitempty"`
+	Keys    uint64 `protobuf:"varint,4,opt,name=keys,proto3" json:"keys,omitempty"`
+	Bytes   uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// XXH3-64 of all bytes
+	Checksum      uint64 `protobuf:"fixed64,6,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SnapshotSummary) Reset() {
+	*x = SnapshotSummary{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SnapshotSummary) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SnapshotSummary) ProtoMessage() {}
+
+func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SnapshotSummary.ProtoReflect.Descriptor instead.
+func (*SnapshotSummary) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SnapshotSummary) GetApplied() uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return 0
+}
+
+func (x *SnapshotSummary) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *SnapshotSummary) GetClockUs() int64 {
+	if x != nil {
+		return x.ClockUs
+	}
+	return 0
+}
+
+func (x *SnapshotSummary) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *SnapshotSummary) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *SnapshotSummary) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
 // Names gives ids to strings that have none. The result has the ids of all.
 type Names struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2680,7 +3481,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2692,7 +3493,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2705,7 +3506,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *Names) GetNames() [][]byte {
@@ -2737,7 +3538,7 @@ type HomeCommand struct {
 
 func (x *HomeCommand) Reset() {
 	*x = HomeCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2749,7 +3550,7 @@ func (x *HomeCommand) String() string {
 func (*HomeCommand) ProtoMessage() {}
 
 func (x *HomeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2762,7 +3563,7 @@ func (x *HomeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
 func (*HomeCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *HomeCommand) GetWhat() isHomeCommand_What {
@@ -2835,7 +3636,7 @@ type HomeNumber struct {
 
 func (x *HomeNumber) Reset() {
 	*x = HomeNumber{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2847,7 +3648,7 @@ func (x *HomeNumber) String() string {
 func (*HomeNumber) ProtoMessage() {}
 
 func (x *HomeNumber) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2860,7 +3661,7 @@ func (x *HomeNumber) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
 func (*HomeNumber) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *HomeNumber) GetKey() []byte {
@@ -2889,7 +3690,7 @@ type HomePut struct {
 
 func (x *HomePut) Reset() {
 	*x = HomePut{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2901,7 +3702,7 @@ func (x *HomePut) String() string {
 func (*HomePut) ProtoMessage() {}
 
 func (x *HomePut) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2914,7 +3715,7 @@ func (x *HomePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
 func (*HomePut) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HomePut) GetNumber() *HomeNumber {
@@ -2940,7 +3741,7 @@ type HomeSwept struct {
 
 func (x *HomeSwept) Reset() {
 	*x = HomeSwept{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2952,7 +3753,7 @@ func (x *HomeSwept) String() string {
 func (*HomeSwept) ProtoMessage() {}
 
 func (x *HomeSwept) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2965,7 +3766,7 @@ func (x *HomeSwept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
 func (*HomeSwept) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HomeSwept) GetNumbers() []uint64 {
@@ -2989,7 +3790,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3001,7 +3802,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3014,7 +3815,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -3050,7 +3851,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3062,7 +3863,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3075,7 +3876,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -3113,7 +3914,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3125,7 +3926,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3138,7 +3939,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -3204,7 +4005,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3216,7 +4017,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3229,7 +4030,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -3272,7 +4073,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3284,7 +4085,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3297,7 +4098,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -3380,7 +4181,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3392,7 +4193,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3405,7 +4206,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -3467,7 +4268,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3479,7 +4280,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3492,7 +4293,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -3511,7 +4312,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3523,7 +4324,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3536,7 +4337,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 // CloseSession forgets the session of the command's identity.
@@ -3549,7 +4350,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3561,7 +4362,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3574,7 +4375,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -3596,7 +4397,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3608,7 +4409,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3621,7 +4422,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OpenSource) GetName() string {
@@ -3648,7 +4449,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3660,7 +4461,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3673,7 +4474,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *DropSource) GetName() string {
@@ -3693,7 +4494,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3705,7 +4506,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3718,7 +4519,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -3737,7 +4538,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3749,7 +4550,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3762,7 +4563,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -3777,7 +4578,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3789,7 +4590,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3802,7 +4603,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -3836,14 +4637,16 @@ type CommandResult struct {
 	// of BitEdits: how many ids were put in or out, in all
 	Changed uint64 `protobuf:"varint,8,opt,name=changed,proto3" json:"changed,omitempty"`
 	// of Names: one for each string
-	Ids           []uint64 `protobuf:"varint,18,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Ids []uint64 `protobuf:"varint,18,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// of RestoreShard
+	Restore       *RestoreProgress `protobuf:"bytes,40,opt,name=restore,proto3" json:"restore,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3855,7 +4658,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3868,7 +4671,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -3934,6 +4737,13 @@ func (x *CommandResult) GetIds() []uint64 {
 	return nil
 }
 
+func (x *CommandResult) GetRestore() *RestoreProgress {
+	if x != nil {
+		return x.Restore
+	}
+	return nil
+}
+
 // ShardCommand is a command with its address.
 type ShardCommand struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -3946,7 +4756,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3958,7 +4768,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3971,7 +4781,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -3999,7 +4809,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4011,7 +4821,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4024,7 +4834,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -4051,7 +4861,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4063,7 +4873,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4076,7 +4886,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -4114,7 +4924,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4126,7 +4936,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4139,7 +4949,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *Question) GetNamespace() string {
@@ -4398,7 +5208,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4410,7 +5220,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4423,7 +5233,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -4462,7 +5272,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4474,7 +5284,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4487,7 +5297,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -4674,7 +5484,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4686,7 +5496,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4699,7 +5509,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -4729,7 +5539,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4741,7 +5551,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4754,7 +5564,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -4781,7 +5591,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4793,7 +5603,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4806,7 +5616,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -4827,7 +5637,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4839,7 +5649,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4852,7 +5662,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -4880,7 +5690,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4892,7 +5702,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4905,7 +5715,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -4944,7 +5754,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4956,7 +5766,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4969,7 +5779,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -5123,7 +5933,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5135,7 +5945,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5148,7 +5958,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -5184,7 +5994,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5196,7 +6006,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5209,7 +6019,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -5241,7 +6051,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5253,7 +6063,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5266,7 +6076,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -5311,7 +6121,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5323,7 +6133,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5336,7 +6146,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -5398,7 +6208,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5410,7 +6220,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5423,7 +6233,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -5466,7 +6276,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5478,7 +6288,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5491,7 +6301,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -5523,7 +6333,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5535,7 +6345,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5548,7 +6358,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -5595,7 +6405,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5607,7 +6417,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5620,7 +6430,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -5692,7 +6502,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5704,7 +6514,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5717,7 +6527,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -5774,7 +6584,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5786,7 +6596,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5799,7 +6609,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -5826,7 +6636,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5838,7 +6648,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5851,7 +6661,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -5873,7 +6683,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5885,7 +6695,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5898,7 +6708,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -5934,7 +6744,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5946,7 +6756,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5959,7 +6769,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -6020,7 +6830,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6032,7 +6842,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6045,7 +6855,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -6126,7 +6936,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6138,7 +6948,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6151,7 +6961,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -6248,7 +7058,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6260,7 +7070,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6273,7 +7083,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -6379,7 +7189,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6391,7 +7201,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6404,7 +7214,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -6423,7 +7233,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6435,7 +7245,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6448,7 +7258,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 type AskRequest struct {
@@ -6463,7 +7273,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6475,7 +7285,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6488,7 +7298,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -6529,7 +7339,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6541,7 +7351,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6554,7 +7364,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -6587,7 +7397,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6599,7 +7409,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6612,7 +7422,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -6696,7 +7506,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6708,7 +7518,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6721,7 +7531,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -6774,7 +7584,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6786,7 +7596,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6799,7 +7609,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -6859,7 +7669,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6871,7 +7681,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6884,7 +7694,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Answer) GetError() *Error {
@@ -7154,7 +7964,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7166,7 +7976,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7179,7 +7989,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -7221,7 +8031,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7233,7 +8043,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7246,7 +8056,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -7274,7 +8084,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7286,7 +8096,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7299,7 +8109,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -7331,7 +8141,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7343,7 +8153,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7356,7 +8166,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -7403,7 +8213,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7415,7 +8225,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7428,7 +8238,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -7502,7 +8312,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7514,7 +8324,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7527,7 +8337,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -7580,7 +8390,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7592,7 +8402,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7605,7 +8415,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -7670,7 +8480,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7682,7 +8492,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7695,7 +8505,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -7733,7 +8543,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7745,7 +8555,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7758,7 +8568,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -7794,7 +8604,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7806,7 +8616,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7819,7 +8629,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -7848,7 +8658,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7860,7 +8670,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7873,7 +8683,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -7914,7 +8724,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7926,7 +8736,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7939,7 +8749,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -8018,7 +8828,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8030,7 +8840,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8043,7 +8853,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -8091,7 +8901,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8103,7 +8913,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8116,7 +8926,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -8193,7 +9003,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8205,7 +9015,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8218,7 +9028,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *Property) GetName() string {
@@ -8249,7 +9059,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8261,7 +9071,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8274,7 +9084,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -8320,7 +9130,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8332,7 +9142,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8345,7 +9155,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -8390,7 +9200,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8402,7 +9212,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8415,7 +9225,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -8464,7 +9274,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8476,7 +9286,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8489,7 +9299,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -8565,7 +9375,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8577,7 +9387,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8590,7 +9400,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -8632,7 +9442,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8644,7 +9454,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8657,7 +9467,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -8701,7 +9511,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8713,7 +9523,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8726,7 +9536,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -8837,7 +9647,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8849,7 +9659,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8862,7 +9672,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *Change) GetBin() []byte {
@@ -8959,7 +9769,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8971,7 +9781,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8984,7 +9794,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -9101,7 +9911,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9113,7 +9923,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9126,7 +9936,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -9200,7 +10010,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9212,7 +10022,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9225,7 +10035,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -9339,7 +10149,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9351,7 +10161,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9364,7 +10174,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *Membership) GetContained() bool {
@@ -9392,7 +10202,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9404,7 +10214,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9417,7 +10227,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Item) GetBin() []byte {
@@ -9451,7 +10261,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9463,7 +10273,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9476,7 +10286,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -9531,7 +10341,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9543,7 +10353,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9556,7 +10366,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -9638,7 +10448,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9650,7 +10460,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9663,7 +10473,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -9799,7 +10609,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9811,7 +10621,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9824,7 +10634,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -9871,7 +10681,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9883,7 +10693,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9896,7 +10706,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -9921,7 +10731,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9933,7 +10743,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9946,7 +10756,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -9984,14 +10794,17 @@ type ShardAskRequest struct {
 	MaxStalenessUs int64                  `protobuf:"varint,3,opt,name=max_staleness_us,json=maxStalenessUs,proto3" json:"max_staleness_us,omitempty"`
 	// when the question was asked, by the coordinator's clock: the evaluation time of
 	// questions without as_of_us; the answering node's own time when 0
-	NowUs         int64 `protobuf:"varint,4,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	NowUs int64 `protobuf:"varint,4,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	// of linearizable questions: a replica that does not lead asks who does how far it must be, and answers
+	// when it is, instead of NOT_LEADER
+	Follow        bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10003,7 +10816,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10016,7 +10829,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -10047,6 +10860,383 @@ func (x *ShardAskRequest) GetNowUs() int64 {
 	return 0
 }
 
+func (x *ShardAskRequest) GetFollow() bool {
+	if x != nil {
+		return x.Follow
+	}
+	return false
+}
+
+// ReadIndexRequest asks the leaders of shards how far another replica must be to answer a linearizable question.
+type ReadIndexRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Shards []uint32               `protobuf:"varint,1,rep,packed,name=shards,proto3" json:"shards,omitempty"`
+	// the last entry that the other replica has applied, of each
+	Applied       []uint64 `protobuf:"varint,2,rep,packed,name=applied,proto3" json:"applied,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadIndexRequest) Reset() {
+	*x = ReadIndexRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadIndexRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadIndexRequest) ProtoMessage() {}
+
+func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
+func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+}
+
+func (x *ReadIndexRequest) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
+func (x *ReadIndexRequest) GetApplied() []uint64 {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+// AuditedRequest asks a node what its replica of a shard found at an Audit.
+type AuditedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// of the entry in the shard's log
+	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// of what the checksum is of, and how; builds whose formats differ do not compare theirs
+	Format        uint32 `protobuf:"varint,3,opt,name=format,proto3" json:"format,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditedRequest) Reset() {
+	*x = AuditedRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditedRequest) ProtoMessage() {}
+
+func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditedRequest.ProtoReflect.Descriptor instead.
+func (*AuditedRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+}
+
+func (x *AuditedRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *AuditedRequest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AuditedRequest) GetFormat() uint32 {
+	if x != nil {
+		return x.Format
+	}
+	return 0
+}
+
+type AuditedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the replica has come so far and computed the checksum; false while it has not, or if it had no time to
+	Known bool `protobuf:"varint,1,opt,name=known,proto3" json:"known,omitempty"`
+	// XXH3-64
+	Checksum uint64 `protobuf:"fixed64,2,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	// the replica is past the entry and computes no checksum at it
+	Absent        bool `protobuf:"varint,3,opt,name=absent,proto3" json:"absent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AuditedResponse) Reset() {
+	*x = AuditedResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AuditedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AuditedResponse) ProtoMessage() {}
+
+func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AuditedResponse.ProtoReflect.Descriptor instead.
+func (*AuditedResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+}
+
+func (x *AuditedResponse) GetKnown() bool {
+	if x != nil {
+		return x.Known
+	}
+	return false
+}
+
+func (x *AuditedResponse) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *AuditedResponse) GetAbsent() bool {
+	if x != nil {
+		return x.Absent
+	}
+	return false
+}
+
+// RepairRequest tells a node that its replica of a shard differs from the majority's: it keeps a copy of what it has for
+// inspection and takes the leader's state.
+type RepairRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// of the Audit at which it differed
+	Index         uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairRequest) Reset() {
+	*x = RepairRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairRequest) ProtoMessage() {}
+
+func (x *RepairRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
+func (*RepairRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+}
+
+func (x *RepairRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *RepairRequest) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type RepairResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RepairResponse) Reset() {
+	*x = RepairResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RepairResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RepairResponse) ProtoMessage() {}
+
+func (x *RepairResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
+func (*RepairResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+}
+
+type ReadIndexResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// position by position
+	Results       []*ReadIndex `protobuf:"bytes,1,rep,name=results,proto3" json:"results,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadIndexResponse) Reset() {
+	*x = ReadIndexResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadIndexResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadIndexResponse) ProtoMessage() {}
+
+func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
+func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
+}
+
+func (x *ReadIndexResponse) GetResults() []*ReadIndex {
+	if x != nil {
+		return x.Results
+	}
+	return nil
+}
+
+type ReadIndex struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// NOT_LEADER, for one
+	Error *Error `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
+	// the last entry that was committed when a majority of voters, asked after the request came, confirmed the leader
+	Index         uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadIndex) Reset() {
+	*x = ReadIndex{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadIndex) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadIndex) ProtoMessage() {}
+
+func (x *ReadIndex) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadIndex.ProtoReflect.Descriptor instead.
+func (*ReadIndex) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
+}
+
+func (x *ReadIndex) GetError() *Error {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *ReadIndex) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 type ShardAskResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Answers       []*ShardAnswer         `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
@@ -10056,7 +11246,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10068,7 +11258,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10081,7 +11271,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -10108,7 +11298,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10120,7 +11310,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10133,7 +11323,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -10211,15 +11401,20 @@ type NodeRecord struct {
 	// what gossip believes of it
 	Alive   bool   `protobuf:"varint,5,opt,name=alive,proto3" json:"alive,omitempty"`
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
-	// its replicas have run, so it has made promises: it must not come back with an empty disk
-	Enrolled      bool `protobuf:"varint,7,opt,name=enrolled,proto3" json:"enrolled,omitempty"`
+	// its replicas have run, so it has made promises: with an empty disk it comes back as new replicas
+	Enrolled bool `protobuf:"varint,7,opt,name=enrolled,proto3" json:"enrolled,omitempty"`
+	// where it stands, if it said so: replicas of a shard are kept in different zones
+	Zone string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
+	// drawn at random when its data directory was made: another one is another disk
+	Disk          string    `protobuf:"bytes,9,opt,name=disk,proto3" json:"disk,omitempty"`
+	State         NodeState `protobuf:"varint,10,opt,name=state,proto3,enum=ebb.v1.NodeState" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10231,7 +11426,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10244,7 +11439,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -10296,20 +11491,45 @@ func (x *NodeRecord) GetEnrolled() bool {
 	return false
 }
 
+func (x *NodeRecord) GetZone() string {
+	if x != nil {
+		return x.Zone
+	}
+	return ""
+}
+
+func (x *NodeRecord) GetDisk() string {
+	if x != nil {
+		return x.Disk
+	}
+	return ""
+}
+
+func (x *NodeRecord) GetState() NodeState {
+	if x != nil {
+		return x.State
+	}
+	return NodeState_NODE_STATE_UNSPECIFIED
+}
+
 type ReplicaRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// never reused
 	Id   uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Node string `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
 	// has the data but no vote
-	Nonvoter      bool `protobuf:"varint,3,opt,name=nonvoter,proto3" json:"nonvoter,omitempty"`
+	Nonvoter bool `protobuf:"varint,3,opt,name=nonvoter,proto3" json:"nonvoter,omitempty"`
+	// is to become a member of the shard's group, and may not be one yet
+	Joining bool `protobuf:"varint,4,opt,name=joining,proto3" json:"joining,omitempty"`
+	// is to be none any more, and may still be one
+	Leaving       bool `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10321,7 +11541,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10334,7 +11554,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -10358,6 +11578,20 @@ func (x *ReplicaRecord) GetNonvoter() bool {
 	return false
 }
 
+func (x *ReplicaRecord) GetJoining() bool {
+	if x != nil {
+		return x.Joining
+	}
+	return false
+}
+
+func (x *ReplicaRecord) GetLeaving() bool {
+	if x != nil {
+		return x.Leaving
+	}
+	return false
+}
+
 // ShardRecord is one Raft group. Shard 0 is the control group.
 type ShardRecord struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
@@ -10366,15 +11600,21 @@ type ShardRecord struct {
 	// node that should lead
 	Preferred string `protobuf:"bytes,3,opt,name=preferred,proto3" json:"preferred,omitempty"`
 	// node that was last seen to lead; a hint
-	Leader        string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
-	Term          uint64 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
+	Term   uint64 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	// nodes that are to hold it, the preferred leader first; of the control group those that are to vote. Empty: as it is
+	Target []string `protobuf:"bytes,6,rep,name=target,proto3" json:"target,omitempty"`
+	// why the target is not what it was
+	Why string `protobuf:"bytes,7,opt,name=why,proto3" json:"why,omitempty"`
+	// that of the table in which this record changed last
+	Epoch         uint64 `protobuf:"varint,8,opt,name=epoch,proto3" json:"epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10386,7 +11626,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10399,7 +11639,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -10437,23 +11677,52 @@ func (x *ShardRecord) GetTerm() uint64 {
 	return 0
 }
 
+func (x *ShardRecord) GetTarget() []string {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *ShardRecord) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *ShardRecord) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
 // Table is the placement of everything, as the answering node knows it.
 type Table struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClusterId     string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
-	Epoch         uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
-	Shards        uint32                 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
-	Replication   uint32                 `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
-	Nodes         []*NodeRecord          `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Placement     []*ShardRecord         `protobuf:"bytes,6,rep,name=placement,proto3" json:"placement,omitempty"`
-	Namespaces    []*Namespace           `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	ClusterId   string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	Epoch       uint64                 `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	Shards      uint32                 `protobuf:"varint,3,opt,name=shards,proto3" json:"shards,omitempty"`
+	Replication uint32                 `protobuf:"varint,4,opt,name=replication,proto3" json:"replication,omitempty"`
+	Nodes       []*NodeRecord          `protobuf:"bytes,5,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Placement   []*ShardRecord         `protobuf:"bytes,6,rep,name=placement,proto3" json:"placement,omitempty"`
+	Namespaces  []*Namespace           `protobuf:"bytes,7,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// the newest replica id: ids are never given again
+	ReplicasGiven uint64 `protobuf:"varint,8,opt,name=replicas_given,json=replicasGiven,proto3" json:"replicas_given,omitempty"`
+	// names of nodes that were removed, the newest last
+	Removed []string `protobuf:"bytes,9,rep,name=removed,proto3" json:"removed,omitempty"`
+	// storage version in force: nothing newer is written; 0 stands for 1
+	Version uint32 `protobuf:"varint,45,opt,name=version,proto3" json:"version,omitempty"`
+	// by name; kept by nodes, and told to nobody else
+	Tokens        []*TokenRecord `protobuf:"bytes,47,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10465,7 +11734,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10478,7 +11747,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *Table) GetClusterId() string {
@@ -10530,6 +11799,367 @@ func (x *Table) GetNamespaces() []*Namespace {
 	return nil
 }
 
+func (x *Table) GetReplicasGiven() uint64 {
+	if x != nil {
+		return x.ReplicasGiven
+	}
+	return 0
+}
+
+func (x *Table) GetRemoved() []string {
+	if x != nil {
+		return x.Removed
+	}
+	return nil
+}
+
+func (x *Table) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *Table) GetTokens() []*TokenRecord {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// Move is a change of where a shard lies.
+type Move struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 is the control group
+	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// node that gets a replica; empty if none does
+	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// node that loses one; empty if none does
+	From string `protobuf:"bytes,3,opt,name=from,proto3" json:"from,omitempty"`
+	Why  string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	// planned; joining: the new replica gets the data; leaving: the old one goes; leading: nothing moves but who should lead
+	Phase string `protobuf:"bytes,5,opt,name=phase,proto3" json:"phase,omitempty"`
+	// what it waits for; empty if it goes on
+	Waits string `protobuf:"bytes,6,opt,name=waits,proto3" json:"waits,omitempty"`
+	// of one that brings data, bytes of snapshots that were sent to the new replica so far
+	SentBytes uint64 `protobuf:"varint,7,opt,name=sent_bytes,json=sentBytes,proto3" json:"sent_bytes,omitempty"`
+	// bytes that did not have to be sent: the new replica had them
+	HeldBytes uint64 `protobuf:"varint,8,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	// bytes that are still to come of the snapshot that is being sent
+	LeftBytes     uint64 `protobuf:"varint,9,opt,name=left_bytes,json=leftBytes,proto3" json:"left_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Move) Reset() {
+	*x = Move{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Move) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Move) ProtoMessage() {}
+
+func (x *Move) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Move.ProtoReflect.Descriptor instead.
+func (*Move) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
+}
+
+func (x *Move) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *Move) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *Move) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *Move) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *Move) GetPhase() string {
+	if x != nil {
+		return x.Phase
+	}
+	return ""
+}
+
+func (x *Move) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
+func (x *Move) GetSentBytes() uint64 {
+	if x != nil {
+		return x.SentBytes
+	}
+	return 0
+}
+
+func (x *Move) GetHeldBytes() uint64 {
+	if x != nil {
+		return x.HeldBytes
+	}
+	return 0
+}
+
+func (x *Move) GetLeftBytes() uint64 {
+	if x != nil {
+		return x.LeftBytes
+	}
+	return 0
+}
+
+// ChangeClusterRequest changes which nodes hold replicas.
+type ChangeClusterRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Change:
+	//
+	//	*ChangeClusterRequest_Drain
+	//	*ChangeClusterRequest_Activate
+	//	*ChangeClusterRequest_Remove
+	//	*ChangeClusterRequest_Replication
+	//	*ChangeClusterRequest_Rebalance
+	Change isChangeClusterRequest_Change `protobuf_oneof:"change"`
+	// only say what would follow
+	DryRun        bool `protobuf:"varint,6,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeClusterRequest) Reset() {
+	*x = ChangeClusterRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeClusterRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeClusterRequest) ProtoMessage() {}
+
+func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeClusterRequest.ProtoReflect.Descriptor instead.
+func (*ChangeClusterRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
+}
+
+func (x *ChangeClusterRequest) GetChange() isChangeClusterRequest_Change {
+	if x != nil {
+		return x.Change
+	}
+	return nil
+}
+
+func (x *ChangeClusterRequest) GetDrain() string {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeClusterRequest_Drain); ok {
+			return x.Drain
+		}
+	}
+	return ""
+}
+
+func (x *ChangeClusterRequest) GetActivate() string {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeClusterRequest_Activate); ok {
+			return x.Activate
+		}
+	}
+	return ""
+}
+
+func (x *ChangeClusterRequest) GetRemove() string {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeClusterRequest_Remove); ok {
+			return x.Remove
+		}
+	}
+	return ""
+}
+
+func (x *ChangeClusterRequest) GetReplication() uint32 {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeClusterRequest_Replication); ok {
+			return x.Replication
+		}
+	}
+	return 0
+}
+
+func (x *ChangeClusterRequest) GetRebalance() bool {
+	if x != nil {
+		if x, ok := x.Change.(*ChangeClusterRequest_Rebalance); ok {
+			return x.Rebalance
+		}
+	}
+	return false
+}
+
+func (x *ChangeClusterRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
+}
+
+type isChangeClusterRequest_Change interface {
+	isChangeClusterRequest_Change()
+}
+
+type ChangeClusterRequest_Drain struct {
+	// node whose replicas move away; it stays a member
+	Drain string `protobuf:"bytes,1,opt,name=drain,proto3,oneof"`
+}
+
+type ChangeClusterRequest_Activate struct {
+	// node that was drained, or was to be removed, and takes its share again
+	Activate string `protobuf:"bytes,2,opt,name=activate,proto3,oneof"`
+}
+
+type ChangeClusterRequest_Remove struct {
+	// node whose replicas move away and which then is no member any more
+	Remove string `protobuf:"bytes,3,opt,name=remove,proto3,oneof"`
+}
+
+type ChangeClusterRequest_Replication struct {
+	// replicas of each shard
+	Replication uint32 `protobuf:"varint,4,opt,name=replication,proto3,oneof"`
+}
+
+type ChangeClusterRequest_Rebalance struct {
+	// level what nodes hold and lead
+	Rebalance bool `protobuf:"varint,5,opt,name=rebalance,proto3,oneof"`
+}
+
+func (*ChangeClusterRequest_Drain) isChangeClusterRequest_Change() {}
+
+func (*ChangeClusterRequest_Activate) isChangeClusterRequest_Change() {}
+
+func (*ChangeClusterRequest_Remove) isChangeClusterRequest_Change() {}
+
+func (*ChangeClusterRequest_Replication) isChangeClusterRequest_Change() {}
+
+func (*ChangeClusterRequest_Rebalance) isChangeClusterRequest_Change() {}
+
+type ChangeClusterResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// what is under way and what is to follow
+	Moves []*Move `protobuf:"bytes,1,rep,name=moves,proto3" json:"moves,omitempty"`
+	Epoch uint64  `protobuf:"varint,2,opt,name=epoch,proto3" json:"epoch,omitempty"`
+	// why nothing moves for now; empty otherwise
+	Waits string `protobuf:"bytes,3,opt,name=waits,proto3" json:"waits,omitempty"`
+	// what may go wrong, and what to do then
+	Warnings      []string `protobuf:"bytes,4,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeClusterResponse) Reset() {
+	*x = ChangeClusterResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeClusterResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeClusterResponse) ProtoMessage() {}
+
+func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
+func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
+}
+
+func (x *ChangeClusterResponse) GetMoves() []*Move {
+	if x != nil {
+		return x.Moves
+	}
+	return nil
+}
+
+func (x *ChangeClusterResponse) GetEpoch() uint64 {
+	if x != nil {
+		return x.Epoch
+	}
+	return 0
+}
+
+func (x *ChangeClusterResponse) GetWaits() string {
+	if x != nil {
+		return x.Waits
+	}
+	return ""
+}
+
+func (x *ChangeClusterResponse) GetWarnings() []string {
+	if x != nil {
+		return x.Warnings
+	}
+	return nil
+}
+
 type TableRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -10538,7 +12168,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10550,7 +12180,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10563,7 +12193,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
 }
 
 type TableResponse struct {
@@ -10577,7 +12207,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10589,7 +12219,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10602,7 +12232,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -10631,7 +12261,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10643,7 +12273,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10656,7 +12286,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -10682,7 +12312,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10694,7 +12324,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10707,7 +12337,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -10715,6 +12345,87 @@ func (x *SetNamespaceResponse) GetNamespace() *Namespace {
 		return x.Namespace
 	}
 	return nil
+}
+
+// RestoreNamespacesRequest gives a cluster the namespaces of a backup, in place of those of the same names; they get versions above both.
+type RestoreNamespacesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Namespaces    []*Namespace           `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreNamespacesRequest) Reset() {
+	*x = RestoreNamespacesRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreNamespacesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreNamespacesRequest) ProtoMessage() {}
+
+func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
+func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
+}
+
+func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+type RestoreNamespacesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RestoreNamespacesResponse) Reset() {
+	*x = RestoreNamespacesResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RestoreNamespacesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RestoreNamespacesResponse) ProtoMessage() {}
+
+func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
+func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
 }
 
 type ListNamespacesRequest struct {
@@ -10725,7 +12436,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10737,7 +12448,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10750,7 +12461,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
 }
 
 type ListNamespacesResponse struct {
@@ -10762,7 +12473,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10774,7 +12485,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10787,7 +12498,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -10798,14 +12509,16 @@ func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
 }
 
 type StatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// also take checksums of replicas
+	Checksums     []*ChecksumRequest `protobuf:"bytes,1,rep,name=checksums,proto3" json:"checksums,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10817,7 +12530,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10830,7 +12543,68 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
+}
+
+func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
+	if x != nil {
+		return x.Checksums
+	}
+	return nil
+}
+
+// ChecksumRequest asks for the checksums of one shard's replicas.
+type ChecksumRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	// after the first command at or behind this entry of the log, which is the same one for all replicas; 0 for as it is now
+	At            uint64 `protobuf:"varint,2,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChecksumRequest) Reset() {
+	*x = ChecksumRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChecksumRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChecksumRequest) ProtoMessage() {}
+
+func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
+func (*ChecksumRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
+}
+
+func (x *ChecksumRequest) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *ChecksumRequest) GetAt() uint64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
 }
 
 // ReplicaStatus is one replica as its own node sees it.
@@ -10847,15 +12621,26 @@ type ReplicaStatus struct {
 	LastIndex    uint64 `protobuf:"varint,8,opt,name=last_index,json=lastIndex,proto3" json:"last_index,omitempty"`
 	Leader       string `protobuf:"bytes,9,opt,name=leader,proto3" json:"leader,omitempty"`
 	// the shard clock
-	NowUs         int64  `protobuf:"varint,10,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
-	Keys          uint64 `protobuf:"varint,11,opt,name=keys,proto3" json:"keys,omitempty"`
+	NowUs int64  `protobuf:"varint,10,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	Keys  uint64 `protobuf:"varint,11,opt,name=keys,proto3" json:"keys,omitempty"`
+	// of all that is replicated, after this entry; only if asked for. A replica that was past the entry asked for gives that of its present one
+	Checksum      uint64 `protobuf:"varint,12,opt,name=checksum,proto3" json:"checksum,omitempty"`
+	ChecksumIndex uint64 `protobuf:"varint,13,opt,name=checksum_index,json=checksumIndex,proto3" json:"checksum_index,omitempty"`
+	// it differed from the majority of its shard, and answers nothing until it is repaired
+	Quarantined bool `protobuf:"varint,14,opt,name=quarantined,proto3" json:"quarantined,omitempty"`
+	// bytes of snapshots that came to it from other nodes since its own started
+	ReceivedBytes uint64 `protobuf:"varint,15,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	// bytes of those snapshots that did not have to come: it had them
+	HeldBytes uint64 `protobuf:"varint,16,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	// bytes that are still to come of the one that comes now
+	ComingBytes   uint64 `protobuf:"varint,17,opt,name=coming_bytes,json=comingBytes,proto3" json:"coming_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10867,7 +12652,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10880,7 +12665,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -10960,22 +12745,77 @@ func (x *ReplicaStatus) GetKeys() uint64 {
 	return 0
 }
 
+func (x *ReplicaStatus) GetChecksum() uint64 {
+	if x != nil {
+		return x.Checksum
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetChecksumIndex() uint64 {
+	if x != nil {
+		return x.ChecksumIndex
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetQuarantined() bool {
+	if x != nil {
+		return x.Quarantined
+	}
+	return false
+}
+
+func (x *ReplicaStatus) GetReceivedBytes() uint64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetHeldBytes() uint64 {
+	if x != nil {
+		return x.HeldBytes
+	}
+	return 0
+}
+
+func (x *ReplicaStatus) GetComingBytes() uint64 {
+	if x != nil {
+		return x.ComingBytes
+	}
+	return 0
+}
+
 type NodeStatus struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  *NodeRecord            `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
 	// starting, restoring, replaying, joining, serving, stopping
-	Phase         string           `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
-	Detail        string           `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
-	StartedUs     int64            `protobuf:"varint,4,opt,name=started_us,json=startedUs,proto3" json:"started_us,omitempty"`
-	Replicas      []*ReplicaStatus `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
-	LogBytes      uint64           `protobuf:"varint,6,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
+	Phase     string           `protobuf:"bytes,2,opt,name=phase,proto3" json:"phase,omitempty"`
+	Detail    string           `protobuf:"bytes,3,opt,name=detail,proto3" json:"detail,omitempty"`
+	StartedUs int64            `protobuf:"varint,4,opt,name=started_us,json=startedUs,proto3" json:"started_us,omitempty"`
+	Replicas  []*ReplicaStatus `protobuf:"bytes,5,rep,name=replicas,proto3" json:"replicas,omitempty"`
+	LogBytes  uint64           `protobuf:"varint,6,opt,name=log_bytes,json=logBytes,proto3" json:"log_bytes,omitempty"`
+	// nodes whose replicas this node has heard within an election timeout: those that follow its own, and those that lead them
+	Hears []string `protobuf:"bytes,7,rep,name=hears,proto3" json:"hears,omitempty"`
+	// bytes of snapshots that came from other nodes since this one started, to replicas that it has or had
+	ReceivedBytes uint64 `protobuf:"varint,8,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
+	// bytes of those snapshots that did not have to come: they were here
+	HeldBytes uint64 `protobuf:"varint,9,opt,name=held_bytes,json=heldBytes,proto3" json:"held_bytes,omitempty"`
+	// storage versions that it can run with; 0 of a build that says nothing of them: only 1
+	StorageOldest uint32 `protobuf:"varint,45,opt,name=storage_oldest,json=storageOldest,proto3" json:"storage_oldest,omitempty"`
+	StorageNewest uint32 `protobuf:"varint,46,opt,name=storage_newest,json=storageNewest,proto3" json:"storage_newest,omitempty"`
+	// callers need a token here
+	Guarded bool `protobuf:"varint,47,opt,name=guarded,proto3" json:"guarded,omitempty"`
+	// nodes of which a replica has spoken with one of this node's since its process started
+	Met           []string `protobuf:"bytes,48,rep,name=met,proto3" json:"met,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10987,7 +12827,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11000,7 +12840,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -11045,20 +12885,73 @@ func (x *NodeStatus) GetLogBytes() uint64 {
 	return 0
 }
 
+func (x *NodeStatus) GetHears() []string {
+	if x != nil {
+		return x.Hears
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetReceivedBytes() uint64 {
+	if x != nil {
+		return x.ReceivedBytes
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetHeldBytes() uint64 {
+	if x != nil {
+		return x.HeldBytes
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetStorageOldest() uint32 {
+	if x != nil {
+		return x.StorageOldest
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetStorageNewest() uint32 {
+	if x != nil {
+		return x.StorageNewest
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetGuarded() bool {
+	if x != nil {
+		return x.Guarded
+	}
+	return false
+}
+
+func (x *NodeStatus) GetMet() []string {
+	if x != nil {
+		return x.Met
+	}
+	return nil
+}
+
 type StatusResponse struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId string                 `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// the answering node's own report first, then every other node that could be asked
 	Nodes []*NodeStatus `protobuf:"bytes,2,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	// nodes that could not be asked
-	Unreachable   []string `protobuf:"bytes,3,rep,name=unreachable,proto3" json:"unreachable,omitempty"`
+	Unreachable []string `protobuf:"bytes,3,rep,name=unreachable,proto3" json:"unreachable,omitempty"`
+	// storage version in force, as far as the answering node knows
+	Version uint32 `protobuf:"varint,45,opt,name=version,proto3" json:"version,omitempty"`
+	// how many tokens there are, as far as the answering node knows
+	Tokens        uint32 `protobuf:"varint,47,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11070,7 +12963,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11083,7 +12976,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -11107,11 +13000,25 @@ func (x *StatusResponse) GetUnreachable() []string {
 	return nil
 }
 
+func (x *StatusResponse) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
 var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/errors.proto\"\xb4\x06\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\xb4\x06\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -11253,7 +13160,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\"S\n" +
 	"\fBitsResponse\x12\x18\n" +
 	"\achanged\x18\x01 \x03(\x04R\achanged\x12)\n" +
-	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xcb\a\n" +
+	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\"\xa4\b\n" +
 	"\aCommand\x12\x1c\n" +
 	"\tnamespace\x18\x01 \x01(\tR\tnamespace\x123\n" +
 	"\asession\x18\x02 \x01(\v2\x17.ebb.v1.SessionIdentityH\x00R\asession\x120\n" +
@@ -11278,10 +13185,52 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04bits\x18\x10 \x01(\v2\x10.ebb.v1.BitEditsH\x01R\x04bits\x128\n" +
 	"\fstore_bitmap\x18\x11 \x01(\v2\x13.ebb.v1.StoreBitmapH\x01R\vstoreBitmap\x12%\n" +
 	"\x05names\x18\x12 \x01(\v2\r.ebb.v1.NamesH\x01R\x05names\x12)\n" +
-	"\x04home\x18\x14 \x01(\v2\x13.ebb.v1.HomeCommandH\x01R\x04homeB\n" +
+	"\x04home\x18\x14 \x01(\v2\x13.ebb.v1.HomeCommandH\x01R\x04home\x120\n" +
+	"\arestore\x18( \x01(\v2\x14.ebb.v1.RestoreShardH\x01R\arestore\x12%\n" +
+	"\x05audit\x18) \x01(\v2\r.ebb.v1.AuditH\x01R\x05auditB\n" +
 	"\n" +
 	"\bidentityB\x06\n" +
-	"\x04body\"5\n" +
+	"\x04body\"+\n" +
+	"\x05Audit\x12\x12\n" +
+	"\x04part\x18\x01 \x01(\rR\x04part\x12\x0e\n" +
+	"\x02of\x18\x02 \x01(\rR\x02of\"\xe8\x01\n" +
+	"\fRestoreShard\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12,\n" +
+	"\x05begin\x18\x02 \x01(\v2\x14.ebb.v1.RestoreBeginH\x00R\x05begin\x12,\n" +
+	"\x05piece\x18\x03 \x01(\v2\x14.ebb.v1.RestorePieceH\x00R\x05piece\x12/\n" +
+	"\x06commit\x18\x04 \x01(\v2\x15.ebb.v1.RestoreCommitH\x00R\x06commit\x12/\n" +
+	"\x06cancel\x18\x05 \x01(\v2\x15.ebb.v1.RestoreCancelH\x00R\x06cancelB\x06\n" +
+	"\x04step\"@\n" +
+	"\fRestoreBegin\x12\x14\n" +
+	"\x05bytes\x18\x01 \x01(\x04R\x05bytes\x12\x1a\n" +
+	"\bchecksum\x18\x02 \x01(\x06R\bchecksum\":\n" +
+	"\fRestorePiece\x12\x16\n" +
+	"\x06offset\x18\x01 \x01(\x04R\x06offset\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x0f\n" +
+	"\rRestoreCommit\"!\n" +
+	"\rRestoreCancel\x12\x10\n" +
+	"\x03any\x18\x01 \x01(\bR\x03any\"=\n" +
+	"\x0fRestoreProgress\x12\x16\n" +
+	"\x06staged\x18\x01 \x01(\x04R\x06staged\x12\x12\n" +
+	"\x04done\x18\x02 \x01(\bR\x04done\";\n" +
+	"\x0fSnapshotRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x12\n" +
+	"\x04have\x18\x02 \x03(\fR\x04have\"z\n" +
+	"\fSnapshotPart\x12-\n" +
+	"\x05chunk\x18\x01 \x01(\v2\x15.ebb.v1.SnapshotChunkH\x00R\x05chunk\x123\n" +
+	"\asummary\x18\x02 \x01(\v2\x17.ebb.v1.SnapshotSummaryH\x00R\asummaryB\x06\n" +
+	"\x04part\"O\n" +
+	"\rSnapshotChunk\x12\x12\n" +
+	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x16\n" +
+	"\x06length\x18\x02 \x01(\rR\x06length\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\xa0\x01\n" +
+	"\x0fSnapshotSummary\x12\x18\n" +
+	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x19\n" +
+	"\bclock_us\x18\x03 \x01(\x03R\aclockUs\x12\x12\n" +
+	"\x04keys\x18\x04 \x01(\x04R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x1a\n" +
+	"\bchecksum\x18\x06 \x01(\x06R\bchecksum\"5\n" +
 	"\x05Names\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\fR\x05names\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\rR\x06shards\"\x95\x01\n" +
@@ -11355,7 +13304,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04Tick\">\n" +
 	"\x05Entry\x12\x19\n" +
 	"\bstamp_us\x18\x01 \x01(\x10R\astampUs\x12\x1a\n" +
-	"\bcommands\x18\x02 \x03(\fR\bcommands\"\x96\x02\n" +
+	"\bcommands\x18\x02 \x03(\fR\bcommands\"\xc9\x02\n" +
 	"\rCommandResult\x12#\n" +
 	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12)\n" +
 	"\arefused\x18\x02 \x03(\v2\x0f.ebb.v1.RefusalR\arefused\x12\x18\n" +
@@ -11368,7 +13317,8 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\vlast_offset\x18\a \x01(\x04R\n" +
 	"lastOffset\x12\x18\n" +
 	"\achanged\x18\b \x01(\x04R\achanged\x12\x10\n" +
-	"\x03ids\x18\x12 \x03(\x04R\x03ids\">\n" +
+	"\x03ids\x18\x12 \x03(\x04R\x03ids\x121\n" +
+	"\arestore\x18( \x01(\v2\x17.ebb.v1.RestoreProgressR\arestore\">\n" +
 	"\fShardCommand\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\acommand\x18\x02 \x01(\fR\acommand\"^\n" +
@@ -11853,12 +13803,33 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
 	"\apartial\x18\x03 \x01(\bR\apartial\x12\x12\n" +
-	"\x04also\x18\x04 \x03(\rR\x04also\"\xbe\x01\n" +
+	"\x04also\x18\x04 \x03(\rR\x04also\"\xd6\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12\x15\n" +
-	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\"A\n" +
+	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\x12\x16\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\"D\n" +
+	"\x10ReadIndexRequest\x12\x16\n" +
+	"\x06shards\x18\x01 \x03(\rR\x06shards\x12\x18\n" +
+	"\aapplied\x18\x02 \x03(\x04R\aapplied\"T\n" +
+	"\x0eAuditedRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06format\x18\x03 \x01(\rR\x06format\"[\n" +
+	"\x0fAuditedResponse\x12\x14\n" +
+	"\x05known\x18\x01 \x01(\bR\x05known\x12\x1a\n" +
+	"\bchecksum\x18\x02 \x01(\x06R\bchecksum\x12\x16\n" +
+	"\x06absent\x18\x03 \x01(\bR\x06absent\";\n" +
+	"\rRepairRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"\x10\n" +
+	"\x0eRepairResponse\"@\n" +
+	"\x11ReadIndexResponse\x12+\n" +
+	"\aresults\x18\x01 \x03(\v2\x11.ebb.v1.ReadIndexR\aresults\"F\n" +
+	"\tReadIndex\x12#\n" +
+	"\x05error\x18\x01 \x01(\v2\r.ebb.v1.ErrorR\x05error\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\"A\n" +
 	"\x10ShardAskResponse\x12-\n" +
 	"\aanswers\x18\x01 \x03(\v2\x13.ebb.v1.ShardAnswerR\aanswers\"\xab\x01\n" +
 	"\vShardAnswer\x12#\n" +
@@ -11867,7 +13838,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04part\x18\x03 \x01(\fH\x00R\x04part\x12\x14\n" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x18\n" +
 	"\bas_of_us\x18\x05 \x01(\x03R\x06asOfUsB\a\n" +
-	"\x05value\"\xd9\x01\n" +
+	"\x05value\"\xaa\x02\n" +
 	"\n" +
 	"NodeRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
@@ -11876,17 +13847,26 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0egossip_address\x18\x04 \x01(\tR\rgossipAddress\x12\x14\n" +
 	"\x05alive\x18\x05 \x01(\bR\x05alive\x12\x18\n" +
 	"\aversion\x18\x06 \x01(\tR\aversion\x12\x1a\n" +
-	"\benrolled\x18\a \x01(\bR\benrolled\"O\n" +
+	"\benrolled\x18\a \x01(\bR\benrolled\x12\x12\n" +
+	"\x04zone\x18\b \x01(\tR\x04zone\x12\x12\n" +
+	"\x04disk\x18\t \x01(\tR\x04disk\x12'\n" +
+	"\x05state\x18\n" +
+	" \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"\x83\x01\n" +
 	"\rReplicaRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
-	"\bnonvoter\x18\x03 \x01(\bR\bnonvoter\"\xa0\x01\n" +
+	"\bnonvoter\x18\x03 \x01(\bR\bnonvoter\x12\x18\n" +
+	"\ajoining\x18\x04 \x01(\bR\ajoining\x12\x18\n" +
+	"\aleaving\x18\x05 \x01(\bR\aleaving\"\xe0\x01\n" +
 	"\vShardRecord\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x121\n" +
 	"\breplicas\x18\x02 \x03(\v2\x15.ebb.v1.ReplicaRecordR\breplicas\x12\x1c\n" +
 	"\tpreferred\x18\x03 \x01(\tR\tpreferred\x12\x16\n" +
 	"\x06leader\x18\x04 \x01(\tR\x06leader\x12\x12\n" +
-	"\x04term\x18\x05 \x01(\x04R\x04term\"\x86\x02\n" +
+	"\x04term\x18\x05 \x01(\x04R\x04term\x12\x16\n" +
+	"\x06target\x18\x06 \x03(\tR\x06target\x12\x10\n" +
+	"\x03why\x18\a \x01(\tR\x03why\x12\x14\n" +
+	"\x05epoch\x18\b \x01(\x04R\x05epoch\"\x8e\x03\n" +
 	"\x05Table\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x14\n" +
@@ -11897,7 +13877,37 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tplacement\x18\x06 \x03(\v2\x13.ebb.v1.ShardRecordR\tplacement\x121\n" +
 	"\n" +
 	"namespaces\x18\a \x03(\v2\x11.ebb.v1.NamespaceR\n" +
-	"namespaces\"\x0e\n" +
+	"namespaces\x12%\n" +
+	"\x0ereplicas_given\x18\b \x01(\x04R\rreplicasGiven\x12\x18\n" +
+	"\aremoved\x18\t \x03(\tR\aremoved\x12\x18\n" +
+	"\aversion\x18- \x01(\rR\aversion\x12+\n" +
+	"\x06tokens\x18/ \x03(\v2\x13.ebb.v1.TokenRecordR\x06tokens\"\xdb\x01\n" +
+	"\x04Move\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
+	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
+	"\x04from\x18\x03 \x01(\tR\x04from\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12\x14\n" +
+	"\x05phase\x18\x05 \x01(\tR\x05phase\x12\x14\n" +
+	"\x05waits\x18\x06 \x01(\tR\x05waits\x12\x1d\n" +
+	"\n" +
+	"sent_bytes\x18\a \x01(\x04R\tsentBytes\x12\x1d\n" +
+	"\n" +
+	"held_bytes\x18\b \x01(\x04R\theldBytes\x12\x1d\n" +
+	"\n" +
+	"left_bytes\x18\t \x01(\x04R\tleftBytes\"\xcd\x01\n" +
+	"\x14ChangeClusterRequest\x12\x16\n" +
+	"\x05drain\x18\x01 \x01(\tH\x00R\x05drain\x12\x1c\n" +
+	"\bactivate\x18\x02 \x01(\tH\x00R\bactivate\x12\x18\n" +
+	"\x06remove\x18\x03 \x01(\tH\x00R\x06remove\x12\"\n" +
+	"\vreplication\x18\x04 \x01(\rH\x00R\vreplication\x12\x1e\n" +
+	"\trebalance\x18\x05 \x01(\bH\x00R\trebalance\x12\x17\n" +
+	"\adry_run\x18\x06 \x01(\bR\x06dryRunB\b\n" +
+	"\x06change\"\x83\x01\n" +
+	"\x15ChangeClusterResponse\x12\"\n" +
+	"\x05moves\x18\x01 \x03(\v2\f.ebb.v1.MoveR\x05moves\x12\x14\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\x12\x14\n" +
+	"\x05waits\x18\x03 \x01(\tR\x05waits\x12\x1a\n" +
+	"\bwarnings\x18\x04 \x03(\tR\bwarnings\"\x0e\n" +
 	"\fTableRequest\"H\n" +
 	"\rTableResponse\x12#\n" +
 	"\x05table\x18\x01 \x01(\v2\r.ebb.v1.TableR\x05table\x12\x12\n" +
@@ -11906,13 +13916,22 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\x12\x16\n" +
 	"\x06create\x18\x02 \x01(\bR\x06create\"G\n" +
 	"\x14SetNamespaceResponse\x12/\n" +
-	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"\x17\n" +
+	"\tnamespace\x18\x01 \x01(\v2\x11.ebb.v1.NamespaceR\tnamespace\"M\n" +
+	"\x18RestoreNamespacesRequest\x121\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x11.ebb.v1.NamespaceR\n" +
+	"namespaces\"\x1b\n" +
+	"\x19RestoreNamespacesResponse\"\x17\n" +
 	"\x15ListNamespacesRequest\"K\n" +
 	"\x16ListNamespacesResponse\x121\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x11.ebb.v1.NamespaceR\n" +
-	"namespaces\"\x0f\n" +
-	"\rStatusRequest\"\xa5\x02\n" +
+	"namespaces\"F\n" +
+	"\rStatusRequest\x125\n" +
+	"\tchecksums\x18\x01 \x03(\v2\x17.ebb.v1.ChecksumRequestR\tchecksums\"7\n" +
+	"\x0fChecksumRequest\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
+	"\x02at\x18\x02 \x01(\x04R\x02at\"\xf3\x03\n" +
 	"\rReplicaStatus\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x18\n" +
 	"\areplica\x18\x02 \x01(\x04R\areplica\x12\x12\n" +
@@ -11926,7 +13945,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x06leader\x18\t \x01(\tR\x06leader\x12\x15\n" +
 	"\x06now_us\x18\n" +
 	" \x01(\x03R\x05nowUs\x12\x12\n" +
-	"\x04keys\x18\v \x01(\x04R\x04keys\"\xd1\x01\n" +
+	"\x04keys\x18\v \x01(\x04R\x04keys\x12\x1a\n" +
+	"\bchecksum\x18\f \x01(\x04R\bchecksum\x12%\n" +
+	"\x0echecksum_index\x18\r \x01(\x04R\rchecksumIndex\x12 \n" +
+	"\vquarantined\x18\x0e \x01(\bR\vquarantined\x12%\n" +
+	"\x0ereceived_bytes\x18\x0f \x01(\x04R\rreceivedBytes\x12\x1d\n" +
+	"\n" +
+	"held_bytes\x18\x10 \x01(\x04R\theldBytes\x12!\n" +
+	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xa7\x03\n" +
 	"\n" +
 	"NodeStatus\x12&\n" +
 	"\x04node\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x04node\x12\x14\n" +
@@ -11935,12 +13961,22 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
 	"started_us\x18\x04 \x01(\x03R\tstartedUs\x121\n" +
 	"\breplicas\x18\x05 \x03(\v2\x15.ebb.v1.ReplicaStatusR\breplicas\x12\x1b\n" +
-	"\tlog_bytes\x18\x06 \x01(\x04R\blogBytes\"{\n" +
+	"\tlog_bytes\x18\x06 \x01(\x04R\blogBytes\x12\x14\n" +
+	"\x05hears\x18\a \x03(\tR\x05hears\x12%\n" +
+	"\x0ereceived_bytes\x18\b \x01(\x04R\rreceivedBytes\x12\x1d\n" +
+	"\n" +
+	"held_bytes\x18\t \x01(\x04R\theldBytes\x12%\n" +
+	"\x0estorage_oldest\x18- \x01(\rR\rstorageOldest\x12%\n" +
+	"\x0estorage_newest\x18. \x01(\rR\rstorageNewest\x12\x18\n" +
+	"\aguarded\x18/ \x01(\bR\aguarded\x12\x10\n" +
+	"\x03met\x180 \x03(\tR\x03met\"\xad\x01\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12(\n" +
 	"\x05nodes\x18\x02 \x03(\v2\x12.ebb.v1.NodeStatusR\x05nodes\x12 \n" +
-	"\vunreachable\x18\x03 \x03(\tR\vunreachable*U\n" +
+	"\vunreachable\x18\x03 \x03(\tR\vunreachable\x12\x18\n" +
+	"\aversion\x18- \x01(\rR\aversion\x12\x16\n" +
+	"\x06tokens\x18/ \x01(\rR\x06tokens*U\n" +
 	"\x05Decay\x12\x15\n" +
 	"\x11DECAY_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fDECAY_HALF_LIFE\x10\x01\x12\x10\n" +
@@ -12004,7 +14040,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x15KEY_ORDER_UNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eKEY_ORDER_NAME\x10\x01\x12\x13\n" +
 	"\x0fKEY_ORDER_TOTAL\x10\x02\x12\x14\n" +
-	"\x10KEY_ORDER_RECENT\x10\x03B(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
+	"\x10KEY_ORDER_RECENT\x10\x03*X\n" +
+	"\tNodeState\x12\x1a\n" +
+	"\x16NODE_STATE_UNSPECIFIED\x10\x00\x12\x17\n" +
+	"\x13NODE_STATE_DRAINING\x10\x01\x12\x16\n" +
+	"\x12NODE_STATE_LEAVING\x10\x02B(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
 
 var (
 	file_ebb_v1_ebb_proto_rawDescOnce sync.Once
@@ -12018,151 +14058,177 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_ebb_proto_rawDescData
 }
 
-var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 10)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 131)
+var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 155)
 var file_ebb_v1_ebb_proto_goTypes = []any{
-	(Decay)(0),                     // 0: ebb.v1.Decay
-	(Floor)(0),                     // 1: ebb.v1.Floor
-	(Clock)(0),                     // 2: ebb.v1.Clock
-	(Precision)(0),                 // 3: ebb.v1.Precision
-	(BitmapPlacement)(0),           // 4: ebb.v1.BitmapPlacement
-	(Period)(0),                    // 5: ebb.v1.Period
-	(Kind)(0),                      // 6: ebb.v1.Kind
-	(BitOp)(0),                     // 7: ebb.v1.BitOp
-	(Consistency)(0),               // 8: ebb.v1.Consistency
-	(KeyOrder)(0),                  // 9: ebb.v1.KeyOrder
-	(*Namespace)(nil),              // 10: ebb.v1.Namespace
-	(*Dictionary)(nil),             // 11: ebb.v1.Dictionary
-	(*Rollups)(nil),                // 12: ebb.v1.Rollups
-	(*Sizes)(nil),                  // 13: ebb.v1.Sizes
-	(*Increment)(nil),              // 14: ebb.v1.Increment
-	(*SessionIdentity)(nil),        // 15: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),         // 16: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),         // 17: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),       // 18: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                // 19: ebb.v1.Refusal
-	(*DeleteRequest)(nil),          // 20: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),         // 21: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),          // 22: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),         // 23: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),          // 24: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),         // 25: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),      // 26: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),            // 27: ebb.v1.BitsRequest
-	(*BitChange)(nil),              // 28: ebb.v1.BitChange
-	(*BitRange)(nil),               // 29: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),     // 30: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),    // 31: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),           // 32: ebb.v1.BitsResponse
-	(*Command)(nil),                // 33: ebb.v1.Command
-	(*Names)(nil),                  // 34: ebb.v1.Names
-	(*HomeCommand)(nil),            // 35: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),             // 36: ebb.v1.HomeNumber
-	(*HomePut)(nil),                // 37: ebb.v1.HomePut
-	(*HomeSwept)(nil),              // 38: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),            // 39: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),               // 40: ebb.v1.BitEdits
-	(*BitEdit)(nil),                // 41: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),             // 42: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                 // 43: ebb.v1.PutKey
-	(*ExpireKeys)(nil),             // 44: ebb.v1.ExpireKeys
-	(*Increments)(nil),             // 45: ebb.v1.Increments
-	(*OpenSession)(nil),            // 46: ebb.v1.OpenSession
-	(*CloseSession)(nil),           // 47: ebb.v1.CloseSession
-	(*OpenSource)(nil),             // 48: ebb.v1.OpenSource
-	(*DropSource)(nil),             // 49: ebb.v1.DropSource
-	(*Behaviour)(nil),              // 50: ebb.v1.Behaviour
-	(*Tick)(nil),                   // 51: ebb.v1.Tick
-	(*Entry)(nil),                  // 52: ebb.v1.Entry
-	(*CommandResult)(nil),          // 53: ebb.v1.CommandResult
-	(*ShardCommand)(nil),           // 54: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),           // 55: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),          // 56: ebb.v1.ApplyResponse
-	(*Question)(nil),               // 57: ebb.v1.Question
-	(*NamesQuestion)(nil),          // 58: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),             // 59: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),              // 60: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),       // 61: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),            // 62: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),              // 63: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),          // 64: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),         // 65: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),             // 66: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),              // 67: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),             // 68: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),   // 69: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),   // 70: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),     // 71: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),        // 72: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),          // 73: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),           // 74: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),       // 75: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),         // 76: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),          // 77: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),          // 78: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),       // 79: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),        // 80: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),   // 81: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                // 82: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),      // 83: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),             // 84: ebb.v1.AskRequest
-	(*AskResponse)(nil),            // 85: ebb.v1.AskResponse
-	(*WatchRequest)(nil),           // 86: ebb.v1.WatchRequest
-	(*Alert)(nil),                  // 87: ebb.v1.Alert
-	(*WatchEvent)(nil),             // 88: ebb.v1.WatchEvent
-	(*Answer)(nil),                 // 89: ebb.v1.Answer
-	(*BitmapGroups)(nil),           // 90: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),            // 91: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),           // 92: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),        // 93: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),           // 94: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),            // 95: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                // 96: ebb.v1.Overlap
-	(*SizedSet)(nil),               // 97: ebb.v1.SizedSet
-	(*Graph)(nil),                  // 98: ebb.v1.Graph
-	(*GraphNode)(nil),              // 99: ebb.v1.GraphNode
-	(*GraphLink)(nil),              // 100: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                // 101: ebb.v1.KeyInfo
-	(*KeyList)(nil),                // 102: ebb.v1.KeyList
-	(*KeyDescription)(nil),         // 103: ebb.v1.KeyDescription
-	(*Property)(nil),               // 104: ebb.v1.Property
-	(*KeyExport)(nil),              // 105: ebb.v1.KeyExport
-	(*Matches)(nil),                // 106: ebb.v1.Matches
-	(*Match)(nil),                  // 107: ebb.v1.Match
-	(*FeedRequest)(nil),            // 108: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),           // 109: ebb.v1.FeedResponse
-	(*Found)(nil),                  // 110: ebb.v1.Found
-	(*Trend)(nil),                  // 111: ebb.v1.Trend
-	(*Change)(nil),                 // 112: ebb.v1.Change
-	(*Surprise)(nil),               // 113: ebb.v1.Surprise
-	(*SurprisingBin)(nil),          // 114: ebb.v1.SurprisingBin
-	(*Summary)(nil),                // 115: ebb.v1.Summary
-	(*Membership)(nil),             // 116: ebb.v1.Membership
-	(*Item)(nil),                   // 117: ebb.v1.Item
-	(*Estimate)(nil),               // 118: ebb.v1.Estimate
-	(*Coverage)(nil),               // 119: ebb.v1.Coverage
-	(*Distribution)(nil),           // 120: ebb.v1.Distribution
-	(*Bin)(nil),                    // 121: ebb.v1.Bin
-	(*KeyCount)(nil),               // 122: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),          // 123: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),        // 124: ebb.v1.ShardAskRequest
-	(*ShardAskResponse)(nil),       // 125: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),            // 126: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),             // 127: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),          // 128: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),            // 129: ebb.v1.ShardRecord
-	(*Table)(nil),                  // 130: ebb.v1.Table
-	(*TableRequest)(nil),           // 131: ebb.v1.TableRequest
-	(*TableResponse)(nil),          // 132: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),    // 133: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),   // 134: ebb.v1.SetNamespaceResponse
-	(*ListNamespacesRequest)(nil),  // 135: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil), // 136: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),          // 137: ebb.v1.StatusRequest
-	(*ReplicaStatus)(nil),          // 138: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),             // 139: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),         // 140: ebb.v1.StatusResponse
-	(*Error)(nil),                  // 141: ebb.v1.Error
+	(Decay)(0),                        // 0: ebb.v1.Decay
+	(Floor)(0),                        // 1: ebb.v1.Floor
+	(Clock)(0),                        // 2: ebb.v1.Clock
+	(Precision)(0),                    // 3: ebb.v1.Precision
+	(BitmapPlacement)(0),              // 4: ebb.v1.BitmapPlacement
+	(Period)(0),                       // 5: ebb.v1.Period
+	(Kind)(0),                         // 6: ebb.v1.Kind
+	(BitOp)(0),                        // 7: ebb.v1.BitOp
+	(Consistency)(0),                  // 8: ebb.v1.Consistency
+	(KeyOrder)(0),                     // 9: ebb.v1.KeyOrder
+	(NodeState)(0),                    // 10: ebb.v1.NodeState
+	(*Namespace)(nil),                 // 11: ebb.v1.Namespace
+	(*Dictionary)(nil),                // 12: ebb.v1.Dictionary
+	(*Rollups)(nil),                   // 13: ebb.v1.Rollups
+	(*Sizes)(nil),                     // 14: ebb.v1.Sizes
+	(*Increment)(nil),                 // 15: ebb.v1.Increment
+	(*SessionIdentity)(nil),           // 16: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),            // 17: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),            // 18: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),          // 19: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 20: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 21: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 22: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 23: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 24: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 25: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 26: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 27: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 28: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 29: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 30: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 31: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 32: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 33: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 34: ebb.v1.Command
+	(*Audit)(nil),                     // 35: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 36: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 37: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 38: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 39: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 40: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 41: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 42: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 43: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 44: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 45: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 46: ebb.v1.Names
+	(*HomeCommand)(nil),               // 47: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 48: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 49: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 50: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 51: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 52: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 53: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 54: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 55: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 56: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 57: ebb.v1.Increments
+	(*OpenSession)(nil),               // 58: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 59: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 60: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 61: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 62: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 63: ebb.v1.Tick
+	(*Entry)(nil),                     // 64: ebb.v1.Entry
+	(*CommandResult)(nil),             // 65: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 66: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 67: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 68: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 69: ebb.v1.Question
+	(*NamesQuestion)(nil),             // 70: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 71: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 72: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 73: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 74: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 75: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 76: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 77: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 78: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 79: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 80: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 81: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 82: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 83: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 84: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 85: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 86: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 87: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 88: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 89: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 90: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 91: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 92: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 93: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 94: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 95: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 96: ebb.v1.AskRequest
+	(*AskResponse)(nil),               // 97: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 98: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 99: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 100: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 101: ebb.v1.Answer
+	(*BitmapGroups)(nil),              // 102: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 103: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 104: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 105: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 106: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 107: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 108: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 109: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 110: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 111: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 112: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 113: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 114: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 115: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 116: ebb.v1.Property
+	(*KeyExport)(nil),                 // 117: ebb.v1.KeyExport
+	(*Matches)(nil),                   // 118: ebb.v1.Matches
+	(*Match)(nil),                     // 119: ebb.v1.Match
+	(*FeedRequest)(nil),               // 120: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 121: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 122: ebb.v1.Found
+	(*Trend)(nil),                     // 123: ebb.v1.Trend
+	(*Change)(nil),                    // 124: ebb.v1.Change
+	(*Surprise)(nil),                  // 125: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 126: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 127: ebb.v1.Summary
+	(*Membership)(nil),                // 128: ebb.v1.Membership
+	(*Item)(nil),                      // 129: ebb.v1.Item
+	(*Estimate)(nil),                  // 130: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 131: ebb.v1.Coverage
+	(*Distribution)(nil),              // 132: ebb.v1.Distribution
+	(*Bin)(nil),                       // 133: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 134: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 135: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 136: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 137: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 138: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 139: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 140: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 141: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 142: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 143: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 144: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 145: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 146: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 147: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 148: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 149: ebb.v1.Table
+	(*Move)(nil),                      // 150: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 151: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 152: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 153: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 154: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 155: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 156: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 157: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 158: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 159: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 160: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),             // 161: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 162: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 163: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 164: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 165: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 166: ebb.v1.Error
+	(*TokenRecord)(nil),               // 167: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -12170,187 +14236,203 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
 	6,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	13,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	14,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	12,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
-	11,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	13,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
+	12,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
 	5,   // 9: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
 	6,   // 10: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	14,  // 11: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	17,  // 12: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	141, // 13: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	17,  // 14: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	19,  // 15: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	17,  // 16: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	19,  // 17: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	17,  // 18: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	19,  // 19: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	28,  // 20: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	17,  // 21: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	15,  // 11: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	18,  // 12: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	166, // 13: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	18,  // 14: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	20,  // 15: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	18,  // 16: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	20,  // 17: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	18,  // 18: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	20,  // 19: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	29,  // 20: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	18,  // 21: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	7,   // 22: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	29,  // 23: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	59,  // 24: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	17,  // 25: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	19,  // 26: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	15,  // 27: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	16,  // 28: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	17,  // 29: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	45,  // 30: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	10,  // 31: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	46,  // 32: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	47,  // 33: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	48,  // 34: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	49,  // 35: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	50,  // 36: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	51,  // 37: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	42,  // 38: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	43,  // 39: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	44,  // 40: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	40,  // 41: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	39,  // 42: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	34,  // 43: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	35,  // 44: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	36,  // 45: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	37,  // 46: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	38,  // 47: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	36,  // 48: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	59,  // 49: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	41,  // 50: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 51: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	29,  // 52: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	14,  // 53: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	141, // 54: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	19,  // 55: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	54,  // 56: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	53,  // 57: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	81,  // 58: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	83,  // 59: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	80,  // 60: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	79,  // 61: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	72,  // 62: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	73,  // 63: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	74,  // 64: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	75,  // 65: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	76,  // 66: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	77,  // 67: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	78,  // 68: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	65,  // 69: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	69,  // 70: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	70,  // 71: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	58,  // 72: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	29,  // 73: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	62,  // 74: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	62,  // 75: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	62,  // 76: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	62,  // 77: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	63,  // 78: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	64,  // 79: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	61,  // 80: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	60,  // 81: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	59,  // 82: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	59,  // 83: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	59,  // 84: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	59,  // 85: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	59,  // 86: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	59,  // 87: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	29,  // 88: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	66,  // 89: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	67,  // 90: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	68,  // 91: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	59,  // 92: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	29,  // 93: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	71,  // 94: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	59,  // 95: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	29,  // 96: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	59,  // 97: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	6,   // 98: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 99: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	82,  // 100: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	57,  // 101: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 102: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	89,  // 103: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	57,  // 104: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 105: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	87,  // 106: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	89,  // 107: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	141, // 108: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	119, // 109: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	120, // 110: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	122, // 111: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	115, // 112: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	113, // 113: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	96,  // 114: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	98,  // 115: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	102, // 116: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	103, // 117: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	105, // 118: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	106, // 119: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	111, // 120: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	94,  // 121: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	95,  // 122: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	90,  // 123: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	92,  // 124: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	91,  // 125: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	93,  // 126: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	97,  // 127: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	118, // 128: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	118, // 129: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	118, // 130: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	118, // 131: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	118, // 132: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	99,  // 133: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	97,  // 134: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	100, // 135: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	118, // 136: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 137: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	118, // 138: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	101, // 139: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	101, // 140: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 141: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 142: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	104, // 143: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	107, // 144: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 145: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	17,  // 146: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	110, // 147: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	19,  // 148: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	112, // 149: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	112, // 150: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	112, // 151: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	112, // 152: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	114, // 153: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 154: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	118, // 155: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	118, // 156: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	118, // 157: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	117, // 158: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	116, // 159: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	118, // 160: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	121, // 161: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 162: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 163: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	57,  // 164: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	123, // 165: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 166: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	126, // 167: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	141, // 168: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	89,  // 169: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	128, // 170: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	127, // 171: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	129, // 172: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	10,  // 173: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	130, // 174: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	10,  // 175: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	10,  // 176: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	10,  // 177: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	127, // 178: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	138, // 179: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	139, // 180: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	181, // [181:181] is the sub-list for method output_type
-	181, // [181:181] is the sub-list for method input_type
-	181, // [181:181] is the sub-list for extension type_name
-	181, // [181:181] is the sub-list for extension extendee
-	0,   // [0:181] is the sub-list for field type_name
+	30,  // 23: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	71,  // 24: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	18,  // 25: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	20,  // 26: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	16,  // 27: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	17,  // 28: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	18,  // 29: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	57,  // 30: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	11,  // 31: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	58,  // 32: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	59,  // 33: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	60,  // 34: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	61,  // 35: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	62,  // 36: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	63,  // 37: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	54,  // 38: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	55,  // 39: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	56,  // 40: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	52,  // 41: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	51,  // 42: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	46,  // 43: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	47,  // 44: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	36,  // 45: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	35,  // 46: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	37,  // 47: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	38,  // 48: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	39,  // 49: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	40,  // 50: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	44,  // 51: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	45,  // 52: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	48,  // 53: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	49,  // 54: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	50,  // 55: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	48,  // 56: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	71,  // 57: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	53,  // 58: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	7,   // 59: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	30,  // 60: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	15,  // 61: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	166, // 62: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	20,  // 63: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	41,  // 64: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	66,  // 65: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	65,  // 66: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	93,  // 67: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	95,  // 68: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	92,  // 69: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	91,  // 70: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	84,  // 71: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	85,  // 72: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	86,  // 73: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	87,  // 74: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	88,  // 75: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	89,  // 76: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	90,  // 77: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	77,  // 78: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	81,  // 79: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	82,  // 80: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	70,  // 81: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	30,  // 82: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	74,  // 83: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	74,  // 84: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	74,  // 85: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	74,  // 86: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	75,  // 87: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	76,  // 88: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	73,  // 89: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	72,  // 90: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	71,  // 91: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	71,  // 92: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	71,  // 93: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	71,  // 94: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	71,  // 95: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	71,  // 96: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	30,  // 97: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	78,  // 98: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	79,  // 99: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	80,  // 100: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	71,  // 101: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	30,  // 102: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	83,  // 103: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	71,  // 104: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	30,  // 105: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	71,  // 106: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	6,   // 107: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	9,   // 108: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	94,  // 109: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	69,  // 110: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	8,   // 111: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	101, // 112: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	69,  // 113: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	8,   // 114: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	99,  // 115: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	101, // 116: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	166, // 117: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	131, // 118: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	132, // 119: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	134, // 120: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	127, // 121: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	125, // 122: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	108, // 123: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	110, // 124: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	114, // 125: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	115, // 126: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	117, // 127: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	118, // 128: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	123, // 129: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	106, // 130: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	107, // 131: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	102, // 132: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	104, // 133: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	103, // 134: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	105, // 135: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	109, // 136: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	130, // 137: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	130, // 138: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	130, // 139: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	130, // 140: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	130, // 141: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	111, // 142: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	109, // 143: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	112, // 144: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	130, // 145: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	6,   // 146: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	130, // 147: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	113, // 148: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	113, // 149: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 150: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 151: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	116, // 152: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	119, // 153: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	6,   // 154: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	18,  // 155: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	122, // 156: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	20,  // 157: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	124, // 158: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	124, // 159: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	124, // 160: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	124, // 161: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	126, // 162: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	6,   // 163: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	130, // 164: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	130, // 165: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	130, // 166: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	129, // 167: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	128, // 168: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	130, // 169: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	133, // 170: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 171: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 172: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	69,  // 173: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	135, // 174: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	8,   // 175: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	143, // 176: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	166, // 177: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	145, // 178: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	166, // 179: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	101, // 180: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	10,  // 181: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	147, // 182: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	146, // 183: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	148, // 184: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	11,  // 185: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	167, // 186: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	150, // 187: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	149, // 188: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	11,  // 189: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	11,  // 190: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 191: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 192: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	162, // 193: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	146, // 194: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	163, // 195: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	164, // 196: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	197, // [197:197] is the sub-list for method output_type
+	197, // [197:197] is the sub-list for method input_type
+	197, // [197:197] is the sub-list for extension type_name
+	197, // [197:197] is the sub-list for extension extendee
+	0,   // [0:197] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -12358,6 +14440,7 @@ func file_ebb_v1_ebb_proto_init() {
 	if File_ebb_v1_ebb_proto != nil {
 		return
 	}
+	file_ebb_v1_access_proto_init()
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
 	file_ebb_v1_ebb_proto_msgTypes[4].OneofWrappers = []any{}
@@ -12380,22 +14463,34 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_StoreBitmap)(nil),
 		(*Command_Names)(nil),
 		(*Command_Home)(nil),
+		(*Command_Restore)(nil),
+		(*Command_Audit)(nil),
 	}
 	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
+		(*RestoreShard_Begin)(nil),
+		(*RestoreShard_Piece)(nil),
+		(*RestoreShard_Commit)(nil),
+		(*RestoreShard_Cancel)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
+		(*SnapshotPart_Chunk)(nil),
+		(*SnapshotPart_Summary)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[36].OneofWrappers = []any{
 		(*HomeCommand_Reserve)(nil),
 		(*HomeCommand_Put)(nil),
 		(*HomeCommand_Swept)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[33].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[43].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[34].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[45].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[58].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -12412,7 +14507,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_BitmapCohort)(nil),
 		(*Question_Names)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[49].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[60].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -12424,7 +14519,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[55].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -12433,14 +14528,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[71].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[82].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[76].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[77].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[79].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[87].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[88].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[90].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -12457,17 +14552,24 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[116].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[134].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
+	}
+	file_ebb_v1_ebb_proto_msgTypes[140].OneofWrappers = []any{
+		(*ChangeClusterRequest_Drain)(nil),
+		(*ChangeClusterRequest_Activate)(nil),
+		(*ChangeClusterRequest_Remove)(nil),
+		(*ChangeClusterRequest_Replication)(nil),
+		(*ChangeClusterRequest_Rebalance)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
-			NumEnums:      10,
-			NumMessages:   131,
+			NumEnums:      11,
+			NumMessages:   155,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

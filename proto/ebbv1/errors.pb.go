@@ -40,6 +40,7 @@ const (
 	Code_CODE_TOO_STALE     Code = 1009
 	Code_CODE_STARTING      Code = 1010
 	Code_CODE_KEY_BUSY      Code = 1011
+	Code_CODE_OUT_OF_MEMORY Code = 1012
 	// 2xxx: the request is wrong
 	Code_CODE_BAD_REQUEST         Code = 2001
 	Code_CODE_BAD_KEY             Code = 2002
@@ -67,6 +68,8 @@ const (
 	Code_CODE_KEY_TOO_LARGE       Code = 2032
 	Code_CODE_BAD_QUERY           Code = 2040
 	Code_CODE_QUERY_TOO_COSTLY    Code = 2041
+	Code_CODE_UNAUTHENTICATED     Code = 2050
+	Code_CODE_PERMISSION_DENIED   Code = 2051
 	// 3xxx: exactly-once
 	Code_CODE_SESSION_EXPIRED           Code = 3001
 	Code_CODE_SEQUENCE_TOO_OLD          Code = 3002
@@ -101,6 +104,7 @@ var (
 		1009: "CODE_TOO_STALE",
 		1010: "CODE_STARTING",
 		1011: "CODE_KEY_BUSY",
+		1012: "CODE_OUT_OF_MEMORY",
 		2001: "CODE_BAD_REQUEST",
 		2002: "CODE_BAD_KEY",
 		2003: "CODE_BAD_BIN",
@@ -127,6 +131,8 @@ var (
 		2032: "CODE_KEY_TOO_LARGE",
 		2040: "CODE_BAD_QUERY",
 		2041: "CODE_QUERY_TOO_COSTLY",
+		2050: "CODE_UNAUTHENTICATED",
+		2051: "CODE_PERMISSION_DENIED",
 		3001: "CODE_SESSION_EXPIRED",
 		3002: "CODE_SEQUENCE_TOO_OLD",
 		3003: "CODE_SOURCE_FENCED",
@@ -156,6 +162,7 @@ var (
 		"CODE_TOO_STALE":                 1009,
 		"CODE_STARTING":                  1010,
 		"CODE_KEY_BUSY":                  1011,
+		"CODE_OUT_OF_MEMORY":             1012,
 		"CODE_BAD_REQUEST":               2001,
 		"CODE_BAD_KEY":                   2002,
 		"CODE_BAD_BIN":                   2003,
@@ -182,6 +189,8 @@ var (
 		"CODE_KEY_TOO_LARGE":             2032,
 		"CODE_BAD_QUERY":                 2040,
 		"CODE_QUERY_TOO_COSTLY":          2041,
+		"CODE_UNAUTHENTICATED":           2050,
+		"CODE_PERMISSION_DENIED":         2051,
 		"CODE_SESSION_EXPIRED":           3001,
 		"CODE_SEQUENCE_TOO_OLD":          3002,
 		"CODE_SOURCE_FENCED":             3003,
@@ -346,7 +355,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
 	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12\x16\n" +
-	"\x06column\x18\b \x01(\rR\x06column*\x81\n" +
+	"\x06column\x18\b \x01(\rR\x06column*\xd2\n" +
 	"\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
@@ -360,7 +369,8 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x0fCODE_INCOMPLETE\x10\xf0\a\x12\x13\n" +
 	"\x0eCODE_TOO_STALE\x10\xf1\a\x12\x12\n" +
 	"\rCODE_STARTING\x10\xf2\a\x12\x12\n" +
-	"\rCODE_KEY_BUSY\x10\xf3\a\x12\x15\n" +
+	"\rCODE_KEY_BUSY\x10\xf3\a\x12\x17\n" +
+	"\x12CODE_OUT_OF_MEMORY\x10\xf4\a\x12\x15\n" +
 	"\x10CODE_BAD_REQUEST\x10\xd1\x0f\x12\x11\n" +
 	"\fCODE_BAD_KEY\x10\xd2\x0f\x12\x11\n" +
 	"\fCODE_BAD_BIN\x10\xd3\x0f\x12\x14\n" +
@@ -387,6 +397,8 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x12CODE_KEY_TOO_LARGE\x10\xf0\x0f\x12\x13\n" +
 	"\x0eCODE_BAD_QUERY\x10\xf8\x0f\x12\x1a\n" +
 	"\x15CODE_QUERY_TOO_COSTLY\x10\xf9\x0f\x12\x19\n" +
+	"\x14CODE_UNAUTHENTICATED\x10\x82\x10\x12\x1b\n" +
+	"\x16CODE_PERMISSION_DENIED\x10\x83\x10\x12\x19\n" +
 	"\x14CODE_SESSION_EXPIRED\x10\xb9\x17\x12\x1a\n" +
 	"\x15CODE_SEQUENCE_TOO_OLD\x10\xba\x17\x12\x17\n" +
 	"\x12CODE_SOURCE_FENCED\x10\xbb\x17\x12!\n" +

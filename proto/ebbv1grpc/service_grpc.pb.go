@@ -36,6 +36,10 @@ const (
 	Ebb_ListNamespaces_FullMethodName = "/ebb.v1.Ebb/ListNamespaces"
 	Ebb_Table_FullMethodName          = "/ebb.v1.Ebb/Table"
 	Ebb_Status_FullMethodName         = "/ebb.v1.Ebb/Status"
+	Ebb_ChangeCluster_FullMethodName  = "/ebb.v1.Ebb/ChangeCluster"
+	Ebb_CreateToken_FullMethodName    = "/ebb.v1.Ebb/CreateToken"
+	Ebb_ListTokens_FullMethodName     = "/ebb.v1.Ebb/ListTokens"
+	Ebb_RevokeToken_FullMethodName    = "/ebb.v1.Ebb/RevokeToken"
 )
 
 // EbbClient is the client API for Ebb service.
@@ -72,6 +76,14 @@ type EbbClient interface {
 	Table(ctx context.Context, in *ebbv1.TableRequest, opts ...grpc.CallOption) (*ebbv1.TableResponse, error)
 	// Status reports on the nodes and their replicas.
 	Status(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error)
+	// ChangeCluster says which nodes are to hold replicas, and how many; without a change, what moves.
+	ChangeCluster(ctx context.Context, in *ebbv1.ChangeClusterRequest, opts ...grpc.CallOption) (*ebbv1.ChangeClusterResponse, error)
+	// CreateToken makes a token of its hash. From the first on, callers without a token may do nothing.
+	CreateToken(ctx context.Context, in *ebbv1.CreateTokenRequest, opts ...grpc.CallOption) (*ebbv1.CreateTokenResponse, error)
+	// ListTokens lists the tokens, without their hashes.
+	ListTokens(ctx context.Context, in *ebbv1.ListTokensRequest, opts ...grpc.CallOption) (*ebbv1.ListTokensResponse, error)
+	// RevokeToken ends a token; watches that it began end within seconds.
+	RevokeToken(ctx context.Context, in *ebbv1.RevokeTokenRequest, opts ...grpc.CallOption) (*ebbv1.RevokeTokenResponse, error)
 }
 
 type ebbClient struct {
@@ -231,6 +243,46 @@ func (c *ebbClient) Status(ctx context.Context, in *ebbv1.StatusRequest, opts ..
 	return out, nil
 }
 
+func (c *ebbClient) ChangeCluster(ctx context.Context, in *ebbv1.ChangeClusterRequest, opts ...grpc.CallOption) (*ebbv1.ChangeClusterResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.ChangeClusterResponse)
+	err := c.cc.Invoke(ctx, Ebb_ChangeCluster_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) CreateToken(ctx context.Context, in *ebbv1.CreateTokenRequest, opts ...grpc.CallOption) (*ebbv1.CreateTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.CreateTokenResponse)
+	err := c.cc.Invoke(ctx, Ebb_CreateToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) ListTokens(ctx context.Context, in *ebbv1.ListTokensRequest, opts ...grpc.CallOption) (*ebbv1.ListTokensResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.ListTokensResponse)
+	err := c.cc.Invoke(ctx, Ebb_ListTokens_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) RevokeToken(ctx context.Context, in *ebbv1.RevokeTokenRequest, opts ...grpc.CallOption) (*ebbv1.RevokeTokenResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.RevokeTokenResponse)
+	err := c.cc.Invoke(ctx, Ebb_RevokeToken_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // EbbServer is the server API for Ebb service.
 // All implementations must embed UnimplementedEbbServer
 // for forward compatibility.
@@ -265,6 +317,14 @@ type EbbServer interface {
 	Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error)
 	// Status reports on the nodes and their replicas.
 	Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
+	// ChangeCluster says which nodes are to hold replicas, and how many; without a change, what moves.
+	ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error)
+	// CreateToken makes a token of its hash. From the first on, callers without a token may do nothing.
+	CreateToken(context.Context, *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error)
+	// ListTokens lists the tokens, without their hashes.
+	ListTokens(context.Context, *ebbv1.ListTokensRequest) (*ebbv1.ListTokensResponse, error)
+	// RevokeToken ends a token; watches that it began end within seconds.
+	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)
 	mustEmbedUnimplementedEbbServer()
 }
 
@@ -316,6 +376,18 @@ func (UnimplementedEbbServer) Table(context.Context, *ebbv1.TableRequest) (*ebbv
 }
 func (UnimplementedEbbServer) Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Status not implemented")
+}
+func (UnimplementedEbbServer) ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ChangeCluster not implemented")
+}
+func (UnimplementedEbbServer) CreateToken(context.Context, *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method CreateToken not implemented")
+}
+func (UnimplementedEbbServer) ListTokens(context.Context, *ebbv1.ListTokensRequest) (*ebbv1.ListTokensResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListTokens not implemented")
+}
+func (UnimplementedEbbServer) RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RevokeToken not implemented")
 }
 func (UnimplementedEbbServer) mustEmbedUnimplementedEbbServer() {}
 func (UnimplementedEbbServer) testEmbeddedByValue()             {}
@@ -583,6 +655,78 @@ func _Ebb_Status_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Ebb_ChangeCluster_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.ChangeClusterRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).ChangeCluster(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_ChangeCluster_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).ChangeCluster(ctx, req.(*ebbv1.ChangeClusterRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_CreateToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.CreateTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).CreateToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_CreateToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).CreateToken(ctx, req.(*ebbv1.CreateTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_ListTokens_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.ListTokensRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).ListTokens(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_ListTokens_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).ListTokens(ctx, req.(*ebbv1.ListTokensRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_RevokeToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.RevokeTokenRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).RevokeToken(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_RevokeToken_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).RevokeToken(ctx, req.(*ebbv1.RevokeTokenRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Ebb_ServiceDesc is the grpc.ServiceDesc for Ebb service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -642,6 +786,22 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Status",
 			Handler:    _Ebb_Status_Handler,
 		},
+		{
+			MethodName: "ChangeCluster",
+			Handler:    _Ebb_ChangeCluster_Handler,
+		},
+		{
+			MethodName: "CreateToken",
+			Handler:    _Ebb_CreateToken_Handler,
+		},
+		{
+			MethodName: "ListTokens",
+			Handler:    _Ebb_ListTokens_Handler,
+		},
+		{
+			MethodName: "RevokeToken",
+			Handler:    _Ebb_RevokeToken_Handler,
+		},
 	},
 	Streams: []grpc.StreamDesc{
 		{
@@ -654,9 +814,15 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 }
 
 const (
-	Shards_Apply_FullMethodName      = "/ebb.v1.Shards/Apply"
-	Shards_Ask_FullMethodName        = "/ebb.v1.Shards/Ask"
-	Shards_NodeStatus_FullMethodName = "/ebb.v1.Shards/NodeStatus"
+	Shards_Apply_FullMethodName             = "/ebb.v1.Shards/Apply"
+	Shards_Ask_FullMethodName               = "/ebb.v1.Shards/Ask"
+	Shards_Snapshot_FullMethodName          = "/ebb.v1.Shards/Snapshot"
+	Shards_RestoreNamespaces_FullMethodName = "/ebb.v1.Shards/RestoreNamespaces"
+	Shards_ReadIndex_FullMethodName         = "/ebb.v1.Shards/ReadIndex"
+	Shards_Audited_FullMethodName           = "/ebb.v1.Shards/Audited"
+	Shards_Repair_FullMethodName            = "/ebb.v1.Shards/Repair"
+	Shards_NodeStatus_FullMethodName        = "/ebb.v1.Shards/NodeStatus"
+	Shards_Manage_FullMethodName            = "/ebb.v1.Shards/Manage"
 )
 
 // ShardsClient is the client API for Shards service.
@@ -669,8 +835,20 @@ type ShardsClient interface {
 	Apply(ctx context.Context, in *ebbv1.ApplyRequest, opts ...grpc.CallOption) (*ebbv1.ApplyResponse, error)
 	// Ask asks shards of the receiving node.
 	Ask(ctx context.Context, in *ebbv1.ShardAskRequest, opts ...grpc.CallOption) (*ebbv1.ShardAskResponse, error)
+	// Snapshot sends the state of a shard that the receiving node leads, as it is when the request arrives.
+	Snapshot(ctx context.Context, in *ebbv1.SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ebbv1.SnapshotPart], error)
+	// RestoreNamespaces gives a cluster the namespaces of a backup.
+	RestoreNamespaces(ctx context.Context, in *ebbv1.RestoreNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.RestoreNamespacesResponse, error)
+	// ReadIndex says how far other replicas of the shards that the receiving node leads must be to answer a linearizable question.
+	ReadIndex(ctx context.Context, in *ebbv1.ReadIndexRequest, opts ...grpc.CallOption) (*ebbv1.ReadIndexResponse, error)
+	// Audited says what the receiving node's replica of a shard found at an Audit.
+	Audited(ctx context.Context, in *ebbv1.AuditedRequest, opts ...grpc.CallOption) (*ebbv1.AuditedResponse, error)
+	// Repair has the receiving node repair its replica of a shard; it returns when that has begun.
+	Repair(ctx context.Context, in *ebbv1.RepairRequest, opts ...grpc.CallOption) (*ebbv1.RepairResponse, error)
 	// NodeStatus reports on the receiving node alone.
 	NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error)
+	// Manage is for nodes: it joins them, and tells their shards' leaders what to do.
+	Manage(ctx context.Context, in *ebbv1.ManageRequest, opts ...grpc.CallOption) (*ebbv1.ManageResponse, error)
 }
 
 type shardsClient struct {
@@ -701,10 +879,79 @@ func (c *shardsClient) Ask(ctx context.Context, in *ebbv1.ShardAskRequest, opts 
 	return out, nil
 }
 
+func (c *shardsClient) Snapshot(ctx context.Context, in *ebbv1.SnapshotRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ebbv1.SnapshotPart], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Shards_ServiceDesc.Streams[0], Shards_Snapshot_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[ebbv1.SnapshotRequest, ebbv1.SnapshotPart]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Shards_SnapshotClient = grpc.ServerStreamingClient[ebbv1.SnapshotPart]
+
+func (c *shardsClient) RestoreNamespaces(ctx context.Context, in *ebbv1.RestoreNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.RestoreNamespacesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.RestoreNamespacesResponse)
+	err := c.cc.Invoke(ctx, Shards_RestoreNamespaces_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardsClient) ReadIndex(ctx context.Context, in *ebbv1.ReadIndexRequest, opts ...grpc.CallOption) (*ebbv1.ReadIndexResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.ReadIndexResponse)
+	err := c.cc.Invoke(ctx, Shards_ReadIndex_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardsClient) Audited(ctx context.Context, in *ebbv1.AuditedRequest, opts ...grpc.CallOption) (*ebbv1.AuditedResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.AuditedResponse)
+	err := c.cc.Invoke(ctx, Shards_Audited_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardsClient) Repair(ctx context.Context, in *ebbv1.RepairRequest, opts ...grpc.CallOption) (*ebbv1.RepairResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.RepairResponse)
+	err := c.cc.Invoke(ctx, Shards_Repair_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *shardsClient) NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.StatusResponse)
 	err := c.cc.Invoke(ctx, Shards_NodeStatus_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *shardsClient) Manage(ctx context.Context, in *ebbv1.ManageRequest, opts ...grpc.CallOption) (*ebbv1.ManageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.ManageResponse)
+	err := c.cc.Invoke(ctx, Shards_Manage_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -721,8 +968,20 @@ type ShardsServer interface {
 	Apply(context.Context, *ebbv1.ApplyRequest) (*ebbv1.ApplyResponse, error)
 	// Ask asks shards of the receiving node.
 	Ask(context.Context, *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error)
+	// Snapshot sends the state of a shard that the receiving node leads, as it is when the request arrives.
+	Snapshot(*ebbv1.SnapshotRequest, grpc.ServerStreamingServer[ebbv1.SnapshotPart]) error
+	// RestoreNamespaces gives a cluster the namespaces of a backup.
+	RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error)
+	// ReadIndex says how far other replicas of the shards that the receiving node leads must be to answer a linearizable question.
+	ReadIndex(context.Context, *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error)
+	// Audited says what the receiving node's replica of a shard found at an Audit.
+	Audited(context.Context, *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error)
+	// Repair has the receiving node repair its replica of a shard; it returns when that has begun.
+	Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error)
 	// NodeStatus reports on the receiving node alone.
 	NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
+	// Manage is for nodes: it joins them, and tells their shards' leaders what to do.
+	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 	mustEmbedUnimplementedShardsServer()
 }
 
@@ -739,8 +998,26 @@ func (UnimplementedShardsServer) Apply(context.Context, *ebbv1.ApplyRequest) (*e
 func (UnimplementedShardsServer) Ask(context.Context, *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Ask not implemented")
 }
+func (UnimplementedShardsServer) Snapshot(*ebbv1.SnapshotRequest, grpc.ServerStreamingServer[ebbv1.SnapshotPart]) error {
+	return status.Error(codes.Unimplemented, "method Snapshot not implemented")
+}
+func (UnimplementedShardsServer) RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RestoreNamespaces not implemented")
+}
+func (UnimplementedShardsServer) ReadIndex(context.Context, *ebbv1.ReadIndexRequest) (*ebbv1.ReadIndexResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadIndex not implemented")
+}
+func (UnimplementedShardsServer) Audited(context.Context, *ebbv1.AuditedRequest) (*ebbv1.AuditedResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Audited not implemented")
+}
+func (UnimplementedShardsServer) Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Repair not implemented")
+}
 func (UnimplementedShardsServer) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeStatus not implemented")
+}
+func (UnimplementedShardsServer) Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Manage not implemented")
 }
 func (UnimplementedShardsServer) mustEmbedUnimplementedShardsServer() {}
 func (UnimplementedShardsServer) testEmbeddedByValue()                {}
@@ -799,6 +1076,89 @@ func _Shards_Ask_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shards_Snapshot_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(ebbv1.SnapshotRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ShardsServer).Snapshot(m, &grpc.GenericServerStream[ebbv1.SnapshotRequest, ebbv1.SnapshotPart]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Shards_SnapshotServer = grpc.ServerStreamingServer[ebbv1.SnapshotPart]
+
+func _Shards_RestoreNamespaces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.RestoreNamespacesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).RestoreNamespaces(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_RestoreNamespaces_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).RestoreNamespaces(ctx, req.(*ebbv1.RestoreNamespacesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shards_ReadIndex_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.ReadIndexRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).ReadIndex(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_ReadIndex_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).ReadIndex(ctx, req.(*ebbv1.ReadIndexRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shards_Audited_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.AuditedRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).Audited(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_Audited_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).Audited(ctx, req.(*ebbv1.AuditedRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shards_Repair_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.RepairRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).Repair(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_Repair_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).Repair(ctx, req.(*ebbv1.RepairRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shards_NodeStatus_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.StatusRequest)
 	if err := dec(in); err != nil {
@@ -813,6 +1173,24 @@ func _Shards_NodeStatus_Handler(srv interface{}, ctx context.Context, dec func(i
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(ShardsServer).NodeStatus(ctx, req.(*ebbv1.StatusRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Shards_Manage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.ManageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).Manage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_Manage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).Manage(ctx, req.(*ebbv1.ManageRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -833,10 +1211,36 @@ var Shards_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Shards_Ask_Handler,
 		},
 		{
+			MethodName: "RestoreNamespaces",
+			Handler:    _Shards_RestoreNamespaces_Handler,
+		},
+		{
+			MethodName: "ReadIndex",
+			Handler:    _Shards_ReadIndex_Handler,
+		},
+		{
+			MethodName: "Audited",
+			Handler:    _Shards_Audited_Handler,
+		},
+		{
+			MethodName: "Repair",
+			Handler:    _Shards_Repair_Handler,
+		},
+		{
 			MethodName: "NodeStatus",
 			Handler:    _Shards_NodeStatus_Handler,
 		},
+		{
+			MethodName: "Manage",
+			Handler:    _Shards_Manage_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Snapshot",
+			Handler:       _Shards_Snapshot_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "ebb/v1/service.proto",
 }

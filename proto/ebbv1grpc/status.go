@@ -88,7 +88,7 @@ func grpcCode(c ebbv1.Code) codes.Code {
 		return codes.NotFound
 	case ebbv1.Code_CODE_NAMESPACE_EXISTS:
 		return codes.AlreadyExists
-	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_TOO_MANY_SESSIONS, ebbv1.Code_CODE_TOO_MANY_SOURCES,
+	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_TOO_MANY_SESSIONS, ebbv1.Code_CODE_TOO_MANY_SOURCES,
 		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
 		return codes.ResourceExhausted
 	case ebbv1.Code_CODE_DEADLINE:
@@ -99,6 +99,10 @@ func grpcCode(c ebbv1.Code) codes.Code {
 		return codes.FailedPrecondition
 	case ebbv1.Code_CODE_UNKNOWN_OUTCOME:
 		return codes.Unknown
+	case ebbv1.Code_CODE_UNAUTHENTICATED:
+		return codes.Unauthenticated
+	case ebbv1.Code_CODE_PERMISSION_DENIED:
+		return codes.PermissionDenied
 	}
 	switch c / 1000 {
 	case 1:

@@ -64,7 +64,7 @@ type node struct {
 
 // Compile makes a program of an expression over this many bitmaps.
 func Compile(e Expr, leaves int) (*Program, error) {
-	c := compiler{p: &Program{leaves: leaves}}
+	c := compiler{p: &Program{leaves: leaves, nodes: make([]node, 0, leaves+2)}}
 	root, err := c.node(&e, 0)
 	if err != nil {
 		return nil, err

@@ -110,7 +110,7 @@ func (p *Program) NewWalker(cursors []Cursor, universe Cursor) *Walker {
 		universe = NewRangeCursor(1, 0)
 	}
 	w := &Walker{
-		p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes)), last: SliceMax, leaves: make([]Container, p.leaves+1),
+		p: p, cursors: append(slices.Clone(cursors[:p.leaves]), universe), at: make([]uint64, len(p.nodes)), last: SliceMax, leaves: make([]Container, p.leaves+1), nodes: make([]leafNode, 0, len(p.nodes)),
 	}
 	for i, n := range p.nodes {
 		if n.op == Leaf {

@@ -1,0 +1,175 @@
+package swarm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Mode says whether a plan that is run again takes the same course.
+const Mode = "exploring: a seed decides the faults, not how goroutines interleave"
+
+// Campaign is many seeds.
+type Campaign struct {
+	Fleet       *Fleet
+	First, Last uint64        // seeds
+	For         time.Duration // no seed begins after this much real time; 0 is no limit
+	Workers     int
+	Families    []string // that plans are drawn from; all if empty
+	Acts        []int    // numbers of the acts to keep of each plan; all if nil
+	StopAtFirst bool     // failing seed
+	NoShrink    bool
+	// Each is told every verdict, one at a time; it may be nil.
+	Each func(v *Verdict)
+	// Progress is told after every seed, and while a plan is shrunk; it may be nil.
+	Progress func(r *Report, doing string)
+}
+
+// Report is what came of a campaign.
+type Report struct {
+	Mode    string        `json:"mode"`
+	Command string        `json:"command,omitempty"`
+	Sum     Sum           `json:"sum"`
+	Real    time.Duration `json:"real_ns"`
+	// FirstFailure is the smallest seed that failed; nil if all held.
+	FirstFailure *Failure   `json:"first_failure,omitempty"`
+	Failures     []*Failure `json:"failures,omitempty"`
+	// Unused families were never injected, unused invariants never evaluated.
+	UnusedFamilies   []string `json:"unused_families,omitempty"`
+	UnusedInvariants []string `json:"unused_invariants,omitempty"`
+
+	runs []*Verdict // some, whole, for the report's timelines
+	all  []brief
+}
+
+// Failure is a seed that failed.
+type Failure struct {
+	Seed       uint64   `json:"seed"`
+	Invariant  string   `json:"invariant"`  // the first that did not hold
+	Invariants []string `json:"invariants"` // all that did not
+	What       string   `json:"what"`
+	Acts       string   `json:"acts"` // of the smallest plan that was found to fail
+	Replay     string   `json:"replay"`
+	Verdict    *Verdict `json:"verdict"` // of that plan
+}
+
+// brief is what is kept of each seed.
+type brief struct {
+	Seed    uint64
+	Plan    string
+	Tally   Tally
+	Virtual time.Duration
+	Failed  bool
+}
+
+const (
+	// shownMax is how many seeds that held are drawn in a report.
+	shownMax = 12
+	// shrunkMax is how many failing seeds are shrunk, and triesMax how often a smaller plan is tried before it is taken to hold.
+	shrunkMax, triesMax = 5, 3
+)
+
+// Run runs it. An error is of the machinery, not of what is tested.
+func (c *Campaign) Run(ctx context.Context) (*Report, error) {
+	r := &Report{Mode: Mode}
+	began := time.Now()
+	next, stop := c.First, false
+	plans := func() (Plan, bool) {
+		if stop || next > c.Last || c.For > 0 && time.Since(began) > c.For {
+			return Plan{}, false
+		}
+		next++
+		return c.plan(next - 1), true
+	}
+	err := c.Fleet.Judge(ctx, max(1, c.Workers), plans, func(v *Verdict) {
+		r.add(v)
+		if c.Each != nil {
+			c.Each(v)
+		}
+		stop = stop || v.Failed() && c.StopAtFirst
+		r.Real = time.Since(began)
+		c.progress(r, "")
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(r.Failures, func(a, b *Failure) int { return int(int64(a.Seed) - int64(b.Seed)) })
+	if !c.NoShrink {
+		for _, f := range r.Failures[:min(len(r.Failures), shrunkMax)] {
+			c.progress(r, fmt.Sprintf("shrinking the plan of seed %d", f.Seed))
+			f.take(Shrink(f.Verdict, func(p Plan) *Verdict { return c.again(ctx, p, f.Invariants) }), c.Families)
+		}
+	}
+	if len(r.Failures) > 0 {
+		r.FirstFailure = r.Failures[0]
+	}
+	for _, f := range r.Failures {
+		f.take(f.Verdict, c.Families)
+	}
+	r.Real = time.Since(began)
+	r.UnusedFamilies, r.UnusedInvariants = r.Sum.Unused()
+	return r, nil
+}
+
+func (c *Campaign) plan(seed uint64) Plan {
+	p := Draw(seed, c.Families...)
+	if c.Acts != nil {
+		p = p.Only(c.Acts...)
+	}
+	return p
+}
+
+func (c *Campaign) progress(r *Report, doing string) {
+	if c.Progress != nil {
+		c.Progress(r, doing)
+	}
+}
+
+// again runs a plan until one of these invariants does not hold, a few times at most.
+func (c *Campaign) again(ctx context.Context, p Plan, invariants []string) (failing *Verdict) {
+	tries := 0
+	// an error of a worker means that nothing smaller was found
+	_ = c.Fleet.Judge(ctx, max(1, c.Workers), func() (Plan, bool) {
+		tries++
+		return p, tries <= triesMax && failing == nil
+	}, func(v *Verdict) {
+		if slices.ContainsFunc(v.breached(), func(name string) bool { return slices.Contains(invariants, name) }) {
+			failing = v
+		}
+	})
+	return failing
+}
+
+func (r *Report) add(v *Verdict) {
+	r.Sum.Add(v)
+	r.all = append(r.all, brief{v.Plan.Seed, v.Plan.String(), v.Tally, v.Virtual, v.Failed()})
+	if v.Failed() {
+		f := &Failure{Seed: v.Plan.Seed}
+		f.take(v, nil)
+		r.Failures = append(r.Failures, f)
+		return
+	}
+	if len(r.runs) < shownMax {
+		r.runs = append(r.runs, v)
+	}
+}
+
+// take makes a verdict the failure's.
+func (f *Failure) take(v *Verdict, families []string) {
+	first := v.Breaches[0]
+	f.Verdict, f.Invariant, f.Invariants, f.What, f.Acts = v, first.Invariant, v.breached(), first.String(), v.Plan.Numbers()
+	f.Replay = fmt.Sprintf("ebb chaos sim --seeds %d --acts %s", f.Seed, f.Acts)
+	if len(families) > 0 {
+		f.Replay += " --families " + strings.Join(families, ",")
+	}
+}
+
+// SeedsPerSecond is of real time.
+func (r *Report) SeedsPerSecond() float64 {
+	if r.Real == 0 {
+		return 0
+	}
+	return float64(r.Sum.Seeds) / r.Real.Seconds()
+}

@@ -1,0 +1,107 @@
+package swarm
+
+import (
+	"fmt"
+	"time"
+)
+
+// chart is a run drawn to scale.
+type chart struct {
+	Height int
+	Lanes  []lane
+	Boxes  []box
+	Marks  []mark
+	Ticks  []mark
+}
+
+// lane is a row with a name.
+type lane struct {
+	Name string
+	Y    int
+}
+
+// box is a time in a lane.
+type box struct {
+	X, Y, W, H float64
+	Class      string
+	Title      string
+	Text       string
+}
+
+// mark is a moment.
+type mark struct {
+	X     float64
+	Title string
+}
+
+const (
+	chartLeft, chartWidth = 90.0, 900.0
+	laneHeight            = 18
+	barsHeight            = 60
+)
+
+// chartOf draws a run.
+func chartOf(v *Verdict) chart {
+	var c chart
+	whole := max(v.Virtual, time.Second)
+	for _, s := range v.Spans {
+		whole = max(whole, s.To)
+	}
+	x := func(at time.Duration) float64 { return chartLeft + chartWidth*float64(at)/float64(whole) }
+	y := 4
+	row := func(name string) int {
+		c.Lanes = append(c.Lanes, lane{name, y + 13})
+		y += laneHeight
+		return y - laneHeight
+	}
+	add := func(at int, from, to time.Duration, class, title, text string) {
+		c.Boxes = append(c.Boxes, box{x(from), float64(at + 2), max(2, x(to)-x(from)), laneHeight - 4, class, title, text})
+	}
+	for i, s := range v.Spans {
+		name := ""
+		if i == 0 {
+			name = "faults"
+		}
+		to := s.To
+		if to == 0 {
+			to = v.Virtual
+		}
+		add(row(name), s.From, to, "fault", fmt.Sprintf("%s, %v to %v", s.Act, s.From.Round(time.Millisecond), to.Round(time.Millisecond)), s.Act)
+	}
+	shades := map[string]string{}
+	for shard := uint32(1); shard <= v.Plan.Shards; shard++ {
+		at := row(fmt.Sprintf("shard %d", shard))
+		for _, r := range v.Reigns {
+			if r.Shard != shard {
+				continue
+			}
+			if shades[r.Node] == "" {
+				shades[r.Node] = fmt.Sprintf("n%d", len(shades)%8)
+			}
+			add(at, r.From, r.To, shades[r.Node], fmt.Sprintf("%s leads shard %d in term %d", r.Node, shard, r.Term), r.Node)
+		}
+	}
+	c.Lanes = append(c.Lanes, lane{"per second", y + 13})
+	most := 1
+	for _, s := range v.Seconds {
+		most = max(most, s.Acked+s.Reads)
+	}
+	for i, s := range v.Seconds {
+		from, to := x(time.Duration(i)*time.Second), x(time.Duration(i+1)*time.Second)
+		title := fmt.Sprintf("second %d: %d commands acknowledged, %d reads answered", i, s.Acked, s.Reads)
+		low := float64(barsHeight) * float64(s.Acked) / float64(most)
+		high := float64(barsHeight) * float64(s.Reads) / float64(most)
+		bottom := float64(y + barsHeight)
+		c.Boxes = append(c.Boxes, box{from, bottom - low, to - from - 1, low, "acked", title, ""}, box{from, bottom - low - high, to - from - 1, high, "reads", title, ""})
+	}
+	y += barsHeight + 4
+	step := max(time.Second, (whole / 20).Round(time.Second))
+	for at := time.Duration(0); at <= whole; at += step {
+		c.Ticks = append(c.Ticks, mark{x(at), fmt.Sprintf("%ds", int(at.Seconds()))})
+	}
+	for _, b := range v.Breaches {
+		c.Marks = append(c.Marks, mark{x(b.At), b.String()})
+	}
+	c.Height = y + 16
+	return c
+}

@@ -1,0 +1,95 @@
+package swarm
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+)
+
+// Family is a kind of fault.
+type Family struct {
+	Name string // one word, as --families takes it
+	What string // what happens to whom
+	Dose string // how much, in words; empty where there is nothing to choose
+	// Loses says that a disk's content is lost: a plan has one such act at most.
+	Loses bool
+	// Moves says that shards move to other nodes, for which the end of the run waits: such seeds are rarer.
+	Moves bool
+
+	draw   func(rng *rand.Rand, d *Dose)
+	inject func(w *world, d Dose) (detail string)
+	mend   func(w *world) // must do nothing where nothing is broken
+}
+
+// share is how likely a seed draws from this family, beside the others.
+func (f Family) share() float64 {
+	if f.Moves {
+		return 0.25
+	}
+	return 1
+}
+
+// Families are all of them.
+var Families = slices.Concat(networkFamilies, diskFamilies, processFamilies, clockFamilies, memberFamilies)
+
+// FamilyOf returns the family of that name.
+func FamilyOf(name string) (Family, bool) {
+	i := slices.IndexFunc(Families, func(f Family) bool { return f.Name == name })
+	if i < 0 {
+		return Family{}, false
+	}
+	return Families[i], true
+}
+
+// FamilyNames are the names of all families, in the order of the table.
+func FamilyNames() []string {
+	var names []string
+	for _, f := range Families {
+		names = append(names, f.Name)
+	}
+	return names
+}
+
+// order is the members, dead or alive, shuffled by the dose.
+func (w *world) order(d Dose) []int {
+	members := w.members()
+	rng := rand.New(rand.NewPCG(d.Pick, 1))
+	rng.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
+	return members
+}
+
+// leader is who leads the dose's shard, or some node where nobody is known to.
+func (w *world) leader(d Dose) int {
+	if i := w.c.Leader(d.Shard); i >= 0 {
+		return i
+	}
+	return w.some(d)
+}
+
+// some is the dose's other victim.
+func (w *world) some(d Dose) int {
+	members := w.living()
+	return members[d.Node%uint64(len(members))]
+}
+
+// victim is the leader half of the time.
+func (w *world) victim(d Dose) int {
+	if d.Pick%2 == 0 {
+		return w.leader(d)
+	}
+	return w.some(d)
+}
+
+// named says who that is, in order.
+func (w *world) named(nodes ...int) string {
+	var names []string
+	for _, i := range nodes {
+		names = append(names, w.c.Name(i))
+	}
+	return strings.Join(names, ", ")
+}
+
+// oneOf draws a variant.
+func oneOf(ways ...string) func(rng *rand.Rand, d *Dose) {
+	return func(rng *rand.Rand, d *Dose) { d.Way = ways[rng.IntN(len(ways))] }
+}

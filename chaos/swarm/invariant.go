@@ -1,0 +1,98 @@
+package swarm
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Invariant is what must hold whatever the faults are.
+type Invariant struct {
+	Name  string // as verdicts have it
+	Holds string // in words
+}
+
+// Invariants are all of them. A run counts how often it has evaluated each.
+var Invariants = []Invariant{
+	{"acked-kept", "what was acknowledged is counted when all is mended"},
+	{"counted-once", "no more is counted than was acknowledged or has an unknown outcome: no retry counts twice, nothing that failed counts"},
+	{"read-fresh", "a linearizable read has all that was acknowledged before it began"},
+	{"read-monotone", "a linearizable read has all that any read had that ended before it began"},
+	{"read-possible", "a read has no more than was sent"},
+	{"bounded-fresh", "a read of bounded staleness has all that was acknowledged that long before it began (where all clocks were right)"},
+	{"any-possible", "a read of any replica, however stale, has no more than was sent"},
+	{"estimate-bound", "an estimate of how many members a distinct, linear, bloom, set or morris has is off by no more than it says (6 standard errors)"},
+	{"countmin-floor", "a count-min never says less of a bin than was acknowledged"},
+	{"topk-bounds", "a top-k's bounds of a bin contain what was counted"},
+	{"quantile-bounds", "a quantile lies between its bounds, and within what was measured"},
+	{"bloom-members", "a bloom filter contains every member that was acknowledged"},
+	{"coverage-honest", "an answer over many keys has all that was acknowledged in the shards that it says it includes, and no more than was sent"},
+	{"keys-listed", "every key with something acknowledged is listed when all is mended"},
+	{"answer-right", "a command of a key's only owner answers what the key's one possible state demands"},
+	{"owner-reads", "the only owner of a key reads what it wrote last"},
+	{"whole-or-not", "a command with an unknown outcome was done wholly or not at all"},
+	{"bits-kept", "every acknowledged bit of a bitmap is as it was set or cleared last, and no other is in it"},
+	{"bits-answer", "setting and clearing bits answers how many were changed"},
+	{"slices-kept", "every acknowledged bit of a bitmap that lies in all shards is in it, and no other"},
+	{"repeat-same", "a command sent again under its idempotency key, to another node, answers the same"},
+	{"decayed-sum", "a decayed sum equals the oracle's to 1e-9"},
+	{"majority-serves", "a majority acknowledges again within 8 election timeouts of its leader's being cut off"},
+	{"healed-writes", "writes are acknowledged within 8 s after all was mended"},
+	{"healed-reads", "every key is readable when all was mended"},
+	{"replicas-equal", "all replicas of a shard are equal when all was mended"},
+	{"no-divergence", "two replicas with the same entries applied are equal, at any time"},
+	{"one-leader", "a shard has one leader a term at most"},
+	{"clock-forward", "a shard's clock never goes back at a replica that lives"},
+	{"clock-true", "no shard's clock is ahead of the time (where a majority of clocks was right)"},
+	{"no-collapse", "no node ends of itself, except where its disk failed, was damaged or was removed"},
+	{"restarts", "whoever was killed, lost power or was stopped starts again, and becomes ready when all was mended"},
+	{"damage-seen", "a flipped bit in log or snapshot is refused as corrupt, or changes nothing"},
+	{"changes-accepted", "the cluster accepts the changes that it is asked for when all was mended"},
+	{"members-as-asked", "the cluster has the members, replicas and no moves that it was asked for, 5 minutes after all was mended"},
+	{"removed-ends", "a removed node ends, and again when it is started again"},
+	{"leaders-home", "every shard is led where the table wants it, a minute after all was mended"},
+	{"nothing-left", "when all nodes are ended, nothing of them runs"},
+	{"time-goes-on", "no part of a node waits in a way that stops virtual time, or ends the process"},
+}
+
+var invariantIndex = func() map[string]int {
+	m := map[string]int{}
+	for i, v := range Invariants {
+		m[v.Name] = i
+	}
+	return m
+}()
+
+// Breach is an invariant that did not hold.
+type Breach struct {
+	Invariant string        `json:"invariant"`
+	At        time.Duration `json:"at_ns"` // since the run began, in virtual time
+	What      string        `json:"what"`
+}
+
+func (b Breach) String() string {
+	return fmt.Sprintf("%v %s: %s", b.At.Round(time.Millisecond), b.Invariant, b.What)
+}
+
+// breachesMax bounds what a run remembers.
+const breachesMax = 50
+
+// hold counts an evaluation of an invariant, and takes down that it does not hold.
+func (w *world) hold(name string, ok bool, format string, args ...any) bool {
+	if _, known := invariantIndex[name]; !known {
+		panic("no invariant is called " + name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.verdict.Checks[name]++
+	if !ok && len(w.verdict.Breaches) < breachesMax {
+		b := Breach{Invariant: name, At: w.now(), What: fmt.Sprintf(format, args...)}
+		w.verdict.Breaches = append(w.verdict.Breaches, b)
+		w.verdict.Story = append(w.verdict.Story, Line{b.At, LineBreach, name + ": " + b.What})
+	}
+	return ok
+}
+
+func sprint(format string, args ...any) string { return fmt.Sprintf(format, args...) }
+
+func join(words []string) string { return strings.Join(words, ", ") }

@@ -1,0 +1,132 @@
+package swarm
+
+import (
+	"bufio"
+	_ "embed" // the style
+	"fmt"
+	"html"
+	"io"
+	"time"
+)
+
+//go:embed page.css
+var pageStyle string
+
+// HTML writes the report as one page that needs nothing else: the tables, and of each failing seed and of some that held what was broken, who led and
+// what was answered when.
+func (r *Report) HTML(w io.Writer) error {
+	p := &page{w: bufio.NewWriter(w)}
+	p.put("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>ebb chaos sim</title>\n<style>\n")
+	p.put(pageStyle) // ours
+	p.put("</style>\n")
+	p.head(r)
+	p.put("<h2>Runs</h2>\n<p>Bars: faults, who led each shard, commands acknowledged (dark) and reads answered (light) in each second of virtual time. " +
+		"Red lines: invariants that did not hold.</p>\n")
+	for _, f := range r.Failures {
+		p.run(f.Verdict, f.Replay)
+	}
+	for _, v := range r.runs {
+		p.run(v, "")
+	}
+	p.put("<h2>Families of faults</h2>\n<table><tr><th>family<th>what happens<th>dose<th>injected\n")
+	for _, f := range Families {
+		p.row(f.Name, f.What, f.Dose, r.Sum.Faults[f.Name])
+	}
+	p.put("</table>\n<h2>Invariants</h2>\n<table><tr><th>invariant<th>what holds<th>evaluated\n")
+	for _, i := range Invariants {
+		p.row(i.Name, i.Holds, r.Sum.Checks[i.Name])
+	}
+	p.put("</table>\n<h2>Seeds</h2>\n<details><summary>all seeds</summary><table><tr><th>seed<th>verdict<th>faults<th>virtual time<th>acknowledged<th>unknown<th>reads\n")
+	for _, b := range r.all {
+		p.row(b.Seed, verdictWord(b.Failed), b.Plan, b.Virtual.Round(time.Second), b.Tally.Acked, b.Tally.Unknown, b.Tally.Reads)
+	}
+	p.put("</table></details>\n</html>\n")
+	return p.w.Flush()
+}
+
+// page writes HTML. It is not html/template, which finds methods by name: a linker that knows of that keeps 4 MB of methods that nobody calls.
+type page struct{ w *bufio.Writer }
+
+// put writes what is markup already. Errors are those of Flush.
+func (p *page) put(markup string) { _, _ = p.w.WriteString(markup) }
+
+// fill writes markup in which each verb is text, or a number, and is escaped.
+func (p *page) fill(markup string, values ...any) {
+	for i, v := range values {
+		switch v := v.(type) {
+		case int, uint64, uint32, float64:
+		default:
+			values[i] = html.EscapeString(fmt.Sprint(v))
+		}
+	}
+	fmt.Fprintf(p.w, markup, values...)
+}
+
+func (p *page) row(values ...any) {
+	p.put("<tr>")
+	for _, v := range values {
+		p.fill("<td>%v", v)
+	}
+	p.put("\n")
+}
+
+func verdictWord(failed bool) string {
+	if failed {
+		return "failed"
+	}
+	return "held"
+}
+
+// head says what came of it in a few lines.
+func (p *page) head(r *Report) {
+	if len(r.Failures) > 0 {
+		p.fill("<h1>ebb chaos sim: <span class=\"bad\">%d of %d seeds failed</span></h1>\n", len(r.Failures), r.Sum.Seeds)
+	} else {
+		p.fill("<h1>ebb chaos sim: <span class=\"good\">%d seeds, all held</span></h1>\n", r.Sum.Seeds)
+	}
+	p.fill("<p>%v. %v of virtual time in %v: %.2f seeds a second. %v.</p>\n<pre>%v</pre>\n",
+		r.Sum.Tally, r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Mode, r.Command)
+	if len(r.Failures) == 0 {
+		return
+	}
+	p.put("<h2>What failed</h2>\n<table><tr><th>seed<th>invariant<th>what<th>replay\n")
+	for _, f := range r.Failures {
+		p.row(f.Seed, f.Invariant, f.What, f.Replay)
+	}
+	p.put("</table>\n")
+}
+
+// run draws one.
+func (p *page) run(v *Verdict, replay string) {
+	class := "good"
+	if v.Failed() {
+		class = "bad"
+	}
+	p.fill("<h3>seed %d: %d nodes, %v: <span class=\"%v\">%v</span></h3>\n", v.Plan.Seed, v.Plan.Nodes, v.Plan, class, verdictWord(v.Failed()))
+	c := chartOf(v)
+	p.fill("<svg viewBox=\"0 0 1000 %d\" role=\"img\">\n", c.Height)
+	for _, t := range c.Ticks {
+		p.fill("<line class=\"tick\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/><text x=\"%.1f\" y=\"%d\" dy=\"-3\">%v</text>\n", t.X, t.X, c.Height, t.X, c.Height, t.Title)
+	}
+	for _, l := range c.Lanes {
+		p.fill("<text x=\"4\" y=\"%d\">%v</text>\n", l.Y, l.Name)
+	}
+	for _, b := range c.Boxes {
+		p.fill("<rect class=\"%v\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%v</title></rect>\n", b.Class, b.X, b.Y, b.W, b.H, b.Title)
+		if b.Text != "" && b.W > 40 {
+			p.fill("<text x=\"%.1f\" y=\"%.1f\" dx=\"3\" dy=\"11\">%v</text>\n", b.X, b.Y, b.Text)
+		}
+	}
+	for _, m := range c.Marks {
+		p.fill("<line class=\"breach\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"><title>%v</title></line>\n", m.X, m.X, c.Height, m.Title)
+	}
+	p.fill("</svg>\n<p>%v.</p>\n", v.Tally)
+	if replay != "" {
+		p.fill("<p>Replay: <code>%v</code></p>\n", replay)
+	}
+	open := ""
+	if v.Failed() {
+		open = " open"
+	}
+	p.fill("<details"+open+"><summary>story</summary><pre>%v</pre></details>\n", v.Tell())
+}

@@ -1,0 +1,153 @@
+package swarm
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Plan is what a run consists of. Draw makes it of a seed; a part of one is as good a plan.
+type Plan struct {
+	Seed     uint64   `json:"seed"` // also of the network's chances, of what power cuts leave, and of the clients
+	Nodes    int      `json:"nodes"`
+	Shards   uint32   `json:"shards"`
+	Families []string `json:"families"` // that this seed has drawn from
+	// Outage begins the run with a leader that is cut off, and a majority that must go on.
+	Outage bool `json:"outage"`
+	// Home waits at the end until every shard is led where the table wants it.
+	Home bool  `json:"home"`
+	Acts []Act `json:"acts"`
+}
+
+// Act is one fault of a plan.
+type Act struct {
+	Number int           `json:"number"` // in the plan as it was drawn, from 1
+	Family string        `json:"family"`
+	Wait   time.Duration `json:"wait_ns"` // before it
+	Hold   time.Duration `json:"hold_ns"` // after it
+	Mend   bool          `json:"mend"`    // whether everything is mended then; otherwise the next fault comes on top
+	Dose   Dose          `json:"dose"`
+}
+
+// Dose is how much, and of whom. A family uses of it what it needs.
+type Dose struct {
+	Shard uint32        `json:"shard"`             // "the leader" is who leads this one when the fault comes
+	Node  uint64        `json:"node"`              // another victim: the node of this number, modulo how many live
+	Pick  uint64        `json:"pick"`              // the seed of whatever else is chosen then
+	Time  time.Duration `json:"time_ns,omitempty"` // a delay, or how far a clock is moved
+	Part  float64       `json:"part,omitempty"`    // a probability, or a rate
+	Way   string        `json:"way,omitempty"`     // which of a family's variants
+}
+
+// String says the dose in a few words.
+func (d Dose) String() string {
+	var words []string
+	if d.Way != "" {
+		words = append(words, d.Way)
+	}
+	if d.Time != 0 {
+		words = append(words, d.Time.String())
+	}
+	if d.Part != 0 {
+		words = append(words, fmt.Sprintf("%.3g", d.Part))
+	}
+	return strings.Join(words, ", ")
+}
+
+func (a Act) String() string {
+	if dose := a.Dose.String(); dose != "" {
+		return a.Family + " (" + dose + ")"
+	}
+	return a.Family
+}
+
+const (
+	actsMin, actsMax = 2, 4
+	// familyPart is the chance that a seed draws from a family at all.
+	familyPart = 0.4
+)
+
+// Draw makes the plan of a seed, of the families named; of all if there are none. It knows no others.
+func Draw(seed uint64, families ...string) Plan {
+	rng := rand.New(rand.NewPCG(seed, 0x737761726d))
+	p := Plan{Seed: seed, Nodes: 3, Shards: 5, Outage: rng.IntN(2) == 0, Home: rng.IntN(8) == 0}
+	if rng.IntN(4) == 0 {
+		p.Nodes, p.Shards = 5, 7
+	}
+	var all, pool []Family
+	for _, f := range Families {
+		chosen := rng.Float64() < familyPart*f.share()
+		if len(families) > 0 && !slices.Contains(families, f.Name) {
+			continue
+		}
+		all = append(all, f)
+		if chosen {
+			pool = append(pool, f)
+		}
+	}
+	if len(pool) == 0 {
+		pool = append(pool, all[rng.IntN(len(all))])
+	}
+	for _, f := range pool {
+		p.Families = append(p.Families, f.Name)
+	}
+	lost := false // a disk's content
+	for i := range actsMin + rng.IntN(actsMax-actsMin+1) {
+		f := pool[rng.IntN(len(pool))]
+		a := Act{
+			Number: i + 1, Family: f.Name, Wait: millis(rng, 100, 1500), Hold: millis(rng, 300, 5000), Mend: rng.IntN(3) > 0,
+			Dose: Dose{Shard: 1 + uint32(rng.IntN(int(p.Shards))), Node: rng.Uint64() % 1000, Pick: rng.Uint64() % 1_000_000},
+		}
+		if f.draw != nil {
+			f.draw(rng, &a.Dose)
+		}
+		if f.Loses && lost {
+			continue // two lost disks can be what was acknowledged
+		}
+		lost = lost || f.Loses
+		p.Acts = append(p.Acts, a)
+	}
+	return p
+}
+
+func millis(rng *rand.Rand, low, high int) time.Duration {
+	return time.Duration(low+rng.IntN(high-low+1)) * time.Millisecond
+}
+
+// Only is the plan with those acts alone that have these numbers.
+func (p Plan) Only(numbers ...int) Plan {
+	acts := p.Acts
+	p.Acts = nil
+	for _, a := range acts {
+		if slices.Contains(numbers, a.Number) {
+			p.Acts = append(p.Acts, a)
+		}
+	}
+	return p
+}
+
+// Numbers are those of the plan's acts, as --acts takes them.
+func (p Plan) Numbers() string {
+	var out []string
+	for _, a := range p.Acts {
+		out = append(out, fmt.Sprint(a.Number))
+	}
+	if len(out) == 0 {
+		return "none"
+	}
+	return strings.Join(out, ",")
+}
+
+// String names the faults in order.
+func (p Plan) String() string {
+	var acts []string
+	if p.Outage {
+		acts = append(acts, "outage")
+	}
+	for _, a := range p.Acts {
+		acts = append(acts, a.String())
+	}
+	return strings.Join(acts, "; ")
+}

@@ -1,0 +1,166 @@
+package swarm
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A seed draws the same plan again, and a plan outlives being written down.
+func TestPlansAreData(t *testing.T) {
+	for seed := range uint64(200) {
+		p := Draw(seed)
+		b, err := json.Marshal(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var back Plan
+		if err := json.Unmarshal(b, &back); err != nil || !reflect.DeepEqual(back, Draw(seed)) {
+			t.Fatalf("seed %d: %+v, %v; want %+v", seed, back, err, p)
+		}
+	}
+}
+
+// Seeds draw subsets of the families, together all of them, and lose one disk each at most.
+func TestSeedsDrawFromSubsets(t *testing.T) {
+	used := map[string]int{}
+	for seed := range uint64(2000) {
+		p, lost := Draw(seed), 0
+		for _, a := range p.Acts {
+			used[a.Family]++
+			f, ok := FamilyOf(a.Family)
+			if !ok || !slices.Contains(p.Families, a.Family) {
+				t.Fatalf("seed %d has a fault of family %s, and draws from %v", seed, a.Family, p.Families)
+			}
+			if f.Loses {
+				lost++
+			}
+		}
+		if lost > 1 || len(p.Families) == len(Families) {
+			t.Errorf("seed %d: %d disks are lost, and %d families are drawn from", seed, lost, len(p.Families))
+		}
+	}
+	for _, f := range Families {
+		if used[f.Name] == 0 {
+			t.Errorf("2,000 seeds do not draw %s", f.Name)
+		}
+	}
+	if p := Draw(1, "ring"); !slices.Equal(p.Families, []string{"ring"}) {
+		t.Errorf("of ring alone, %v is drawn", p.Families)
+	}
+}
+
+// A plan that fails since two of its faults come together is shrunk to these two.
+func TestShrink(t *testing.T) {
+	plan := Plan{Outage: true, Home: true}
+	for i := range 9 {
+		plan.Acts = append(plan.Acts, Act{Number: i + 1})
+	}
+	tries := 0
+	fails := func(p Plan) *Verdict {
+		tries++
+		if n := p.Numbers(); !strings.Contains(n, "3") || !strings.Contains(n, "8") {
+			return nil
+		}
+		return &Verdict{Plan: p, Breaches: []Breach{{Invariant: "acked-kept"}}}
+	}
+	got := Shrink(fails(plan), fails)
+	if got.Plan.Numbers() != "3,8" || got.Plan.Outage || got.Plan.Home {
+		t.Errorf("shrunk to %s (outage %v, home %v) in %d tries", got.Plan.Numbers(), got.Plan.Outage, got.Plan.Home, tries)
+	}
+	if again := plan.Only(3, 8); again.Numbers() != got.Plan.Numbers() {
+		t.Errorf("--acts %s makes %s", got.Plan.Numbers(), again.Numbers())
+	}
+}
+
+// The report is one page with what it needs, and what a node said cannot break it.
+func TestPage(t *testing.T) {
+	v := &Verdict{
+		Plan: Draw(7), Virtual: 20 * time.Second, Faults: map[string]int{"ring": 3}, Checks: map[string]int{"acked-kept": 12},
+		Breaches: []Breach{{"acked-kept", 9 * time.Second, "lost: <b>"}},
+		Story:    []Line{{9 * time.Second, LineBreach, "<script>"}},
+		Spans:    []Span{{"ring", time.Second, 5 * time.Second}, {"kill", 6 * time.Second, 0}},
+		Seconds:  []Second{{3, 4}, {0, 0}, {9, 1}},
+		Reigns:   []Reign{{1, "ebb-0", 2, 0, 3 * time.Second}},
+	}
+	r := &Report{Mode: Mode, Real: time.Second}
+	r.add(v)
+	r.add(&Verdict{Plan: Draw(8), Virtual: time.Second})
+	var b bytes.Buffer
+	if err := r.HTML(&b); err != nil {
+		t.Fatal(err)
+	}
+	page := b.String()
+	for _, want := range []string{"1 of 2 seeds failed", "lost: &lt;b&gt;", "&lt;script&gt;", "<svg", "ebb chaos sim --seeds 7 --acts " + v.Plan.Numbers(), "<td>ring<td>", "leads shard 1 in term 2"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page has no %q", want)
+		}
+	}
+	for _, not := range []string{"<script", "http://", "https://", "%!"} {
+		if strings.Contains(page, not) {
+			t.Errorf("the page has %q", not)
+		}
+	}
+}
+
+// Names are said on command lines and in tables.
+func TestNames(t *testing.T) {
+	seen := map[string]bool{}
+	for _, n := range append(FamilyNames(), invariantNames()...) {
+		if seen[n] || strings.ContainsAny(n, " |,_") || n == "" {
+			t.Errorf("%q is no name, or two's", n)
+		}
+		seen[n] = true
+	}
+	if len(Families) < 14 || len(Invariants) < 20 {
+		t.Errorf("%d families and %d invariants", len(Families), len(Invariants))
+	}
+}
+
+func invariantNames() (names []string) {
+	for _, i := range Invariants {
+		names = append(names, i.Name)
+	}
+	return names
+}
+
+// docs/reliability.md lists what the code has.
+func TestTablesAreInTheDocs(t *testing.T) {
+	b, err := os.ReadFile("../../docs/reliability.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	doc := string(b)
+	for title, rows := range map[string][]string{"| family |": familyRows(), "| invariant |": invariantRows()} {
+		_, table, _ := strings.Cut(doc, title)
+		table, _, _ = strings.Cut(table, "\n\n")
+		have := strings.Split(strings.TrimSpace(table), "\n")
+		if len(have) < 2 {
+			t.Errorf("there is no table that begins with %q", title)
+			continue
+		}
+		if want := strings.Join(rows, "\n"); strings.Join(have[2:], "\n") != want {
+			t.Errorf("the table that begins with %q must be:\n%s", title, want)
+		}
+	}
+}
+
+func familyRows() (rows []string) {
+	for _, f := range Families {
+		rows = append(rows, fmt.Sprintf("| %s | %s | %s |", f.Name, f.What, f.Dose))
+	}
+	return rows
+}
+
+func invariantRows() (rows []string) {
+	for _, i := range Invariants {
+		rows = append(rows, fmt.Sprintf("| %s | %s |", i.Name, i.Holds))
+	}
+	return rows
+}

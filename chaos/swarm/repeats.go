@@ -1,0 +1,121 @@
+package swarm
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/sim"
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// repeater sends the same commands again under their idempotency keys, to other nodes: as a caller does that lost the answer. Each answer must be the first.
+type repeater struct {
+	w    *world
+	rng  *rand.Rand
+	next uint64 // id
+	done []repeated
+}
+
+// repeated is a command that was answered.
+type repeated struct {
+	req     *ebbv1.BitsRequest
+	changed uint64
+}
+
+const repeatKey = "repeated"
+
+func newRepeater(w *world) *repeater { return &repeater{w: w, rng: w.rng(4000)} }
+
+func (r *repeater) work(*ebb.Client) {
+	if len(r.done) > 0 && r.rng.IntN(2) == 0 {
+		r.again(r.done[r.rng.IntN(len(r.done))])
+		return
+	}
+	var ids []uint64
+	for range 1 + r.rng.IntN(5) {
+		r.next++
+		ids = append(ids, r.next)
+	}
+	req := &ebbv1.BitsRequest{
+		Namespace: countsNamespace, Changes: []*ebbv1.BitChange{{Key: []byte(repeatKey), Op: ebbv1.BitOp_BIT_OP_FLIP, Ids: ids}},
+		IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: time.Now().UnixMicro(), Hi: r.rng.Uint64(), Lo: r.rng.Uint64()},
+	}
+	if changed, ok := r.send(req); ok {
+		r.w.hold("repeat-same", changed == uint64(len(ids)), "%d new ids were flipped, and it is said that %d changed", len(ids), changed)
+		r.done = append(r.done, repeated{req, changed})
+		r.done = r.done[max(0, len(r.done)-20):]
+	}
+}
+
+// again sends a command a second time. It still flips nothing.
+func (r *repeater) again(d repeated) {
+	if changed, ok := r.send(d.req); ok {
+		r.w.hold("repeat-same", changed == d.changed, "a command answered that it changed %d ids, and the second time %d", d.changed, changed)
+	}
+}
+
+// send asks any node; ok is whether that answered, and did not refuse.
+func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
+	i := r.rng.IntN(r.w.plan.Nodes)
+	door, err := r.w.c.Door(clientIP(0), i)
+	if err != nil {
+		return 0, false
+	}
+	defer door.Close() //nolint:errcheck // the answer is here
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	resp, err := door.Bits(ctx, req)
+	if err != nil || len(resp.GetRefused()) > 0 {
+		r.w.done(unknown)
+		return 0, false
+	}
+	r.w.done(acked)
+	return resp.GetChanged()[0], true
+}
+
+// settle finds that every id that was flipped is in, once.
+func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
+	for _, d := range r.done {
+		got, err := c.Bitmap(countsNamespace, ebb.Bits(repeatKey)).Contains(ctx, d.req.Changes[0].Ids...)
+		if !r.w.hold("healed-reads", err == nil, "read the repeated ids when all was mended: %v", err) {
+			return
+		}
+		in := 0
+		for _, is := range got {
+			if is {
+				in++
+			}
+		}
+		r.w.hold("repeat-same", in == len(got), "%d of %d ids are in that were flipped once, and sent again under the same idempotency key", in, len(got))
+	}
+}
+
+// witness tells what each node's replica of a key has, however old.
+func (w *world) witness(ns, key string) {
+	for i := range w.c.Nodes() {
+		if w.c.Node(i) == nil {
+			w.tell("%s is dead", w.c.Name(i))
+			continue
+		}
+		z, err := w.sumAt(i, ns, key)
+		if err != nil {
+			w.tell("%s says of %s: %v", w.c.Name(i), key, err)
+			continue
+		}
+		w.tell("%s has %v of %s", w.c.Name(i), z, key)
+	}
+}
+
+func (w *world) sumAt(i int, ns, key string) (float64, error) {
+	var door *sim.Door
+	door, err := w.c.Door(clientIP(clientHosts-1), i)
+	if err != nil {
+		return 0, err
+	}
+	defer door.Close() //nolint:errcheck // the answer is here
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	return door.Sum(ctx, ns, key, &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_ANY})
+}

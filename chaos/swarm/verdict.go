@@ -1,0 +1,160 @@
+package swarm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Verdict is what came of a plan.
+type Verdict struct {
+	Plan     Plan           `json:"plan"`
+	Breaches []Breach       `json:"breaches,omitempty"` // none: everything held
+	Faults   map[string]int `json:"faults"`             // how often each family was injected
+	Checks   map[string]int `json:"checks"`             // how often each invariant was evaluated
+	Tally    Tally          `json:"tally"`
+	Virtual  time.Duration  `json:"virtual_ns"`
+	Real     time.Duration  `json:"real_ns"`
+	// Story is what happened, in order; Seconds what was answered in each second; Reigns who led which shard when; Spans what was broken when.
+	Story   []Line   `json:"story,omitempty"`
+	Seconds []Second `json:"seconds,omitempty"`
+	Reigns  []Reign  `json:"reigns,omitempty"`
+	Spans   []Span   `json:"spans,omitempty"`
+}
+
+// Span is a fault, from its beginning until all was mended.
+type Span struct {
+	Act  string        `json:"act"`
+	From time.Duration `json:"from_ns"`
+	To   time.Duration `json:"to_ns"`
+}
+
+// Tally is what clients did.
+type Tally struct {
+	Acked   int `json:"acked"`   // commands
+	Unknown int `json:"unknown"` // commands whose outcome is not known
+	Failed  int `json:"failed"`  // commands that were not applied, says the SDK
+	Reads   int `json:"reads"`
+	Unread  int `json:"unread"` // reads that were refused
+	// Outage is the longest time from cutting off a leader to the first acknowledgement of the majority.
+	Outage time.Duration `json:"outage_ns"`
+}
+
+// Add adds another run's.
+func (t *Tally) Add(o Tally) {
+	t.Acked += o.Acked
+	t.Unknown += o.Unknown
+	t.Failed += o.Failed
+	t.Reads += o.Reads
+	t.Unread += o.Unread
+	t.Outage = max(t.Outage, o.Outage)
+}
+
+func (t Tally) String() string {
+	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %v without a leader at most",
+		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Outage.Round(10*time.Millisecond))
+}
+
+// Line is one sentence of the story.
+type Line struct {
+	At   time.Duration `json:"at_ns"`
+	Kind LineKind      `json:"kind"`
+	Text string        `json:"text"`
+}
+
+// LineKind says what a line is about.
+type LineKind string
+
+// The kinds of lines.
+const (
+	LineFault     LineKind = "fault"
+	LineMend      LineKind = "mend"
+	LineNode      LineKind = "node"
+	LineLeader    LineKind = "leader"
+	LineOperation LineKind = "operation"
+	LineNote      LineKind = "note"
+	LineBreach    LineKind = "breach"
+)
+
+// Second is what was answered in one second of virtual time.
+type Second struct {
+	Acked int `json:"acked"`
+	Reads int `json:"reads"`
+}
+
+// Reign is a time in which a node was seen to lead a shard.
+type Reign struct {
+	Shard uint32        `json:"shard"`
+	Node  string        `json:"node"`
+	Term  uint64        `json:"term"`
+	From  time.Duration `json:"from_ns"`
+	To    time.Duration `json:"to_ns"`
+}
+
+// Failed reports whether any invariant did not hold.
+func (v *Verdict) Failed() bool { return len(v.Breaches) > 0 }
+
+// Tell writes the story of a run as text.
+func (v *Verdict) Tell() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "seed %d, %d nodes, %d shards: %s\n", v.Plan.Seed, v.Plan.Nodes, v.Plan.Shards, v.Plan)
+	for _, l := range v.Story {
+		mark := " "
+		if l.Kind == LineBreach {
+			mark = "!"
+		}
+		fmt.Fprintf(&b, "%s %9.3fs  %-9s  %s\n", mark, l.At.Seconds(), l.Kind, l.Text)
+	}
+	return b.String()
+}
+
+// Sum adds up what many runs have done.
+type Sum struct {
+	Seeds   int            `json:"seeds"`
+	Faults  map[string]int `json:"faults"`
+	Checks  map[string]int `json:"checks"`
+	Tally   Tally          `json:"tally"`
+	Virtual time.Duration  `json:"virtual_ns"`
+}
+
+// Add adds one.
+func (s *Sum) Add(v *Verdict) {
+	if s.Faults == nil {
+		s.Faults, s.Checks = map[string]int{}, map[string]int{}
+	}
+	s.Seeds++
+	for name, n := range v.Faults {
+		s.Faults[name] += n
+	}
+	for name, n := range v.Checks {
+		s.Checks[name] += n
+	}
+	s.Tally.Add(v.Tally)
+	s.Virtual += v.Virtual
+}
+
+// Unused names the families never injected and the invariants never evaluated.
+func (s *Sum) Unused() (families, invariants []string) {
+	for _, f := range Families {
+		if s.Faults[f.Name] == 0 {
+			families = append(families, f.Name)
+		}
+	}
+	for _, i := range Invariants {
+		if s.Checks[i.Name] == 0 {
+			invariants = append(invariants, i.Name)
+		}
+	}
+	return families, invariants
+}
+
+// breached names the invariants that did not hold, each once, sorted.
+func (v *Verdict) breached() []string {
+	names := map[string]bool{}
+	for _, b := range v.Breaches {
+		names[b.Invariant] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}

@@ -1,0 +1,140 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// TLSFiles says what a client trusts and who it is, by files in PEM.
+type TLSFiles struct {
+	// CA is who issues the certificates of the nodes; the CAs of this machine if empty.
+	CA string
+	// Cert and Key are the client's own certificate; without, it shows none. They are read again for each connection, and
+	// while what they hold cannot be used, what they held before is.
+	Cert, Key string
+	// ServerName is what the certificates of the nodes must be for, if not the host of the address that is dialled.
+	ServerName string
+}
+
+// Config reads the files, for WithTLS.
+func (f TLSFiles) Config() (*tls.Config, error) {
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: f.ServerName}
+	if f.CA != "" {
+		text, err := trust.ReadFile(f.CA)
+		if err != nil {
+			return nil, err
+		}
+		cfg.RootCAs = x509.NewCertPool()
+		if !cfg.RootCAs.AppendCertsFromPEM(text) {
+			return nil, proto.ErrBadRequest.Errorf("%s has no certificate in PEM", f.CA)
+		}
+	}
+	if f.Cert == "" && f.Key == "" {
+		return cfg, nil
+	}
+	own := &ownCertificate{files: f}
+	if _, err := own.get(nil); err != nil {
+		return nil, err
+	}
+	cfg.GetClientCertificate = own.get
+	return cfg, nil
+}
+
+// ownCertificate is the client's, read again and again.
+type ownCertificate struct {
+	files TLSFiles
+	last  atomic.Pointer[tls.Certificate]
+}
+
+func (o *ownCertificate) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	c, err := tls.LoadX509KeyPair(o.files.Cert, o.files.Key)
+	if err == nil {
+		o.last.Store(&c)
+	}
+	if last := o.last.Load(); last != nil {
+		return last, nil
+	}
+	return nil, proto.ErrBadRequest.Errorf("certificate %q and key %q: %v", o.files.Cert, o.files.Key, err)
+}
+
+// secured notes why a handshake failed, of which gRPC keeps only words.
+type secured struct {
+	credentials.TransportCredentials
+	peer *peer
+	now  func() time.Time
+}
+
+func (s secured) ClientHandshake(ctx context.Context, authority string, conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	out, info, err := s.TransportCredentials.ClientHandshake(ctx, authority, conn)
+	if err != nil {
+		s.note(err)
+		return out, info, err
+	}
+	return &afterHandshake{Conn: out, note: s.note, ended: make(chan struct{})}, info, nil
+}
+
+func (s secured) note(err error) {
+	why := trust.Plainly(err, s.now())
+	s.peer.dialErr.Store(&why)
+}
+
+func (s secured) Clone() credentials.TransportCredentials {
+	return secured{s.TransportCredentials.Clone(), s.peer, s.now}
+}
+
+// alertGrace is how long a connection that cannot be written to any more may take to say why.
+const alertGrace = 200 * time.Millisecond
+
+// afterHandshake is a connection of TLS 1.3, in which a node refuses a client's certificate after the client has finished its handshake: what it
+// says then is noted. A write that fails waits for it, since it would be the write that gRPC reports.
+type afterHandshake struct {
+	net.Conn
+	note  func(error)
+	once  sync.Once
+	ended chan struct{} // closed when there is nothing more to read
+}
+
+func (a *afterHandshake) Read(b []byte) (int, error) {
+	n, err := a.Conn.Read(b)
+	if err != nil {
+		a.once.Do(func() {
+			if trust.IsAlert(err) {
+				a.note(err)
+			}
+			close(a.ended)
+		})
+	}
+	return n, err
+}
+
+func (a *afterHandshake) Write(b []byte) (int, error) {
+	n, err := a.Conn.Write(b)
+	if err != nil {
+		select {
+		case <-a.ended:
+		case <-time.After(alertGrace):
+		}
+	}
+	return n, err
+}
+
+// hungUp is what a connection says about TLS that broke off, to a node that has never answered: nil if that is nothing.
+func (c *Client) hungUp(message string) error {
+	words := []string{"EOF", "connection reset", "broken pipe"}
+	if c.cfg.tls != nil || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(message, w) }) {
+		return nil
+	}
+	return &trust.Fault{Message: "it hangs up on connections that are not encrypted, as nodes with TLS do", Hint: "--tls-ca names the file with the CA of the nodes"}
+}

@@ -1,0 +1,112 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Roles of tokens. Reader, writer and admin are of namespaces, and each may do what those before it may.
+const (
+	RoleReader   = ebbv1.Role_ROLE_READER
+	RoleWriter   = ebbv1.Role_ROLE_WRITER
+	RoleAdmin    = ebbv1.Role_ROLE_ADMIN
+	RoleOperator = ebbv1.Role_ROLE_OPERATOR
+)
+
+// Grant is a role and the namespaces where it holds: a name, in which * stands for any bytes; none of an operator.
+type Grant struct {
+	Role       ebbv1.Role
+	Namespaces string
+}
+
+// Token is what the cluster tells of a token: not the token itself.
+type Token struct {
+	Name      string
+	Grants    []Grant
+	Created   time.Time
+	Expires   time.Time // zero for never
+	CreatedBy string    // token that made it; "" if callers needed none
+}
+
+// NewTokenText draws a token: 32 random bytes as text.
+func NewTokenText() string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return "ebb_" + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// CreateToken makes a token and returns its text, which nobody else ever learns: the cluster is told its SHA-256. A zero
+// expires is never. It retries: a token is made once.
+func (c *Client) CreateToken(ctx context.Context, name string, expires time.Time, grants ...Grant) (text string, made Token, err error) {
+	text = NewTokenText()
+	hash := sha256.Sum256([]byte(text))
+	req := &ebbv1.CreateTokenRequest{Name: name, Sha256: hex.EncodeToString(hash[:])}
+	if !expires.IsZero() {
+		req.ExpiresUs = expires.UnixMicro()
+	}
+	for _, g := range grants {
+		req.Grants = append(req.Grants, &ebbv1.Grant{Role: g.Role, Namespaces: g.Namespaces})
+	}
+	var resp *ebbv1.CreateTokenResponse
+	err = c.anywhere(ctx, attempt{op: "create token", key: name}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).CreateToken(ctx, req)
+		return err
+	})
+	if err != nil {
+		return "", Token{}, err
+	}
+	return text, tokenOf(resp.GetToken()), nil
+}
+
+// Tokens lists the tokens, and says whether callers need one.
+func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err error) {
+	var resp *ebbv1.ListTokensResponse
+	err = c.anywhere(ctx, attempt{op: "list tokens"}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).ListTokens(ctx, &ebbv1.ListTokensRequest{})
+		return err
+	})
+	for _, r := range resp.GetTokens() {
+		list = append(list, tokenOf(r))
+	}
+	return list, resp.GetInForce(), err
+}
+
+// RevokeToken ends a token. The last one ends only if open says that everybody may do everything from then on. It does
+// not retry what may have been done.
+func (c *Client) RevokeToken(ctx context.Context, name string, open bool) error {
+	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, false, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		_, err := ebbv1grpc.NewEbbClient(cc).RevokeToken(ctx, &ebbv1.RevokeTokenRequest{Name: name, Open: open})
+		return err
+	})
+}
+
+func tokenOf(r *ebbv1.TokenRecord) Token {
+	t := Token{Name: r.GetName(), Created: time.UnixMicro(r.GetCreatedUs()), CreatedBy: r.GetCreatedBy()}
+	if r.GetExpiresUs() != 0 {
+		t.Expires = time.UnixMicro(r.GetExpiresUs())
+	}
+	for _, g := range r.GetGrants() {
+		t.Grants = append(t.Grants, Grant{Role: g.GetRole(), Namespaces: g.GetNamespaces()})
+	}
+	return t
+}
+
+// bearer is a token as calls carry it.
+type bearer string
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(b)}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials. Whoever wants it uses TLS.
+func (bearer) RequireTransportSecurity() bool { return false }

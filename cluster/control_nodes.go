@@ -1,0 +1,422 @@
+package cluster
+
+import (
+	"slices"
+	"strconv"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// ReplicationMax bounds the replicas of a shard.
+	ReplicationMax = 9
+	// removedMax is how many names of removed nodes are remembered.
+	removedMax = 1000
+)
+
+// joinNode makes a node a member that follows the control group, or gives one that lost its disk a new replica of it. It returns the id of
+// that replica. Asked again by the same disk, it answers again.
+func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
+	table, record := c.Table(), cmd.GetRecord()
+	switch {
+	case table.ClusterID() == "":
+		return 0, errStarting()
+	case cmd.GetClusterId() != "" && cmd.GetClusterId() != table.ClusterID():
+		return 0, proto.ErrWrongCluster.Errorf("node %s wants to join cluster %s: this is cluster %s", record.GetName(), cmd.GetClusterId(), table.ClusterID())
+	case record.GetDisk() == "":
+		return 0, proto.ErrBadRequest.Errorf("node %s does not say which disk it has", record.GetName())
+	}
+	if err := CheckNodeName(record.GetName()); err != nil {
+		return 0, err
+	}
+	have := table.Node(record.GetName())
+	if have == nil {
+		return c.welcome(record)
+	}
+	if have.GetDisk() == record.GetDisk() {
+		id, _ := table.ReplicaOn(have.GetName(), ControlShard)
+		return id, nil
+	}
+	if !cmd.GetReplace() {
+		return 0, errNodeExists(have)
+	}
+	return c.replace(record)
+}
+
+func errNodeExists(have *ebbv1.NodeRecord) *proto.Error {
+	return proto.ErrDuplicateNode.Errorf("cluster has a node %s already, at %s", have.GetName(), have.GetGrpcAddress()).
+		WithHint("give this node a name of its own, with --node; or stop the other one first, if its disk is lost")
+}
+
+// welcome adds a node that is new.
+func (c *Control) welcome(record *ebbv1.NodeRecord) (uint64, *proto.Error) {
+	table := c.Table()
+	if len(table.Nodes()) >= int(table.Shards()) {
+		return 0, proto.ErrBadRequest.Errorf("node %s: the cluster has %d shards and as many nodes, so there is nothing for it to hold", record.GetName(), table.Shards())
+	}
+	wire := edit(table)
+	wire.Nodes = put(wire.Nodes, newcomer(record), (*ebbv1.NodeRecord).GetName)
+	wire.Removed = slices.DeleteFunc(slices.Clone(wire.Removed), func(name string) bool { return name == record.GetName() })
+	replica := c.number(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: true, Joining: true})
+	control := editShard(wire, ControlShard)
+	control.Replicas = append(control.Replicas, replica)
+	c.swap(wire)
+	return replica.Id, nil
+}
+
+func newcomer(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
+	want := pb.Clone(record).(*ebbv1.NodeRecord)
+	want.ProtoReflect().SetUnknown(nil)
+	want.Alive, want.Enrolled, want.State = false, false, ebbv1.NodeState_NODE_STATE_UNSPECIFIED
+	return want
+}
+
+// replace gives a node whose disk is lost another one: what it held leaves, and is given to it anew. It is refused where that
+// leaves a group without a majority: such a group could never agree that the replica is gone.
+func (c *Control) replace(record *ebbv1.NodeRecord) (uint64, *proto.Error) {
+	table := c.Table()
+	if err := table.survives(record.GetName()); err != nil {
+		return 0, err
+	}
+	wire := edit(table)
+	want := newcomer(record)
+	want.State = table.Node(record.GetName()).GetState()
+	wire.Nodes = put(wire.Nodes, want, (*ebbv1.NodeRecord).GetName)
+	voted := false
+	for id := range wire.Placement {
+		if _, here := table.ReplicaOn(record.GetName(), uint32(id)); !here {
+			continue
+		}
+		shard := editShard(wire, uint32(id))
+		shard.Replicas = slices.Clone(shard.Replicas)
+		for i, r := range shard.Replicas {
+			if r.GetNode() == record.GetName() {
+				voted = voted || id == ControlShard && !r.GetNonvoter()
+				shard.Replicas[i] = &ebbv1.ReplicaRecord{Id: r.Id, Node: r.Node, Nonvoter: r.Nonvoter, Leaving: true}
+			}
+		}
+		if len(shard.Target) == 0 {
+			shard.Target = targetOf(table.Shard(uint32(id)))
+		}
+		shard.Why = record.GetName() + " lost its disk"
+		prefer(shard)
+	}
+	replica := c.number(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: !voted, Joining: true})
+	control := editShard(wire, ControlShard)
+	control.Replicas = append(slices.Clone(control.Replicas), replica)
+	c.swap(wire)
+	return replica.Id, nil
+}
+
+// survives refuses what a group would not outlive: the loss of a node.
+func (t *Table) survives(node string) *proto.Error {
+	for id, record := range t.placement {
+		voters, here := 0, 0
+		for _, r := range record.GetReplicas() {
+			if r.GetNonvoter() || r.GetJoining() {
+				continue
+			}
+			voters++
+			if r.GetNode() == node {
+				here++
+			}
+		}
+		if here > 0 && voters-here < voters/2+1 {
+			return proto.ErrWrongCluster.Errorf("node %s has lost its disk, and held %d of %d replicas of group %d: without it there is no majority that could give it a new one", node, here, voters, id).
+				WithHint("start it with the --data-dir it had, or restore the cluster from a backup")
+		}
+	}
+	return nil
+}
+
+// OnlyCopies returns the groups of which a node holds the only replica.
+func (t *Table) OnlyCopies(node string) (groups []uint32) {
+	for id, record := range t.placement {
+		others := slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetNode() != node && !r.GetJoining() })
+		if _, here := t.ReplicaOn(node, uint32(id)); here && !others {
+			groups = append(groups, uint32(id))
+		}
+	}
+	return groups
+}
+
+// number gives a replica an id that none had before.
+func (c *Control) number(wire *ebbv1.Table, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
+	wire.ReplicasGiven++
+	r.Id = wire.ReplicasGiven
+	return r
+}
+
+// editShard returns a group's record in a wire table as one that may be changed, except for its lists. It is of the epoch that comes: builds
+// that know only version 1 give records none.
+func editShard(wire *ebbv1.Table, shard uint32) *ebbv1.ShardRecord {
+	r := wire.Placement[shard]
+	wire.Placement[shard] = &ebbv1.ShardRecord{Shard: r.Shard, Replicas: r.Replicas, Preferred: r.Preferred, Target: r.Target, Why: r.Why}
+	if wire.Version >= proto.VersionRecordEpochs {
+		wire.Placement[shard].Epoch = wire.Epoch + 1
+	}
+	return wire.Placement[shard]
+}
+
+// prefer chooses who should lead: whom the target names first, if it has the data; or else who was preferred, or another that stays.
+func prefer(record *ebbv1.ShardRecord) {
+	best := -1
+	for i, r := range record.Replicas {
+		if best < 0 || preference(record, r) > preference(record, record.Replicas[best]) {
+			best = i
+		}
+	}
+	record.Preferred = record.Replicas[best].GetNode()
+}
+
+func preference(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) (rank int) {
+	if !r.GetLeaving() && !r.GetJoining() {
+		rank += 8
+	}
+	if !r.GetNonvoter() {
+		rank += 4
+	}
+	if len(record.Target) > 0 && record.Target[0] == r.GetNode() {
+		rank += 2
+	}
+	if record.Preferred == r.GetNode() {
+		rank++
+	}
+	return rank
+}
+
+// setNodeState changes what is wanted of a node. A node can only go if the others are enough for what there is.
+func (c *Control) setNodeState(cmd *ebbv1.SetNodeState) *proto.Error {
+	table := c.Table()
+	have := table.Node(cmd.GetNode())
+	if have == nil {
+		return proto.ErrBadRequest.Errorf("the cluster has no node %q", cmd.GetNode()).WithHint("see ebb cluster nodes")
+	}
+	if have.GetState() == cmd.GetState() {
+		return nil
+	}
+	if cmd.GetState() != ebbv1.NodeState_NODE_STATE_UNSPECIFIED {
+		if err := table.spares(cmd.GetNode()); err != nil {
+			return err
+		}
+	}
+	want := pb.Clone(have).(*ebbv1.NodeRecord)
+	want.State = cmd.GetState()
+	wire := edit(table)
+	wire.Nodes = put(wire.Nodes, want, (*ebbv1.NodeRecord).GetName)
+	c.swap(wire)
+	return nil
+}
+
+// spares refuses to do without a node that the replicas need.
+func (t *Table) spares(node string) *proto.Error {
+	left := 0
+	for _, n := range t.Nodes() {
+		if n.GetName() != node && n.GetState() == ebbv1.NodeState_NODE_STATE_UNSPECIFIED {
+			left++
+		}
+	}
+	switch {
+	case left == 0:
+		return proto.ErrBadRequest.Errorf("node %s is the last one that holds data", node).
+			WithHint("join another node first: ebb serve --join HOST:PORT")
+	case left < int(t.Replication()):
+		return proto.ErrBadRequest.Errorf("without node %s there are %d nodes, and each shard has %d replicas", node, left, t.Replication()).
+			WithHint("join another node first, or lower the number: ebb cluster replication " + strconv.Itoa(left))
+	}
+	return nil
+}
+
+// setReplication changes how many replicas each shard has.
+func (c *Control) setReplication(cmd *ebbv1.SetReplication) *proto.Error {
+	table, want := c.Table(), cmd.GetReplication()
+	nodes := 0
+	for _, n := range table.Nodes() {
+		if n.GetState() == ebbv1.NodeState_NODE_STATE_UNSPECIFIED {
+			nodes++
+		}
+	}
+	switch {
+	case table.Shards() == 0:
+		return errStarting()
+	case want < 1 || want > ReplicationMax:
+		return proto.ErrBadRequest.Errorf("replication %d: it is 1 to %d", want, ReplicationMax)
+	case int(want) > nodes:
+		return proto.ErrBadRequest.Errorf("replication %d on %d nodes: there must be a node for each replica", want, nodes).
+			WithHint("join further nodes first: ebb serve --join HOST:PORT")
+	case want == table.Replication():
+		return nil
+	}
+	wire := edit(table)
+	wire.Replication = want
+	c.swap(wire)
+	return nil
+}
+
+// setTargets says where groups are to lie. Of the control group it says, at once, who is to vote.
+func (c *Control) setTargets(cmd *ebbv1.SetTargets) *proto.Error {
+	table := c.Table()
+	wire := edit(table)
+	for _, target := range cmd.GetTargets() {
+		if err := table.checkTarget(target); err != nil {
+			return err
+		}
+		record := editShard(wire, target.GetShard())
+		record.Target, record.Why = slices.Clone(target.GetNodes()), target.GetWhy()
+		if target.GetShard() == ControlShard {
+			record.Replicas = slices.Clone(record.Replicas)
+			for i, r := range record.Replicas {
+				record.Replicas[i] = &ebbv1.ReplicaRecord{
+					Id: r.Id, Node: r.Node, Joining: r.Joining, Leaving: r.Leaving, Nonvoter: !slices.Contains(record.Target, r.Node),
+				}
+			}
+		}
+		prefer(record)
+	}
+	if len(cmd.GetTargets()) > 0 {
+		c.swap(wire)
+	}
+	return nil
+}
+
+func (t *Table) checkTarget(target *ebbv1.SetTargets_Target) *proto.Error {
+	if !t.Has(target.GetShard()) || len(target.GetNodes()) == 0 {
+		return proto.ErrBadRequest.Errorf("target of shard %d with %d nodes: there is no such shard, or nowhere for it to be", target.GetShard(), len(target.GetNodes()))
+	}
+	for i, node := range target.GetNodes() {
+		if t.Node(node) == nil || slices.Contains(target.GetNodes()[:i], node) {
+			return proto.ErrBadRequest.Errorf("target of shard %d: node %q is none of the cluster, or is named twice", target.GetShard(), node)
+		}
+	}
+	return nil
+}
+
+// beginMove changes a group's record by one replica in, one out, or both. The group's leader makes it so. While that is under way
+// only a replica that joins can be told to leave, for another to join instead; and one that follows the control group.
+func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
+	table := c.Table()
+	have := table.Shard(cmd.GetShard())
+	switch {
+	case have == nil:
+		return proto.ErrBadRequest.Errorf("there is no shard %d", cmd.GetShard())
+	case underWay(have) && !mayLeave(have, cmd.GetFrom()):
+		return proto.ErrBadRequest.Errorf("shard %d is being moved already", cmd.GetShard())
+	case cmd.GetTo() != "" && (table.Node(cmd.GetTo()) == nil || holds(have, cmd.GetTo())):
+		return proto.ErrBadRequest.Errorf("shard %d to node %q: it is none of the cluster, or has a replica", cmd.GetShard(), cmd.GetTo())
+	}
+	wire := edit(table)
+	record := editShard(wire, cmd.GetShard())
+	record.Replicas = slices.Clone(record.Replicas)
+	if from := cmd.GetFrom(); from != 0 {
+		at := slices.IndexFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return r.GetId() == from })
+		if at < 0 || len(record.Replicas) == 1 && cmd.GetTo() == "" {
+			return proto.ErrBadRequest.Errorf("shard %d has no replica %d, or no other", cmd.GetShard(), from)
+		}
+		r := record.Replicas[at]
+		record.Replicas[at] = &ebbv1.ReplicaRecord{Id: r.Id, Node: r.Node, Nonvoter: r.Nonvoter, Leaving: true}
+	}
+	if cmd.GetTo() != "" {
+		record.Replicas = append(record.Replicas, c.number(wire, &ebbv1.ReplicaRecord{Node: cmd.GetTo(), Joining: true}))
+	}
+	prefer(record)
+	c.swap(wire)
+	return nil
+}
+
+// mayLeave reports whether a replica may be told to leave though its group is being changed.
+func mayLeave(record *ebbv1.ShardRecord, replica uint64) bool {
+	return slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool {
+		return r.GetId() == replica && !r.GetLeaving() && (r.GetJoining() || record.GetShard() == ControlShard && r.GetNonvoter())
+	})
+}
+
+// settleShard takes over what a group's committed configuration says: who left is dropped, who joined is a member. A node that is to be
+// removed goes with its last replica. It is refused if the record is not the one that the configuration was compared with: the group's leader may have
+// been asleep since.
+func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
+	table := c.Table()
+	have := table.Shard(cmd.GetShard())
+	if have == nil {
+		return proto.ErrBadRequest.Errorf("there is no shard %d", cmd.GetShard())
+	}
+	if !underWay(have) {
+		return nil // told twice
+	}
+	if cmd.GetEpoch() != have.GetEpoch() {
+		return proto.ErrTooStale.Errorf("shard %d: its members were compared with the record of epoch %d, and there is one of epoch %d", cmd.GetShard(), cmd.GetEpoch(), have.GetEpoch())
+	}
+	wire := edit(table)
+	record := editShard(wire, cmd.GetShard())
+	record.Replicas = nil
+	for _, r := range have.GetReplicas() {
+		member := slices.Contains(cmd.GetReplicas(), r.GetId())
+		if r.GetLeaving() && !member {
+			continue
+		}
+		record.Replicas = append(record.Replicas, &ebbv1.ReplicaRecord{Id: r.Id, Node: r.Node, Nonvoter: r.Nonvoter, Joining: r.Joining && !member, Leaving: r.Leaving})
+	}
+	if !slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return !r.GetNonvoter() }) {
+		return proto.ErrBadRequest.Errorf("shard %d would have no voter", cmd.GetShard())
+	}
+	prefer(record)
+	dismiss(wire)
+	c.swap(wire)
+	return nil
+}
+
+// dismiss drops nodes that were to be removed and hold nothing.
+func dismiss(wire *ebbv1.Table) {
+	holding := make(map[string]bool)
+	for _, record := range wire.Placement {
+		for _, r := range record.GetReplicas() {
+			holding[r.GetNode()] = true
+		}
+	}
+	wire.Nodes = slices.DeleteFunc(wire.Nodes, func(n *ebbv1.NodeRecord) bool {
+		gone := n.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING && !holding[n.GetName()]
+		if gone {
+			wire.Removed = append(slices.Clone(wire.Removed), n.GetName())
+		}
+		return gone
+	})
+	wire.Removed = wire.Removed[max(0, len(wire.Removed)-removedMax):]
+}
+
+// WasRemoved reports whether a node of that name was a member once and is none now.
+func (t *Table) WasRemoved(node string) bool { return slices.Contains(t.wire.GetRemoved(), node) }
+
+// Target returns the nodes that are to hold a group, the one that should lead first; of the control group those that are to vote.
+func (t *Table) Target(shard uint32) []string { return targetOf(t.Shard(shard)) }
+
+// UnderWay reports whether a group's membership is being changed.
+func (t *Table) UnderWay(shard uint32) bool { return underWay(t.Shard(shard)) }
+
+// Share returns how many shards have a voter on a node, and how many more are to have one there.
+func (t *Table) Share(node string) (held, due int) {
+	for number := uint32(1); number <= t.Shards(); number++ {
+		votes := slices.ContainsFunc(t.Replicas(number), func(r *ebbv1.ReplicaRecord) bool {
+			return r.GetNode() == node && !r.GetNonvoter() && !r.GetJoining() && !r.GetLeaving()
+		})
+		switch {
+		case votes:
+			held++
+		case slices.Contains(t.Target(number), node):
+			due++
+		}
+	}
+	return held, due
+}
+
+// replicasGiven is the newest replica id of a table that does not say it.
+func replicasGiven(wire *ebbv1.Table) uint64 {
+	newest := wire.GetReplicasGiven()
+	for _, record := range wire.GetPlacement() {
+		for _, r := range record.GetReplicas() {
+			newest = max(newest, r.GetId())
+		}
+	}
+	return newest
+}

@@ -1,0 +1,205 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// hedgeShare is how many calls may be made twice, of those to other nodes, and hedgesSaved how many of them are saved up.
+	hedgeShare  = 0.05
+	hedgesSaved = 10
+	// hedgeLeast is how long a node has in any case.
+	hedgeLeast = 2 * time.Millisecond
+	// latenciesKept is from how many calls to a node it is known how long it takes, and latenciesLeast from how many on.
+	latenciesKept  = 64
+	latenciesLeast = 16
+)
+
+// hedges decides when a call is made a second time, to other replicas: when the node takes longer by a quarter than 95 of 100
+// of the last calls to it did, and few calls are made twice. Otherwise one slow node of many makes every question slow that
+// needs all of them. It is for concurrent use; the zero value is ready.
+type hedges struct {
+	mu     sync.Mutex // guards what follows
+	nodes  map[string]*latencies
+	budget float64 // calls that may be made twice
+
+	sent, won atomic.Uint64
+}
+
+// latencies are those of the last calls to a node.
+type latencies struct {
+	kept [latenciesKept]time.Duration
+	n    int // calls so far
+}
+
+// delay is how long to wait for a node alone; not ok while that is not known.
+func (h *hedges) delay(node string) (d time.Duration, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.budget = min(h.budget+hedgeShare, hedgesSaved)
+	l := h.nodes[node]
+	if l == nil || l.n < latenciesLeast {
+		return 0, false
+	}
+	sorted := l.kept
+	kept := sorted[:min(l.n, latenciesKept)]
+	slices.Sort(kept)
+	most := kept[len(kept)*95/100]
+	return max(most+most/4, hedgeLeast), true
+}
+
+// took notes how long a node took to answer.
+func (h *hedges) took(node string, d time.Duration) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	l := h.nodes[node]
+	if l == nil {
+		if h.nodes == nil {
+			h.nodes = make(map[string]*latencies)
+		}
+		l = new(latencies)
+		h.nodes[node] = l
+	}
+	l.kept[l.n%latenciesKept] = d
+	l.n++
+}
+
+// spend reports whether one more call may be made twice, which counts.
+func (h *hedges) spend() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.budget < 1 {
+		return false
+	}
+	h.budget--
+	h.sent.Add(1)
+	return true
+}
+
+// Hedges returns how many calls to other nodes were made a second time because the first was slow, and how often the second answered first.
+func (c *Coordinator) Hedges() (sent, won uint64) { return c.hedges.sent.Load(), c.hedges.won.Load() }
+
+// answered is what came of a call.
+type answered struct {
+	resp *ebbv1.ShardAskResponse
+	err  error
+}
+
+// hedged asks a node, and if that takes long other replicas of its shards too. What answers first counts; the other one is told to stop.
+func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend, call *askCall) (*ebbv1.ShardAskResponse, error) {
+	start := time.Now()
+	delay, known := c.hedges.delay(call.node)
+	if !known {
+		resp, err := backend.Ask(ctx, call.req)
+		if err == nil {
+			c.hedges.took(call.node, time.Since(start))
+		}
+		return resp, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	first := make(chan answered, 1)
+	go func() {
+		resp, err := backend.Ask(ctx, call.req)
+		first <- answered{resp, err}
+	}()
+	late := time.NewTimer(delay)
+	defer late.Stop()
+	select {
+	case a := <-first:
+		if a.err == nil {
+			c.hedges.took(call.node, time.Since(start))
+		}
+		return a.resp, a.err
+	case <-late.C:
+	}
+	c.hedges.took(call.node, time.Since(start)) // at the least
+	others := c.elsewhere(table, call)
+	if others == nil || !c.hedges.spend() {
+		a := <-first
+		return a.resp, a.err
+	}
+	second := make(chan *ebbv1.ShardAskResponse, 1)
+	go func() { second <- c.askOthers(ctx, call, others) }()
+	select {
+	case a := <-first:
+		if a.err == nil {
+			return a.resp, nil
+		}
+		if resp := <-second; resp != nil {
+			c.hedges.won.Add(1)
+			return resp, nil
+		}
+		return a.resp, a.err
+	case resp := <-second:
+		if resp != nil {
+			c.hedges.won.Add(1)
+			return resp, nil
+		}
+		a := <-first
+		return a.resp, a.err
+	}
+}
+
+// elsewhere divides the questions of a call among other nodes that have replicas of their shards, this one before
+// others; nil if a shard has no other.
+func (c *Coordinator) elsewhere(table *Table, call *askCall) []askCall {
+	var calls []askCall
+	envelope := proto.Readdressed(call.req, nil)
+	envelope.Follow = call.req.GetConsistency() == ebbv1.Consistency_CONSISTENCY_LINEARIZABLE
+	for i, q := range call.req.GetQuestions() {
+		node := table.after(q.GetShard(), call.node)
+		if _, here := table.ReplicaOn(c.cfg.Node, q.GetShard()); here {
+			node = c.cfg.Node
+		}
+		if node == call.node {
+			return nil
+		}
+		at := slices.IndexFunc(calls, func(other askCall) bool { return other.node == node })
+		if at < 0 {
+			at = len(calls)
+			calls = append(calls, askCall{node: node, req: proto.Readdressed(envelope, nil)})
+		}
+		calls[at].at = append(calls[at].at, i)
+		calls[at].req.Questions = append(calls[at].req.Questions, q)
+	}
+	return calls
+}
+
+// askOthers makes calls that together are another; nil unless all of it is answered.
+func (c *Coordinator) askOthers(ctx context.Context, call *askCall, others []askCall) *ebbv1.ShardAskResponse {
+	var wg sync.WaitGroup
+	for i := range others {
+		wg.Go(func() {
+			other := &others[i]
+			backend := c.cfg.Local
+			if other.node != c.cfg.Node {
+				if backend, other.err = c.cfg.Peers.Backend(other.node); other.err != nil {
+					return
+				}
+			}
+			other.resp, other.err = backend.Ask(ctx, other.req)
+		})
+	}
+	wg.Wait()
+	out := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(call.req.GetQuestions()))}
+	for i := range others {
+		if others[i].failure() != nil {
+			return nil
+		}
+		for j, a := range others[i].resp.GetAnswers() {
+			if a.GetError() != nil {
+				return nil
+			}
+			out.Answers[others[i].position(j)] = a
+		}
+	}
+	return out
+}

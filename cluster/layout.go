@@ -1,0 +1,655 @@
+package cluster
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Standing is what may become of a node's share.
+type Standing int
+
+const (
+	Keeps    Standing = iota // it does not answer: it keeps what it has, and gets nothing
+	Receives                 // it lives and is wanted
+	Gives                    // it is drained, leaves, or has been dead for long: it is to hold nothing
+)
+
+// Outlook is how a node stands, and why if it gives. A node that none is known of Keeps.
+type Outlook struct {
+	Standing Standing
+	Why      string
+}
+
+// Outlooks returns how the nodes of a table stand: those that were drained or are to be removed give, and
+// so do those that have been dead for long; of the others those receive that live.
+func Outlooks(t *Table, alive, longDead func(node string) bool) map[string]Outlook {
+	all := make(map[string]Outlook)
+	for _, n := range t.Nodes() {
+		name := n.GetName()
+		switch {
+		case n.GetState() == ebbv1.NodeState_NODE_STATE_DRAINING:
+			all[name] = Outlook{Gives, name + " is drained"}
+		case n.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING:
+			all[name] = Outlook{Gives, name + " is to be removed"}
+		case longDead(name):
+			all[name] = Outlook{Gives, name + " is dead"}
+		case alive(name):
+			all[name] = Outlook{Standing: Receives}
+		}
+	}
+	return all
+}
+
+// Calm returns why nothing may move: a third of the nodes look dead, so that it is more likely that this one
+// sees little than that they are gone. Nodes that are to be removed do not count. "" if things may move.
+func Calm(t *Table, alive func(node string) bool) string {
+	dead, all := 0, 0
+	for _, n := range t.Nodes() {
+		if n.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING {
+			continue
+		}
+		all++
+		if !alive(n.GetName()) {
+			dead++
+		}
+	}
+	if 3*dead < all || dead == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d nodes do not answer: nothing moves while a third of the nodes look dead", dead, all)
+}
+
+// Lay returns new targets for the groups that should lie elsewhere than they do or are about to, each with its reason:
+//
+//   - no target on a node that gives, and on others as many as the table's replication says, if there are so many;
+//   - in as many zones as there are; a node that names none is a zone of its own;
+//   - on each node within 10% of the mean, and within one of it if level is set, if its zones allow that;
+//   - the leaders among them likewise.
+//
+// It starts from the present targets and moves little else. What it returns and the table with it
+// depends on its arguments alone; with them as targets it returns none.
+func Lay(t *Table, outlooks map[string]Outlook, level bool) []*ebbv1.SetTargets_Target {
+	if t.Shards() == 0 {
+		return nil
+	}
+	d := newLayout(t, outlooks, level)
+	for _, s := range d.shards {
+		d.evict(s)
+	}
+	for _, s := range d.shards {
+		d.fit(s)
+	}
+	for _, s := range d.shards {
+		d.spread(s)
+	}
+	d.levelHeld()
+	d.appoint()
+	d.levelLed()
+	changed := d.voters(t)
+	for _, s := range d.shards {
+		if !slices.Equal(s.nodes, targetOf(t.Shard(s.id))) {
+			changed = append(changed, &ebbv1.SetTargets_Target{Shard: s.id, Nodes: s.nodes, Why: cmp.Or(s.why, "leaders are levelled")})
+		}
+	}
+	return changed
+}
+
+// targetOf is where a group is to lie: its target, or where it is.
+func targetOf(record *ebbv1.ShardRecord) []string {
+	if len(record.GetTarget()) > 0 {
+		return record.GetTarget()
+	}
+	var nodes []string
+	for _, r := range record.GetReplicas() {
+		switch {
+		case r.GetLeaving() || record.GetShard() == ControlShard && r.GetNonvoter():
+		case r.GetNode() == record.GetPreferred():
+			nodes = slices.Insert(nodes, 0, r.GetNode())
+		default:
+			nodes = append(nodes, r.GetNode())
+		}
+	}
+	return nodes
+}
+
+// layout is a plan in the making.
+type layout struct {
+	outlooks map[string]Outlook
+	zone     map[string]string
+	stay     []string // nodes that do not give, by name
+	get      []string // of them, those that receive
+	zones    int      // of stay
+	want     int      // replicas of a shard
+	level    bool
+	shards   []*laid
+	held     map[string]int
+	led      map[string]int
+}
+
+// laid is one shard of it. Its first node is to lead.
+type laid struct {
+	id    uint32
+	nodes []string
+	why   string
+}
+
+func (s *laid) because(why string) {
+	if s.why == "" {
+		s.why = why
+	}
+}
+
+func newLayout(t *Table, outlooks map[string]Outlook, level bool) *layout {
+	d := &layout{outlooks: outlooks, level: level, zone: make(map[string]string), held: make(map[string]int), led: make(map[string]int)}
+	zones := make(map[string]bool)
+	for _, n := range t.Nodes() {
+		name := n.GetName()
+		d.zone[name] = "zone " + n.GetZone()
+		if n.GetZone() == "" {
+			d.zone[name] = "node " + name
+		}
+		if outlooks[name].Standing == Gives {
+			continue
+		}
+		zones[d.zone[name]] = true
+		d.stay = append(d.stay, name)
+		if outlooks[name].Standing == Receives {
+			d.get = append(d.get, name)
+		}
+	}
+	d.zones = len(zones)
+	d.want = min(int(t.Replication()), len(d.stay))
+	for id := uint32(1); id <= t.Shards(); id++ {
+		s := &laid{id: id, nodes: slices.Clone(targetOf(t.Shard(id)))}
+		d.shards = append(d.shards, s)
+		for _, n := range s.nodes {
+			d.held[n]++
+		}
+	}
+	return d
+}
+
+// evict takes a shard from nodes that give, unless nobody else is there.
+func (d *layout) evict(s *laid) {
+	if len(d.get) == 0 {
+		return
+	}
+	for _, n := range slices.Clone(s.nodes) {
+		if o := d.outlooks[n]; o.Standing == Gives {
+			d.drop(s, n, o.Why)
+		}
+	}
+}
+
+// drop takes a shard from a node. If that was to lead, appoint finds another.
+func (d *layout) drop(s *laid, node, why string) {
+	at := slices.Index(s.nodes, node)
+	s.nodes[at] = ""
+	if at > 0 {
+		s.nodes = slices.Delete(s.nodes, at, at+1)
+	}
+	d.held[node]--
+	s.because(why)
+}
+
+func (d *layout) give(s *laid, node, why string) {
+	if s.nodes == nil {
+		s.nodes = []string{""}
+	}
+	s.nodes = append(s.nodes, node)
+	d.held[node]++
+	s.because(why)
+}
+
+// holders are the nodes of a shard; its first may be missing.
+func (s *laid) holders() []string {
+	if len(s.nodes) > 0 && s.nodes[0] == "" {
+		return s.nodes[1:]
+	}
+	return s.nodes
+}
+
+// fit gives a shard as many replicas as it should have. Those on nodes that do not answer go first.
+func (d *layout) fit(s *laid) {
+	for len(s.holders()) > d.want && d.want > 0 {
+		d.drop(s, d.expendable(s, d.silent(s)), fmt.Sprintf("it is to have %d replicas", d.want))
+	}
+	for len(s.holders()) < d.want {
+		node := d.candidate(s)
+		if node == "" {
+			return
+		}
+		d.give(s, node, fmt.Sprintf("it is to have %d replicas", d.want))
+	}
+}
+
+// silent are the holders of a shard that do not answer, or all if there are none.
+func (d *layout) silent(s *laid) []string {
+	silent := slices.DeleteFunc(slices.Clone(s.holders()), func(n string) bool { return d.outlooks[n].Standing == Receives })
+	if len(silent) == 0 {
+		return s.holders()
+	}
+	return silent
+}
+
+// expendable is that of some holders which a shard can do without: one whose zone has another, then the fullest, then that of the lowest hash.
+func (d *layout) expendable(s *laid, some []string) string {
+	holders := s.holders()
+	return slices.MinFunc(some, func(a, b string) int {
+		return cmp.Or(
+			cmp.Compare(min(2, d.inZone(holders, b)), min(2, d.inZone(holders, a))),
+			cmp.Compare(d.held[b], d.held[a]),
+			cmp.Compare(weight(a, s.id), weight(b, s.id)))
+	})
+}
+
+// candidate is the node that a shard should be given to: one of a zone that has none, with room left, of the highest hash;
+// when none has room, the emptiest. "" if there is none.
+func (d *layout) candidate(s *laid) string {
+	holders := s.holders()
+	free := slices.DeleteFunc(slices.Clone(d.get), func(n string) bool { return slices.Contains(holders, n) })
+	if len(free) == 0 {
+		return ""
+	}
+	room := int(math.Ceil(d.mean() * replicaLoad))
+	return slices.MinFunc(free, func(a, b string) int {
+		return cmp.Or(
+			cmp.Compare(min(1, d.inZone(holders, a)), min(1, d.inZone(holders, b))),
+			cmp.Compare(max(d.held[a], room-1), max(d.held[b], room-1)),
+			cmp.Compare(weight(b, s.id), weight(a, s.id)))
+	})
+}
+
+// mean is how many replicas a node should hold.
+func (d *layout) mean() float64 { return float64(len(d.shards)*d.want) / float64(max(1, len(d.stay))) }
+
+// inZone counts the nodes that are in a node's zone.
+func (d *layout) inZone(nodes []string, of string) (n int) {
+	for _, other := range nodes {
+		if d.zone[other] == d.zone[of] {
+			n++
+		}
+	}
+	return n
+}
+
+// crowd is how many replicas of a shard share a zone with another.
+func (d *layout) crowd(nodes []string) int {
+	seen := make(map[string]bool)
+	for _, n := range nodes {
+		seen[d.zone[n]] = true
+	}
+	return len(nodes) - len(seen)
+}
+
+// spread moves replicas of a shard out of a zone that has several, as long as there is a zone that has none.
+func (d *layout) spread(s *laid) {
+	for d.crowd(s.holders()) > 0 {
+		from, to := d.expendable(s, s.holders()), d.candidate(s)
+		if to == "" || d.inZone(s.holders(), to) > 0 || d.inZone(s.holders(), from) < 2 {
+			return
+		}
+		d.swap(s, from, to, "two of its replicas are in one zone")
+	}
+}
+
+// swap puts a node in another's place.
+func (d *layout) swap(s *laid, from, to, why string) {
+	d.drop(s, from, why)
+	d.give(s, to, why)
+}
+
+// levelHeld moves replicas from nodes that hold too many to those that hold too few.
+func (d *layout) levelHeld() {
+	for d.uneven(d.held, d.mean()) && d.levelOnce(d.held, d.relieve) {
+	}
+}
+
+// uneven reports whether a count is out of bounds somewhere.
+func (d *layout) uneven(count map[string]int, mean float64) bool {
+	if len(d.get) == 0 {
+		return false
+	}
+	low, high := math.Floor(mean*leastLoad), math.Ceil(mean*replicaLoad)
+	if d.level {
+		low, high = math.Floor(mean), math.Ceil(mean)
+	}
+	return float64(count[poorest(d.get, count)]) < low || float64(count[richest(d.stay, count)]) > high
+}
+
+// levelOnce moves one from the richest node that can give to the poorest that can take; false if there is nothing to gain.
+func (d *layout) levelOnce(count map[string]int, move func(rich, poor string) bool) bool {
+	poor := slices.Clone(d.get)
+	slices.SortStableFunc(poor, func(a, b string) int { return cmp.Compare(count[a], count[b]) })
+	rich := slices.Clone(d.stay)
+	slices.SortStableFunc(rich, func(a, b string) int { return cmp.Compare(count[b], count[a]) })
+	for _, p := range poor {
+		for _, r := range rich {
+			if count[r]-count[p] >= 2 && move(r, p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// relieve moves the shard of the poor node's highest hash from a rich one to it, if that crowds no zone.
+func (d *layout) relieve(rich, poor string) bool {
+	var best *laid
+	for _, s := range d.shards {
+		holders := s.holders()
+		if !slices.Contains(holders, rich) || slices.Contains(holders, poor) || best != nil && weight(poor, s.id) <= weight(poor, best.id) {
+			continue
+		}
+		after := slices.Clone(holders)
+		after[slices.Index(after, rich)] = poor
+		if d.crowd(after) <= d.crowd(holders) {
+			best = s
+		}
+	}
+	if best == nil {
+		return false
+	}
+	d.swap(best, rich, poor, fmt.Sprintf("%s has room: it holds less than its share", poor))
+	return true
+}
+
+// appoint counts leaders, and finds one for each shard that has lost it: of its nodes that which leads least.
+func (d *layout) appoint() {
+	for _, s := range d.shards {
+		if len(s.nodes) > 0 && s.nodes[0] != "" {
+			d.led[s.nodes[0]]++
+		}
+	}
+	for _, s := range d.shards {
+		holders := s.holders()
+		if len(holders) == len(s.nodes) || len(holders) == 0 {
+			continue
+		}
+		leader := slices.MinFunc(holders, func(a, b string) int {
+			return cmp.Or(cmp.Compare(d.led[a], d.led[b]), cmp.Compare(weight(b, s.id), weight(a, s.id)))
+		})
+		s.nodes = append([]string{leader}, slices.DeleteFunc(slices.Clone(holders), func(n string) bool { return n == leader })...)
+		d.led[leader]++
+	}
+}
+
+// levelLed does for leaders what levelHeld does for replicas. No data moves for that.
+func (d *layout) levelLed() {
+	mean := float64(len(d.shards)) / float64(max(1, len(d.stay)))
+	for d.uneven(d.led, mean) && d.levelOnce(d.led, d.promote) {
+	}
+}
+
+// promote lets the poor node lead the shard of its highest hash among those of both that the rich one leads.
+func (d *layout) promote(rich, poor string) bool {
+	var best *laid
+	for _, s := range d.shards {
+		if s.nodes[0] == rich && slices.Contains(s.nodes, poor) && (best == nil || weight(poor, s.id) > weight(poor, best.id)) {
+			best = s
+		}
+	}
+	if best == nil {
+		return false
+	}
+	at := slices.Index(best.nodes, poor)
+	best.nodes[0], best.nodes[at] = poor, rich
+	d.led[rich]--
+	d.led[poor]++
+	return true
+}
+
+// voters returns the control group's new target: an odd number of nodes, at most five, that vote (of two nodes both).
+func (d *layout) voters(t *Table) []*ebbv1.SetTargets_Target {
+	have := targetOf(t.Shard(ControlShard))
+	voters := slices.DeleteFunc(slices.Clone(have), func(n string) bool { return d.outlooks[n].Standing == Gives && len(d.get) > 0 })
+	want := controlVoters(len(d.stay))
+	s := &laid{id: ControlShard}
+	better := func(a, b string) int {
+		return cmp.Or(
+			cmp.Compare(d.outlooks[b].Standing, d.outlooks[a].Standing),
+			cmp.Compare(weight(b, s.id), weight(a, s.id)))
+	}
+	for len(voters) > want && want > 0 {
+		worst := slices.MaxFunc(voters, func(a, b string) int {
+			return cmp.Or(cmp.Compare(min(2, d.inZone(voters, a)), min(2, d.inZone(voters, b))), better(a, b))
+		})
+		voters = slices.DeleteFunc(voters, func(n string) bool { return n == worst })
+	}
+	for len(voters) < want {
+		free := slices.DeleteFunc(slices.Clone(d.get), func(n string) bool { return slices.Contains(voters, n) })
+		if len(free) == 0 {
+			break
+		}
+		voters = append(voters, slices.MinFunc(free, func(a, b string) int {
+			return cmp.Or(cmp.Compare(min(1, d.inZone(voters, a)), min(1, d.inZone(voters, b))), better(a, b))
+		}))
+	}
+	if len(voters) == 0 || slices.Equal(voters, have) {
+		return nil
+	}
+	return []*ebbv1.SetTargets_Target{{Shard: ControlShard, Nodes: voters, Why: fmt.Sprintf("%d of %d nodes vote in the control group", len(voters), len(d.stay))}}
+}
+
+// controlVoters is how many of so many nodes vote in the control group.
+func controlVoters(nodes int) int {
+	voters := min(nodes, controlVotersMax)
+	if voters > 2 && voters%2 == 0 {
+		voters--
+	}
+	return voters
+}
+
+// NextMoves returns the moves to begin now, so that at most so many shards have one under way: those that lack
+// replicas first. Nothing is given to a node that does not live. A move to a node that died, and that the target names no more, is
+// given up, for another node if there is one; a move that waits for a dead node holds up no others. A node that is to be removed
+// leaves the control group when it holds nothing else.
+func NextMoves(t *Table, alive func(node string) bool, most int) []*ebbv1.BeginMove {
+	var short, rest, instead []*ebbv1.BeginMove
+	for id := uint32(1); id <= t.Shards(); id++ {
+		record := t.Shard(id)
+		if underWay(record) {
+			dead := slices.IndexFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetJoining() && !alive(r.GetNode()) })
+			if dead < 0 {
+				most--
+			} else if m := giveUp(record, record.Replicas[dead], alive); m != nil {
+				instead = append(instead, m)
+			}
+			continue
+		}
+		m, lacking := nextMove(record, alive)
+		switch {
+		case m == nil:
+		case lacking:
+			short = append(short, m)
+		default:
+			rest = append(rest, m)
+		}
+	}
+	moves := append(short, rest...)
+	moves = append(instead, moves[:min(len(moves), max(0, most))]...)
+	if m := farewell(t); m != nil {
+		moves = append(moves, m)
+	}
+	return moves
+}
+
+// giveUp ends the wait for a new replica whose node is dead and wanted no more; nil if it cannot. Where there is no other node to get it, enough
+// must stay that one more failure is no loss: then it is better to wait.
+func giveUp(record *ebbv1.ShardRecord, joining *ebbv1.ReplicaRecord, alive func(node string) bool) *ebbv1.BeginMove {
+	target := targetOf(record)
+	if slices.Contains(target, joining.GetNode()) {
+		return nil
+	}
+	m := &ebbv1.BeginMove{Shard: record.GetShard(), From: joining.GetId()}
+	for _, node := range target {
+		if !holds(record, node) && alive(node) {
+			m.To = node
+			return m
+		}
+	}
+	stay, leave := 0, 0
+	for _, r := range record.GetReplicas() {
+		switch {
+		case r.GetLeaving():
+			leave++
+		case !r.GetJoining():
+			stay++
+		}
+	}
+	if stay < 2 && leave > 0 {
+		return nil
+	}
+	return m
+}
+
+// underWay reports whether a group's membership is being changed.
+func underWay(record *ebbv1.ShardRecord) bool {
+	return slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetJoining() || r.GetLeaving() })
+}
+
+// nextMove is what brings a shard one replica closer to its target; nil if nothing can. lacking says that it has too few.
+func nextMove(record *ebbv1.ShardRecord, alive func(node string) bool) (m *ebbv1.BeginMove, lacking bool) {
+	target := targetOf(record)
+	var from []*ebbv1.ReplicaRecord
+	to := slices.Clone(target)
+	for _, r := range record.GetReplicas() {
+		if !slices.Contains(target, r.GetNode()) {
+			from = append(from, r)
+		}
+		to = slices.DeleteFunc(to, func(n string) bool { return n == r.GetNode() })
+	}
+	slices.SortStableFunc(from, func(a, b *ebbv1.ReplicaRecord) int { return boolOrder(alive(a.GetNode()), alive(b.GetNode())) }) // the dead first
+	lacking = len(record.GetReplicas()) < len(target)
+	to = slices.DeleteFunc(to, func(n string) bool { return !alive(n) })
+	m = &ebbv1.BeginMove{Shard: record.GetShard()}
+	if len(to) > 0 {
+		m.To = to[0]
+	}
+	if len(from) > 0 && !lacking && (m.To != "" || len(record.GetReplicas()) > len(target)) {
+		m.From = from[0].GetId()
+	}
+	if m.To == "" && m.From == 0 {
+		return nil, lacking
+	}
+	return m, lacking
+}
+
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// farewell takes a node out of the control group that is to be removed and has nothing else; nil if there is none.
+func farewell(t *Table) *ebbv1.BeginMove {
+	control := t.Shard(ControlShard)
+	if control == nil {
+		return nil
+	}
+	for _, r := range control.GetReplicas() {
+		if !r.GetLeaving() && t.Node(r.GetNode()).GetState() == ebbv1.NodeState_NODE_STATE_LEAVING && r.GetNonvoter() && len(t.hosted[r.GetNode()]) == 1 {
+			return &ebbv1.BeginMove{Shard: ControlShard, From: r.GetId()}
+		}
+	}
+	return nil
+}
+
+// Moves returns what is under way and what is to follow, by shard, the control group last.
+func Moves(t *Table) []*ebbv1.Move {
+	var moves []*ebbv1.Move
+	for id := uint32(1); id <= t.Shards(); id++ {
+		moves = append(moves, movesOf(t.Shard(id))...)
+	}
+	if control := t.Shard(ControlShard); control != nil {
+		moves = append(moves, movesOf(control)...)
+		moves = append(moves, farewells(t, control)...)
+	}
+	return moves
+}
+
+// farewells are the ends of memberships that are to come: those of nodes that are to be removed, once they hold nothing else.
+func farewells(t *Table, control *ebbv1.ShardRecord) (moves []*ebbv1.Move) {
+	for _, r := range control.GetReplicas() {
+		if node := t.Node(r.GetNode()); node.GetState() == ebbv1.NodeState_NODE_STATE_LEAVING && !r.GetLeaving() && !r.GetJoining() {
+			moves = append(moves, &ebbv1.Move{From: node.GetName(), Why: node.GetName() + " is to be removed", Phase: "planned"})
+		}
+	}
+	return moves
+}
+
+// movesOf pairs what a group gets with what it loses.
+func movesOf(record *ebbv1.ShardRecord) []*ebbv1.Move {
+	have := make(map[string]bool)
+	to, from := make(map[string]string), make(map[string]string) // node -> phase
+	target := targetOf(record)
+	for _, r := range record.GetReplicas() {
+		node := r.GetNode()
+		have[node] = have[node] || !r.GetLeaving()
+		switch {
+		case r.GetLeaving():
+			from[node] = "leaving"
+		case r.GetJoining():
+			to[node] = "joining"
+		case record.GetShard() != ControlShard && !slices.Contains(target, node):
+			from[node] = "planned"
+		}
+	}
+	for _, node := range target {
+		if !have[node] {
+			to[node] = "planned"
+		}
+	}
+	why := record.GetWhy()
+	if record.GetShard() == ControlShard && why == "" {
+		why = "every node follows the control group"
+	}
+	gets, loses := slices.Sorted(maps.Keys(to)), slices.Sorted(maps.Keys(from))
+	var moves []*ebbv1.Move
+	for i := range max(len(gets), len(loses)) {
+		m := &ebbv1.Move{Shard: record.GetShard(), Why: why}
+		if i < len(loses) {
+			m.From, m.Phase = loses[i], from[loses[i]]
+		}
+		if i < len(gets) {
+			m.To, m.Phase = gets[i], to[gets[i]]
+		}
+		moves = append(moves, m)
+	}
+	if len(moves) == 0 && len(target) > 0 && target[0] != record.GetPreferred() && have[target[0]] {
+		return []*ebbv1.Move{{Shard: record.GetShard(), From: record.GetPreferred(), To: target[0], Why: why, Phase: "leading"}}
+	}
+	return moves
+}
+
+// Foresee returns the table as it would be after a command, with the targets that would follow from it; nil for no command. The
+// command's own refusal is returned as an error. Nothing is changed.
+func Foresee(t *Table, cmd *ebbv1.ControlCommand, outlooks func(*Table) map[string]Outlook, level bool) (*Table, error) {
+	c := NewControl()
+	c.table.Store(t)
+	if cmd != nil {
+		raw, err := pb.Marshal(cmd)
+		if err != nil {
+			return nil, proto.ErrInternal.Errorf("encode control command: %v", err)
+		}
+		if err := proto.FromWire(c.Apply(1, raw).GetError()); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.setTargets(&ebbv1.SetTargets{Targets: Lay(c.Table(), outlooks(c.Table()), level)}); err != nil {
+		return nil, err
+	}
+	return c.Table(), nil
+}

@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// restoreNamespaces puts the namespaces of a backup in the place of those of the same names, or beside the others: all of them or, if one cannot be, none.
+// Their versions are above those that the backup's shards have and those that this cluster's had, so that every shard is told of them again.
+func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.Error {
+	table := c.Table()
+	if table.ClusterID() == "" {
+		return proto.ErrStarting.Errorf("the cluster has no identity yet")
+	}
+	wire := edit(table)
+	changes := make(map[string]uint32, len(req.GetNamespaces()))
+	for _, ns := range req.GetNamespaces() {
+		want := pb.CloneOf(ns)
+		want.ProtoReflect().SetUnknown(nil)
+		if err := checkRestored(want); err != nil {
+			return err
+		}
+		have := table.Namespace(want.Name)
+		if have != nil && have.Version > want.Version {
+			want.Version = have.Version
+			if pb.Equal(want, have) {
+				continue // again
+			}
+		}
+		// What began an era is not known of a backup; every change may have.
+		changes[want.Name] = uint32(min(want.Version, proto.HalfLifeChangesMax))
+		want.Version++
+		wire.Namespaces = put(wire.Namespaces, want, (*ebbv1.Namespace).GetName)
+	}
+	if len(changes) == 0 {
+		return nil
+	}
+	if len(wire.Namespaces) > proto.NamespacesMax {
+		return proto.ErrBadNamespace.Errorf("with those of the backup there are %d namespaces: the limit is %d", len(wire.Namespaces), proto.NamespacesMax)
+	}
+	for name, n := range changes {
+		c.changes[name] = max(c.changes[name], n)
+	}
+	c.swap(wire)
+	return nil
+}
+
+func checkRestored(ns *ebbv1.Namespace) *proto.Error {
+	if err := proto.CheckNamespaceName(ns.GetName()); err != nil {
+		return err
+	}
+	if ns.GetHashSeed() == 0 || ns.GetVersion() == 0 || ns.GetVersion() > 1<<62 {
+		return proto.ErrBadNamespace.Errorf("namespace %s: no hash seed or version that it can have", ns.GetName())
+	}
+	if err := proto.CheckNamespace(ns); err != nil {
+		return err
+	}
+	return proto.CheckSecondHalfLife(ns)
+}

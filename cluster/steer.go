@@ -1,0 +1,103 @@
+package cluster
+
+import (
+	"fmt"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Server is a member of a group as its Raft configuration has it.
+type Server struct {
+	Replica uint64
+	Voter   bool
+}
+
+// Action is what a group's leader does next with its configuration.
+type Action int
+
+const (
+	Nothing  Action = iota
+	Wait            // a new member does not have the data yet
+	Add             // make the replica a member without a vote
+	Promote         // give it a vote
+	Demote          // take its vote
+	Remove          // end its membership
+	HandOver        // let another lead, since this one is to go or to lose its vote
+	Settle          // tell the control group that the configuration is as the table wants it
+)
+
+func (a Action) String() string {
+	return [...]string{"nothing", "wait", "add", "promote", "demote", "remove", "hand over", "settle"}[a]
+}
+
+// Step is an action, and the replica that it is about.
+type Step struct {
+	Action  Action
+	Replica uint64
+	Node    string // "" for a replica that the table does not have
+	Why     string
+}
+
+// NextStep returns what brings a group's configuration closer to its record in the table. It looks at both afresh each time, so
+// whoever leads goes on where another stopped. New replicas are added before old ones go: first without a vote, then with one when
+// caughtUp says that they have the whole log. A member that the record does not have is one that was dropped from it.
+// A replica is added when there says that its node has made it, and gets its vote only if there still says so: the second of two voters is needed for
+// everything, the end of its own membership included. Nobody waits for one without a vote: a node that asked to
+// follow the control group and never came back would keep all others from joining and leaving.
+//
+// record must be newer than configuration: read after it.
+func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, there func(node string, replica uint64) bool, caughtUp func(replica uint64) bool) Step {
+	members := make(map[uint64]bool, len(configuration)) // replica -> votes
+	for _, s := range configuration {
+		members[s.Replica] = s.Voter
+	}
+	known := make(map[uint64]bool)
+	waits := Step{}
+	for _, r := range record.GetReplicas() {
+		known[r.GetId()] = true
+		votes, member := members[r.GetId()]
+		switch {
+		case r.GetLeaving():
+		case !member && there(r.GetNode(), r.GetId()):
+			return Step{Add, r.GetId(), r.GetNode(), "it is to hold a replica"}
+		case !member && r.GetNonvoter():
+		case !member:
+			waits = Step{Wait, r.GetId(), r.GetNode(), "its node has not made it yet"}
+		case !votes && !r.GetNonvoter() && caughtUp(r.GetId()) && there(r.GetNode(), r.GetId()):
+			return Step{Promote, r.GetId(), r.GetNode(), "it has the whole log"}
+		case !votes && !r.GetNonvoter():
+			waits = Step{Wait, r.GetId(), r.GetNode(), "it does not have the whole log yet, or does not answer"}
+		}
+	}
+	if waits.Action != Nothing {
+		return waits
+	}
+	settled := true
+	for _, r := range record.GetReplicas() {
+		votes, member := members[r.GetId()]
+		switch {
+		case r.GetLeaving() && member:
+			return parting(Remove, r.GetId(), self, r.GetNode(), "the others hold the shard")
+		case !r.GetLeaving() && votes && r.GetNonvoter():
+			return parting(Demote, r.GetId(), self, r.GetNode(), "others vote")
+		}
+		settled = settled && !r.GetLeaving() && (!r.GetJoining() || !member)
+	}
+	for _, s := range configuration {
+		if !known[s.Replica] {
+			return parting(Remove, s.Replica, self, "", "the table does not have it")
+		}
+	}
+	if settled {
+		return Step{}
+	}
+	return Step{Action: Settle, Why: fmt.Sprintf("its %d members are as the table wants them", len(configuration))}
+}
+
+// parting is what takes membership or vote from a replica. One that leads hands over first.
+func parting(action Action, replica, self uint64, node, why string) Step {
+	if replica == self {
+		return Step{HandOver, replica, node, why}
+	}
+	return Step{action, replica, node, why}
+}

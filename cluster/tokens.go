@@ -1,0 +1,166 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// TokenHash is what is kept of a token's text. Who looks one up by its hash learns nothing of it from the time that takes.
+type TokenHash [sha256.Size]byte
+
+// HashToken returns the hash of a token's text, and false if it is longer than any token. It allocates nothing.
+func HashToken(text string) (TokenHash, bool) {
+	var buf [proto.TokenLenMax]byte
+	if len(text) > len(buf) {
+		return TokenHash{}, false
+	}
+	return sha256.Sum256(buf[:copy(buf[:], text)]), true
+}
+
+// Token is a caller with a name, and what it may do. It is a value that nothing changes.
+type Token struct {
+	Name    string
+	Hash    TokenHash
+	Expires int64 // µs since 1970; 0 for never
+	grants  []*ebbv1.Grant
+}
+
+// NewToken returns a token of a record that proto.CheckToken has accepted.
+func NewToken(r *ebbv1.TokenRecord) *Token {
+	t := &Token{Name: r.GetName(), Expires: r.GetExpiresUs(), grants: r.GetGrants()}
+	_, _ = hex.Decode(t.Hash[:], []byte(r.GetSha256())) // it was checked
+	return t
+}
+
+// Granted is a token of a caller who is known in another way, and of grants that proto.CheckGrant has accepted.
+func Granted(name string, grants []*ebbv1.Grant) *Token { return &Token{Name: name, grants: grants} }
+
+// Operator is a token that may do everything.
+func Operator(name string) *Token {
+	return Granted(name, []*ebbv1.Grant{{Role: ebbv1.Role_ROLE_OPERATOR}})
+}
+
+// Grants are what the token may do. The caller does not change them.
+func (t *Token) Grants() []*ebbv1.Grant { return t.grants }
+
+// May reports whether the token has a role in a namespace, "default" for the empty name.
+func (t *Token) May(role ebbv1.Role, namespace string) bool {
+	if namespace == "" {
+		namespace = proto.DefaultNamespace
+	}
+	for _, g := range t.grants {
+		if g.GetRole() == ebbv1.Role_ROLE_OPERATOR || g.GetRole() >= role && proto.MatchNamespace(g.GetNamespaces(), namespace) {
+			return true
+		}
+	}
+	return false
+}
+
+// Has reports whether the token has a role in any namespace.
+func (t *Token) Has(role ebbv1.Role) bool {
+	return slices.ContainsFunc(t.grants, func(g *ebbv1.Grant) bool { return g.GetRole() >= role })
+}
+
+// Ended reports whether the token's time is over at a time in µs since 1970.
+func (t *Token) Ended(nowUS int64) bool { return t.Expires != 0 && t.Expires <= nowUS }
+
+// Tokens are those of a table. They never change.
+type Tokens struct {
+	byHash map[TokenHash]*Token
+	byName map[string]*Token
+}
+
+// NewTokens returns the tokens of a table's records.
+func NewTokens(records []*ebbv1.TokenRecord) *Tokens {
+	ts := &Tokens{byHash: make(map[TokenHash]*Token, len(records)), byName: make(map[string]*Token, len(records))}
+	for _, r := range records {
+		t := NewToken(r)
+		ts.byHash[t.Hash], ts.byName[t.Name] = t, t
+	}
+	return ts
+}
+
+// Len returns how many there are; from the first on callers need one.
+func (ts *Tokens) Len() int { return len(ts.byName) }
+
+// Of returns the token with a hash; nil if there is none.
+func (ts *Tokens) Of(h TokenHash) *Token { return ts.byHash[h] }
+
+// Named returns the token of a name; nil if there is none.
+func (ts *Tokens) Named(name string) *Token { return ts.byName[name] }
+
+// Operators returns how many tokens have the role operator and have not ended.
+func (ts *Tokens) Operators(nowUS int64) (n int) {
+	for _, t := range ts.byName {
+		if t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(nowUS) {
+			n++
+		}
+	}
+	return n
+}
+
+// Tokens returns the tokens that the cluster has.
+func (t *Table) Tokens() *Tokens { return t.tokens }
+
+func (t *Table) indexTokens() error {
+	slices.SortFunc(t.wire.Tokens, func(a, b *ebbv1.TokenRecord) int { return strings.Compare(a.GetName(), b.GetName()) })
+	for _, r := range t.wire.GetTokens() {
+		if err := proto.CheckToken(r); err != nil {
+			return proto.ErrBadRequest.Errorf("table: %s", err.Message)
+		}
+	}
+	t.tokens = NewTokens(t.wire.GetTokens())
+	if t.tokens.Len() != len(t.wire.GetTokens()) || len(t.tokens.byHash) != t.tokens.Len() {
+		return proto.ErrBadRequest.Errorf("table names a token twice")
+	}
+	return nil
+}
+
+// putToken makes a token. The same one again, of a caller who has not heard that it is made, is no change.
+func (c *Control) putToken(r *ebbv1.TokenRecord) *proto.Error {
+	table := c.Table()
+	if table.ClusterID() == "" {
+		return errStarting()
+	}
+	if err := proto.CheckToken(r); err != nil {
+		return err
+	}
+	want := pb.CloneOf(r)
+	want.ProtoReflect().SetUnknown(nil)
+	made := NewToken(want)
+	if have := table.tokens.Named(want.GetName()); have != nil {
+		if have.Hash == made.Hash && have.Expires == made.Expires && slices.EqualFunc(have.grants, made.grants, func(a, b *ebbv1.Grant) bool { return pb.Equal(a, b) }) {
+			return nil
+		}
+		return proto.ErrBadRequest.Errorf("token %s exists", want.GetName()).WithHint("choose another name, or revoke it first: ebb token revoke " + want.GetName())
+	}
+	if other := table.tokens.Of(made.Hash); other != nil {
+		return proto.ErrBadRequest.Errorf("token %s is the same as token %s", want.GetName(), other.Name)
+	}
+	if table.tokens.Len() >= proto.TokensMax {
+		return proto.ErrBadRequest.Errorf("token %s: there are %d already, which is the limit", want.GetName(), proto.TokensMax).WithHint("revoke some that nobody uses: ebb token list")
+	}
+	wire := edit(table)
+	wire.Tokens = put(wire.Tokens, want, (*ebbv1.TokenRecord).GetName)
+	c.swap(wire)
+	return nil
+}
+
+// dropToken revokes a token, if there is one of that name.
+func (c *Control) dropToken(name string) *proto.Error {
+	table := c.Table()
+	if table.tokens.Named(name) == nil {
+		return nil
+	}
+	wire := edit(table)
+	wire.Tokens = slices.DeleteFunc(wire.Tokens, func(r *ebbv1.TokenRecord) bool { return r.GetName() == name })
+	c.swap(wire)
+	return nil
+}

@@ -1,0 +1,207 @@
+package main
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/internal/trust"
+)
+
+// lifeMax bounds how long a certificate may be meant to hold.
+const lifeMax = 100 * 365 * 24 * time.Hour
+
+func newCert(s *session) *cobra.Command {
+	return children(
+		&cobra.Command{
+			Use: "cert", Short: "Make certificates and keys for nodes and clients, without a server for it",
+			Long: `A CA of its own for a cluster, in files: whoever has its key can make nodes. Where
+there is cert-manager or another issuer, let it make the same: a node's certificate is
+for servers and clients, and its subject has the organizational unit ebb:node.
+
+Nodes read their files again when they change.`,
+			Example: `  ebb cert ca
+  ebb cert node ebb-0 --host 10.0.0.1
+  ebb cert client ada --role reader
+  ebb cert gossip-key > certs/gossip.keys
+  ebb serve --tls-cert certs/ebb-0.crt --tls-key certs/ebb-0.key --tls-ca certs/ca.crt --gossip-keys certs/gossip.keys
+  ebb status --tls-ca certs/ca.crt --tls-cert certs/ada.crt --tls-key certs/ada.key`,
+		},
+		newCertCA(s), newCertNode(s), newCertClient(s), newCertGossipKey(s),
+	)
+}
+
+// certFlags are where certificates are made, and for how long they hold.
+type certFlags struct {
+	dir  string
+	life time.Duration
+}
+
+func (c *certFlags) add(cmd *cobra.Command, life time.Duration) {
+	cmd.Flags().StringVar(&c.dir, "dir", "certs", "`directory` of the CA and of what it issues")
+	durationVar(cmd.Flags(), &c.life, "life", life, time.Minute, "how long the certificate holds")
+}
+
+func (c *certFlags) path(name string) string { return filepath.Join(c.dir, name) }
+
+// certName is a name that is good for a file and for a node.
+var certName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+
+func checkCertName(name string) error {
+	if name == "ca" || !certName.MatchString(name) {
+		return usagef("name %q: up to 63 letters, digits, dots, dashes and underscores, and not ca", name)
+	}
+	return nil
+}
+
+// made is a certificate as --json prints it.
+type made struct {
+	Cert  string    `json:"cert"`
+	Key   string    `json:"key"`
+	Until time.Time `json:"until"`
+}
+
+func newCertCA(s *session) *cobra.Command {
+	var c certFlags
+	var name string
+	cmd := &cobra.Command{
+		Use: "ca", Short: "Make a CA: ca.crt, which all may have, and ca.key, which nobody else may", Args: noArgs, Example: "  ebb cert ca --dir certs",
+		RunE: func(*cobra.Command, []string) error {
+			if _, err := os.Stat(c.path("ca.key")); err == nil {
+				return usagef("%s is there: certificates of it would not hold any more; remove it first, or choose another --dir", c.path("ca.key"))
+			}
+			from := time.Now()
+			ca, err := trust.NewAuthority(name, from, from.Add(min(c.life, lifeMax)))
+			if err != nil {
+				return err
+			}
+			key, err := ca.Key()
+			if err != nil {
+				return err
+			}
+			return s.putCert(&c, "ca", ca.PEM, key, from.Add(min(c.life, lifeMax)))
+		},
+	}
+	c.add(cmd, 10*365*24*time.Hour)
+	cmd.Flags().StringVar(&name, "name", "ebb", "`name` of the CA")
+	return cmd
+}
+
+func newCertNode(s *session) *cobra.Command {
+	var c certFlags
+	var hosts []string
+	cmd := &cobra.Command{
+		Use: "node NAME", Short: "Make a certificate for a node: NAME.crt and NAME.key", Args: argsBetween(1, 1, "NAME"),
+		Long: `It holds for the node's name, for localhost, and for the hosts given: names and addresses
+at which clients and other nodes reach it.`,
+		Example: "  ebb cert node ebb-0 --host 10.0.0.1,ebb-0.example.org",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkCertName(args[0]); err != nil {
+				return err
+			}
+			return s.issue(&c, trust.Request{
+				Name: args[0], Roles: []string{trust.RoleNode}, Hosts: append([]string{args[0], "localhost", "127.0.0.1", "::1"}, hosts...),
+			})
+		},
+	}
+	c.add(cmd, 365*24*time.Hour)
+	cmd.Flags().StringSliceVar(&hosts, "host", nil, "`names` and addresses of the node's machine")
+	return cmd
+}
+
+func newCertClient(s *session) *cobra.Command {
+	var c certFlags
+	var roles []string
+	cmd := &cobra.Command{
+		Use: "client NAME", Short: "Make a certificate for a client: NAME.crt and NAME.key", Args: argsBetween(1, 1, "NAME"), Example: "  ebb cert client ada --role reader",
+		RunE: func(_ *cobra.Command, args []string) error {
+			if err := checkCertName(args[0]); err != nil {
+				return err
+			}
+			for _, r := range roles {
+				if r == trust.RoleNode {
+					return usagef("a client has no role %s: `ebb cert node` makes nodes", r)
+				}
+			}
+			return s.issue(&c, trust.Request{Name: args[0], Roles: roles})
+		},
+	}
+	c.add(cmd, 90*24*time.Hour)
+	cmd.Flags().StringSliceVar(&roles, "role", nil, "`roles` that the certificate grants")
+	return cmd
+}
+
+func newCertGossipKey(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "gossip-key", Short: "Make a key for --gossip-keys, and print it", Args: noArgs, Example: "  ebb cert gossip-key > gossip.keys",
+		RunE: func(*cobra.Command, []string) error {
+			key := make([]byte, 32)
+			if _, err := rand.Read(key); err != nil {
+				return err
+			}
+			text := base64.StdEncoding.EncodeToString(key)
+			if s.output == "json" {
+				return printJSON(s.term.out, map[string]string{"key": text})
+			}
+			_, err := fmt.Fprintln(s.term.out, text)
+			return err
+		},
+	}
+}
+
+// issue makes a certificate by the CA of the directory.
+func (s *session) issue(c *certFlags, r trust.Request) error {
+	ca, err := trust.ReadAuthority(c.path("ca.crt"), c.path("ca.key"))
+	if err != nil {
+		if _, missing := os.Stat(c.path("ca.key")); errors.Is(missing, fs.ErrNotExist) {
+			return usagef("%s has no CA: `ebb cert ca --dir %s` makes one", c.dir, c.dir)
+		}
+		return err
+	}
+	r.From = time.Now()
+	r.To = r.From.Add(min(c.life, lifeMax))
+	cert, key, until, err := ca.Issue(r)
+	if err != nil {
+		return err
+	}
+	return s.putCert(c, r.Name, cert, key, until)
+}
+
+// putCert puts both files in place, the key first: a node that looks in between finds that they do not fit, and waits.
+func (s *session) putCert(c *certFlags, name string, cert, key []byte, until time.Time) error {
+	if err := os.MkdirAll(c.dir, 0o755); err != nil {
+		return err
+	}
+	m := made{Cert: c.path(name + ".crt"), Key: c.path(name + ".key"), Until: until.UTC().Truncate(time.Second)}
+	if err := replaceFile(m.Key, key, 0o600); err != nil {
+		return err
+	}
+	if err := replaceFile(m.Cert, cert, 0o644); err != nil {
+		return err
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, m)
+	}
+	if s.output == "tsv" {
+		return s.printTable("", [][]string{{m.Cert, m.Key, m.Until.Format(time.RFC3339)}})
+	}
+	_, err := fmt.Fprintf(s.term.out, "%s and %s, until %s\n", m.Cert, m.Key, m.Until.Format(time.DateOnly))
+	return err
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	next := path + ".new"
+	if err := os.WriteFile(next, content, mode); err != nil {
+		return err
+	}
+	return os.Rename(next, path)
+}

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/chaos/swarm"
+)
+
+// chaosFlags are what `ebb chaos sim` can be told.
+type chaosFlags struct {
+	seeds    string
+	parallel int
+	limit    time.Duration
+	families []string
+	acts     string
+	first    bool
+	noShrink bool
+	report   string
+	story    bool
+}
+
+// chaosWorker is the command under which the binary runs plans for itself.
+const chaosWorker = "worker"
+
+func newChaos(s *session) *cobra.Command {
+	var cf chaosFlags
+	sim := &cobra.Command{
+		Use: "sim", Short: "Break simulated clusters of this build in ways drawn from seeds, and check every answer", Args: noArgs,
+		Long: `Each seed is a whole cluster in virtual time, with clients that know what every answer may be, and a plan of faults: what networks, disks, clocks, processes and
+operators do. Afterwards all is mended, and the cluster must answer everything, and right. Seeds run in processes of their own; nothing is listened on
+and nothing is written to disk. A seed that fails is shrunk to the fewest faults that still fail, and ends in a line that replays it.
+
+A seed decides the faults and not how goroutines interleave: replayed, it explores the same neighbourhood, and may need a few tries.`,
+		Example: `  ebb chaos sim --seeds 1-1000 --report swarm.html
+  ebb chaos sim --for 10m --families leader-cut,power-all,clock-jump
+  ebb chaos sim --seeds 17 --acts 2,3 --story`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return chaosSim(cmd.Context(), s, cf) },
+	}
+	f := sim.Flags()
+	f.StringVar(&cf.seeds, "seeds", "1-100", "which `seeds`: one, or first-last; with --for, from the first on")
+	f.IntVar(&cf.parallel, "parallel", runtime.NumCPU(), "how many seeds at once")
+	durationVar(f, &cf.limit, "for", 0, 0, "begin no seed after this long; without --seeds there is no other end")
+	f.StringSliceVar(&cf.families, "families", nil, "draw faults from these `families` only: see `ebb chaos list`")
+	f.StringVar(&cf.acts, "acts", "", "of each plan only the faults with these `numbers`, such as 2,3; none for no faults")
+	f.BoolVar(&cf.first, "first", false, "end with the first seed that fails")
+	f.BoolVar(&cf.noShrink, "no-shrink", false, "do not look for a smaller plan that fails")
+	f.StringVar(&cf.report, "report", "", "write a page with timelines of what was broken, who led and what was answered to this `file`")
+	f.BoolVar(&cf.story, "story", false, "tell of every seed what happened, not only of those that fail")
+	worker := &cobra.Command{
+		Use: chaosWorker, Hidden: true, Args: noArgs,
+		Run: func(*cobra.Command, []string) { swarm.Main(s.term.in, s.term.out, s.term.err, nil) },
+	}
+	list := &cobra.Command{
+		Use: "list", Short: "The families of faults, and what must hold under all of them", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return chaosList(s) },
+	}
+	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, list, worker)
+}
+
+// chaosSim runs seeds, and fails if one of them does.
+func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
+	c, err := cf.campaign(s)
+	if err != nil {
+		return err
+	}
+	var page io.WriteCloser
+	if cf.report != "" { // a file that cannot be written is known before hours have passed
+		if page, err = os.Create(cf.report); err != nil {
+			return err
+		}
+		defer page.Close()
+	}
+	progress := newChaosProgress(s, c)
+	c.Progress = progress.show
+	if cf.story {
+		c.Each = func(v *swarm.Verdict) { fmt.Fprint(s.term.err, v.Tell()) }
+	}
+	r, err := c.Run(ctx)
+	progress.end()
+	if err != nil {
+		return err
+	}
+	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
+	if page != nil {
+		if err := r.HTML(page); err != nil {
+			return err
+		}
+	}
+	if err := printChaos(s, r); err != nil {
+		return err
+	}
+	switch {
+	case len(r.Failures) > 0:
+		return fmt.Errorf("%d of %d seeds failed; the first: %s", len(r.Failures), r.Sum.Seeds, r.FirstFailure.Replay)
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case r.Sum.Seeds == 0:
+		return fmt.Errorf("no seed ended within %v: give --for more", cf.limit)
+	}
+	return nil
+}
+
+// campaign checks the flags.
+func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
+	binary, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if cf.parallel < 1 || cf.parallel > 1024 {
+		return nil, usagef("--parallel %d: from 1 to 1024 seeds at once", cf.parallel)
+	}
+	for _, name := range cf.families {
+		if _, ok := swarm.FamilyOf(name); !ok {
+			return nil, noneOf("--families", name, swarm.FamilyNames())
+		}
+	}
+	c := &swarm.Campaign{
+		Fleet: &swarm.Fleet{StuckAfter: chaosStuck, Command: func(ctx context.Context) *exec.Cmd {
+			cmd := exec.CommandContext(ctx, binary, "chaos", chaosWorker)
+			cmd.Args[0] = os.Args[0]
+			cmd.Env = append(os.Environ(), "GOMAXPROCS=1") // several processes use several cores
+			return cmd
+		}},
+		For: cf.limit, Workers: cf.parallel, Families: cf.families, StopAtFirst: cf.first, NoShrink: cf.noShrink,
+	}
+	if c.First, c.Last, err = seedRange(cf.seeds); err != nil {
+		return nil, err
+	}
+	if cf.limit > 0 && !s.given["seeds"] {
+		c.Last = 1<<63 - 1
+	}
+	c.Acts, err = actNumbers(cf.acts)
+	return c, err
+}
+
+// chaosStuck is how long a seed may take; it takes seconds.
+const chaosStuck = 5 * time.Minute
+
+// seedRange reads "first-last", or one seed.
+func seedRange(text string) (first, last uint64, err error) {
+	a, b, both := strings.Cut(text, "-")
+	if !both {
+		b = a
+	}
+	first, err1 := strconv.ParseUint(a, 10, 63)
+	last, err2 := strconv.ParseUint(b, 10, 63)
+	if err1 != nil || err2 != nil || first > last {
+		return 0, 0, usagef("--seeds %q: one seed such as 17, or first-last such as 1-1000", text)
+	}
+	return first, last, nil
+}
+
+// actNumbers reads which acts to keep; nil for all.
+func actNumbers(text string) ([]int, error) {
+	if text == "" {
+		return nil, nil
+	}
+	numbers := []int{}
+	if text == "none" {
+		return numbers, nil
+	}
+	for field := range strings.SplitSeq(text, ",") {
+		n, err := strconv.Atoi(strings.TrimSpace(field))
+		if err != nil || n < 1 {
+			return nil, usagef("--acts %q: numbers of faults such as 2,3, or none", text)
+		}
+		numbers = append(numbers, n)
+	}
+	return numbers, nil
+}
+
+func printChaos(s *session, r *swarm.Report) error {
+	if s.output == "json" {
+		return printJSON(s.term.out, r)
+	}
+	for _, f := range r.Failures {
+		fmt.Fprintf(s.term.out, "FAILED %s\n  replay: %s\n", f.What, f.Replay)
+		fmt.Fprint(s.term.out, f.Verdict.Tell())
+	}
+	var rows [][]string
+	for _, f := range swarm.Families {
+		rows = append(rows, []string{f.Name, strconv.Itoa(r.Sum.Faults[f.Name]), f.What})
+	}
+	if err := s.printTable("FAMILY\tINJECTED\tWHAT HAPPENS", rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, i := range swarm.Invariants {
+		rows = append(rows, []string{i.Name, strconv.Itoa(r.Sum.Checks[i.Name]), i.Holds})
+	}
+	if s.output != "tsv" {
+		fmt.Fprintln(s.term.out)
+	}
+	if err := s.printTable("INVARIANT\tEVALUATED\tWHAT HOLDS", rows); err != nil {
+		return err
+	}
+	if s.output == "tsv" {
+		return nil
+	}
+	_, err := fmt.Fprintf(s.term.out, "\n%d seeds, %d failed; %v of virtual time in %v, %.2f seeds/s\n%v\n%s\n",
+		r.Sum.Seeds, len(r.Failures), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Tally, r.Mode)
+	return err
+}
+
+// chaosList prints the tables without numbers.
+func chaosList(s *session) error {
+	if s.output == "json" {
+		type row struct {
+			Name string `json:"name"`
+			What string `json:"what"`
+			Dose string `json:"dose,omitempty"`
+		}
+		var out struct {
+			Families   []row `json:"families"`
+			Invariants []row `json:"invariants"`
+		}
+		for _, f := range swarm.Families {
+			out.Families = append(out.Families, row{f.Name, f.What, f.Dose})
+		}
+		for _, i := range swarm.Invariants {
+			out.Invariants = append(out.Invariants, row{i.Name, i.Holds, ""})
+		}
+		return printJSON(s.term.out, out)
+	}
+	var rows [][]string
+	for _, f := range swarm.Families {
+		rows = append(rows, []string{f.Name, f.What, f.Dose})
+	}
+	for _, i := range swarm.Invariants {
+		rows = append(rows, []string{i.Name, i.Holds, ""})
+	}
+	rows = slices.Insert(rows, len(swarm.Families), []string{"", "", ""}, []string{"INVARIANT", "WHAT HOLDS", ""})
+	return s.printTable("FAMILY\tWHAT HAPPENS\tDOSE", rows)
+}
+
+// chaosProgress is the line that says how far it is: again and again on a terminal, every half minute elsewhere.
+type chaosProgress struct {
+	s        *session
+	c        *swarm.Campaign
+	live     bool
+	last     time.Time
+	wrote    bool
+	interval time.Duration
+}
+
+func newChaosProgress(s *session, c *swarm.Campaign) *chaosProgress {
+	p := &chaosProgress{s: s, c: c, live: interactive(s.term.err), interval: 30 * time.Second, last: time.Now()}
+	if p.live {
+		p.interval = 200 * time.Millisecond
+	}
+	return p
+}
+
+func (p *chaosProgress) show(r *swarm.Report, doing string) {
+	if time.Since(p.last) < p.interval && doing == "" {
+		return
+	}
+	p.last, p.wrote = time.Now(), true
+	of := ""
+	if p.c.Last-p.c.First < 1<<40 {
+		of = fmt.Sprintf(" of %d", p.c.Last-p.c.First+1)
+	}
+	line := fmt.Sprintf("%d%s seeds, %d failed, %.2f seeds/s, %v of virtual time", r.Sum.Seeds, of, len(r.Failures), r.SeedsPerSecond(), r.Sum.Virtual.Round(time.Second))
+	if doing != "" {
+		line += ", " + doing
+	}
+	if p.live {
+		fmt.Fprintf(p.s.term.err, "\r\033[K%s", line)
+		return
+	}
+	fmt.Fprintln(p.s.term.err, line)
+}
+
+func (p *chaosProgress) end() {
+	if p.live && p.wrote {
+		fmt.Fprintln(p.s.term.err)
+	}
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// tlsFlags say how a client command reaches the cluster.
+type tlsFlags struct {
+	on    bool
+	files client.TLSFiles
+}
+
+func (t *tlsFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&t.on, "tls", false, "encrypt connections, and trust the CAs of this machine; the other --tls flags imply it")
+	f.StringVar(&t.files.CA, "tls-ca", "", "`file` with the CA that issued the certificates of the nodes (PEM)")
+	f.StringVar(&t.files.Cert, "tls-cert", "", "`file` with the client's certificate (PEM), where nodes want one")
+	f.StringVar(&t.files.Key, "tls-key", "", "`file` with the key of --tls-cert (PEM)")
+	f.StringVar(&t.files.ServerName, "tls-server-name", "", "`name` that the certificates of the nodes are for, if not the host of the address")
+}
+
+// options are what the flags mean to a client.
+func (t *tlsFlags) options() ([]client.Option, error) {
+	if !t.on && t.files == (client.TLSFiles{}) {
+		return nil, nil
+	}
+	if (t.files.Cert == "") != (t.files.Key == "") {
+		return nil, usagef("--tls-cert and --tls-key: both or none")
+	}
+	cfg, err := t.files.Config()
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return []client.Option{client.WithTLS(cfg)}, nil
+}
+
+// openDoor is a way for strangers into a node.
+type openDoor struct{ what, close string }
+
+// openDoors are what a node leaves open to others than this machine. Callers are known if whoever wants to read or write has to show a certificate, or a token.
+func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
+	var open []openDoor
+	public := beyond(cfg.GRPC) || beyond(cfg.HTTP)
+	if public && !cfg.TLS.On() {
+		open = append(open, openDoor{"clients and nodes are not encrypted, and anybody can pass for a node", "--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)"})
+	}
+	if public && !callersKnown {
+		open = append(open, openDoor{"whoever can connect can read and write", "--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert"})
+	}
+	if beyond(cfg.Gossip) && cfg.GossipKeys == "" {
+		open = append(open, openDoor{"gossip is not encrypted, and anybody can join in", "--gossip-keys (`ebb cert gossip-key` makes a key)"})
+	}
+	if beyond(cfg.Admin) && !cfg.TLS.Admin {
+		open = append(open, openDoor{"metrics and profiles are not encrypted", "--tls-admin, or --admin on loopback"})
+	}
+	return open
+}
+
+// beyond reports whether an address to listen on can be reached from other machines.
+func beyond(address string) bool {
+	if address == node.Off {
+		return false
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "localhost" {
+		return false // it cannot be listened on at all, which is said elsewhere
+	}
+	ip, err := netip.ParseAddr(host)
+	return err != nil || !ip.IsLoopback()
+}
+
+// lock refuses open doors where the node is to have none, and otherwise warns of each.
+func lock(cfg *node.Config, callersKnown, strict bool) error {
+	open := openDoors(cfg, callersKnown)
+	if len(open) == 0 {
+		return nil
+	}
+	if strict {
+		var whats, closes []string
+		for _, d := range open {
+			whats, closes = append(whats, d.what), append(closes, d.close)
+		}
+		return proto.ErrBadRequest.Errorf("--require-secure: %s", strings.Join(whats, "; ")).WithHint(strings.Join(closes, "; "))
+	}
+	for _, d := range open {
+		cfg.Logger.Warn("this node can be reached from other machines: "+d.what, "close_with", d.close)
+	}
+	return nil
+}
+
+// door is an address with what protects it.
+func door(addr string, encrypted bool, how string) string {
+	switch {
+	case addr == "":
+		return "off"
+	case encrypted:
+		return addr + "   " + how
+	}
+	return addr + "   not encrypted"
+}
+
+// tryIt is the first command for a node.
+func tryIt(cfg *node.Config, addr string) string {
+	secured := ""
+	if cfg.TLS.On() {
+		secured = " --tls-ca " + cfg.TLS.CA
+	}
+	if cfg.TLS.RequireClientCert {
+		secured += " --tls-cert FILE --tls-key FILE"
+	}
+	if len(cfg.RootTokens) > 0 {
+		secured += " --token-file FILE"
+	}
+	return fmt.Sprintf("ebb --addr %s%s status", addr, secured)
+}

@@ -1,0 +1,240 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const tokenHelp = `Roles are reader (asks), writer (writes and forgets keys) and admin (makes and changes namespaces), each of the namespaces that stand
+behind it, where * is any number of letters; each may do what those before it may. An operator may do everything: also change, back up and restore the cluster, and
+make and revoke tokens.
+
+From the first token on callers without one may do nothing. Commands take theirs from --token-file or EBB_TOKEN.`
+
+func newToken(s *session) *cobra.Command {
+	return children(
+		&cobra.Command{Use: "token", Short: "Make, list and revoke tokens, which say who may do what", Long: "Make, list and revoke tokens, which say who may do what.\n\n" + tokenHelp},
+		newTokenCreate(s),
+		&cobra.Command{
+			Use: "list", Short: "List the tokens: their names and roles, not the tokens", Args: noArgs, Example: "  ebb token list",
+			RunE: func(cmd *cobra.Command, _ []string) error { return s.listTokens(cmd) },
+		},
+		newTokenRevoke(s),
+		&cobra.Command{
+			Use: "secret", Short: "Print a new random token, for ebb serve --root-token-file", Args: noArgs, Example: "  ebb token secret > root.token",
+			RunE: func(*cobra.Command, []string) error {
+				_, err := fmt.Fprintln(s.term.out, client.NewTokenText())
+				return err
+			},
+		},
+	)
+}
+
+func newTokenCreate(s *session) *cobra.Command {
+	var roles []string
+	var ttl string
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Make a token and print it, once", Args: argsBetween(1, 1, "NAME"),
+		Long: "Make a token and print it, once: the cluster keeps its SHA-256 alone.\n\n" + tokenHelp,
+		Example: `  ebb token create ops --role operator > ops.token
+  ebb token create dashboard --role reader=clicks --role 'reader=web-*' --expires 90d
+  ebb token create collector --role writer=clicks`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := proto.CheckTokenName(args[0]); err != nil {
+				return err
+			}
+			grants, err := grantsOf(roles)
+			if err != nil {
+				return err
+			}
+			lasts, err := optionalSpan("expires", ttl)
+			if err != nil {
+				return err
+			}
+			var expires time.Time
+			if lasts != nil && *lasts > 0 {
+				expires = time.Now().Add(*lasts)
+			}
+			return s.createToken(cmd, args[0], expires, grants)
+		},
+	}
+	cmd.Flags().StringSliceVar(&roles, "role", nil, "`ROLE=NAMESPACES`, or operator (repeatable): reader=clicks, writer=web-*, admin=*")
+	cmd.Flags().StringVar(&ttl, "expires", "", "how long it lasts: 12h, 90d, 1y, or none (default none)")
+	return cmd
+}
+
+// grantsOf reads roles as people write them.
+func grantsOf(words []string) ([]client.Grant, error) {
+	var out []client.Grant
+	for _, word := range words {
+		name, namespaces, _ := strings.Cut(word, "=")
+		role, known := proto.RoleNamed(name)
+		if !known {
+			return nil, noneOf("--role", name, []string{"reader", "writer", "admin", "operator"})
+		}
+		if err := proto.CheckGrant(&ebbv1.Grant{Role: role, Namespaces: namespaces}); err != nil {
+			return nil, err
+		}
+		out = append(out, client.Grant{Role: role, Namespaces: namespaces})
+	}
+	if len(out) == 0 {
+		return nil, usagef("--role is missing: what may the token do? --role reader=NAMESPACE, writer=NAMESPACE, admin=NAMESPACE or operator")
+	}
+	return out, nil
+}
+
+type tokenJSON struct {
+	Name      string   `json:"name"`
+	Token     string   `json:"token,omitempty"` // of create alone
+	Roles     []string `json:"roles"`
+	Created   string   `json:"created"`
+	Expires   string   `json:"expires,omitempty"`
+	CreatedBy string   `json:"created_by,omitempty"`
+}
+
+func tokenRow(t client.Token) tokenJSON {
+	out := tokenJSON{Name: t.Name, Created: t.Created.UTC().Format(time.RFC3339), CreatedBy: t.CreatedBy}
+	if !t.Expires.IsZero() {
+		out.Expires = t.Expires.UTC().Format(time.RFC3339)
+	}
+	for _, g := range t.Grants {
+		out.Roles = append(out.Roles, strings.TrimSuffix(proto.RoleName(g.Role)+"="+g.Namespaces, "="))
+	}
+	return out
+}
+
+func (s *session) createToken(cmd *cobra.Command, name string, expires time.Time, grants []client.Grant) error {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	text, made, err := c.CreateToken(ctx, name, expires, grants...)
+	if err != nil {
+		return err
+	}
+	row := tokenRow(made)
+	if row.Token = text; s.output == "json" {
+		return printJSON(s.term.out, row)
+	}
+	fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", name, strings.Join(row.Roles, ", "))
+	_, err = fmt.Fprintln(s.term.out, text)
+	return err
+}
+
+func (s *session) listTokens(cmd *cobra.Command) error {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	list, inForce, err := c.Tokens(ctx)
+	if err != nil {
+		return err
+	}
+	rows := make([]tokenJSON, len(list))
+	for i, t := range list {
+		rows[i] = tokenRow(t)
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, struct {
+			InForce bool        `json:"in_force"`
+			Tokens  []tokenJSON `json:"tokens"`
+		}{inForce, rows})
+	}
+	if !inForce {
+		fmt.Fprintln(s.term.err, "there are no tokens: everybody may do everything")
+		return nil
+	}
+	var cells [][]string
+	for _, r := range rows {
+		cells = append(cells, []string{r.Name, strings.Join(r.Roles, ","), r.Created, orDash(r.Expires), orDash(r.CreatedBy)})
+	}
+	head := "NAME\tROLES\tCREATED\tEXPIRES\tMADE BY"
+	if s.output == "tsv" {
+		head = ""
+	}
+	return s.printTable(head, cells)
+}
+
+func newTokenRevoke(s *session) *cobra.Command {
+	var open bool
+	cmd := &cobra.Command{
+		Use: "revoke NAME", Short: "End a token", Args: argsBetween(1, 1, "NAME"), Example: "  ebb token revoke dashboard",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ctx, c, done, err := s.connect(cmd)
+			if err != nil {
+				return err
+			}
+			defer done()
+			if err := c.RevokeToken(ctx, args[0], open); err != nil {
+				return err
+			}
+			if s.output == "json" {
+				return printJSON(s.term.out, struct {
+					Revoked string `json:"revoked"`
+				}{args[0]})
+			}
+			fmt.Fprintf(s.term.err, "token %s is revoked; what it watches ends within seconds\n", args[0])
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&open, "open", false, "revoke it even if it is the last: then everybody may do everything")
+	return cmd
+}
+
+// tokenVariable names the environment variable that holds a token itself.
+const tokenVariable = "EBB_TOKEN"
+
+// token is what this command shows the nodes; "" for nothing. A flag goes before the variable with the token, and that before the
+// variable with the file's name.
+func (s *session) token() (string, error) {
+	if text := os.Getenv(tokenVariable); text != "" && !s.given["token-file"] {
+		return strings.TrimSpace(text), nil
+	}
+	if s.tokenFile == "" {
+		return "", nil
+	}
+	texts, err := readTokens("--token-file", s.tokenFile)
+	if err != nil {
+		return "", err
+	}
+	return texts[0], nil
+}
+
+// tokenFileMax bounds what is read of a file that should hold tokens.
+const tokenFileMax = 64 << 10
+
+// readTokens reads a file of tokens, one a line; empty lines and those that begin with # are none.
+func readTokens(flag, path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > tokenFileMax {
+		err = errors.New("it is too large for a file of tokens")
+	}
+	var raw []byte
+	if err == nil {
+		raw, err = os.ReadFile(path)
+	}
+	if err != nil {
+		return nil, usagef("%s %s: %w", flag, path, err)
+	}
+	var out []string
+	for line := range strings.Lines(string(raw)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			out = append(out, line)
+		}
+	}
+	if len(out) == 0 {
+		return nil, usagef("%s %s: it holds no token; `ebb token secret` makes one", flag, path)
+	}
+	return out, nil
+}

@@ -1,0 +1,293 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// shardsAtOnce is how many shards are read or written at a time.
+	shardsAtOnce = 4
+	// snapshotTries is how often a shard is asked for before the backup gives up, with tryPause between.
+	snapshotTries = 30
+	tryPause      = 200 * time.Millisecond
+)
+
+// Source is a cluster that is backed up.
+type Source interface {
+	Table(ctx context.Context) (*ebbv1.Table, error)
+	Snapshot(ctx context.Context, shard uint32, have [][]byte, each func(*client.SnapshotChunk) error) (*client.SnapshotSummary, error)
+}
+
+// Progress is how far something is.
+type Progress struct {
+	Shards, ShardsTotal int
+	Bytes, BytesTotal   uint64 // of snapshots; the total is 0 where it is not known
+	Sent                uint64 // bytes of chunks that went to the store or the cluster
+	Chunks, ChunksSent  int
+}
+
+// counter tells how far something is, from several goroutines.
+type counter struct {
+	mu   sync.Mutex // guards now, and is held while tell runs
+	now  Progress
+	tell func(Progress)
+}
+
+func (c *counter) add(change func(*Progress)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	change(&c.now)
+	if c.tell != nil {
+		c.tell(c.now)
+	}
+}
+
+// Options are of Take.
+type Options struct {
+	Version  string // of the program, for the manifest
+	Now      func() time.Time
+	Progress func(Progress) // may be nil; one call at a time
+}
+
+// taker takes one backup.
+type taker struct {
+	source Source
+	store  Store
+	count  counter
+
+	mu    sync.Mutex // guards there
+	there map[string]bool
+	last  *Manifest // the newest one of this cluster; nil without
+}
+
+// Take backs a cluster up, and returns what it has written. What earlier backups of the store have is not sent again, and neither is what an earlier
+// attempt has sent.
+func Take(ctx context.Context, source Source, store Store, opts Options) (*Manifest, Progress, error) {
+	t := &taker{source: source, store: store, count: counter{tell: opts.Progress}, there: map[string]bool{}}
+	table, err := source.Table(ctx)
+	if err != nil {
+		return nil, t.count.now, err
+	}
+	if err := t.look(ctx, table); err != nil {
+		return nil, t.count.now, err
+	}
+	m := &Manifest{
+		Format: format, ClusterID: table.GetClusterId(), Time: opts.Now().UTC(), Version: opts.Version, Replication: table.GetReplication(),
+		Shards: make([]Shard, table.GetShards()),
+	}
+	t.count.now.ShardsTotal = len(m.Shards)
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(shardsAtOnce)
+	for i := range m.Shards {
+		g.Go(func() (err error) {
+			m.Shards[i], err = t.shard(gctx, uint32(i)+1)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, t.count.now, err
+	}
+	// No shard has a newer version of a namespace than the control group has now.
+	table, err = source.Table(ctx)
+	if err != nil {
+		return nil, t.count.now, err
+	}
+	if table.GetClusterId() != m.ClusterID {
+		return nil, t.count.now, proto.ErrWrongCluster.Errorf("the addresses were of cluster %s and now are of cluster %s", m.ClusterID, table.GetClusterId())
+	}
+	if err := m.setNamespaces(table.GetNamespaces()); err != nil {
+		return nil, t.count.now, err
+	}
+	return m, t.count.now, t.conclude(ctx, m)
+}
+
+// look finds out what the store has.
+func (t *taker) look(ctx context.Context, table *ebbv1.Table) error {
+	ids, err := IDs(ctx, t.store)
+	if err != nil {
+		return err
+	}
+	chunks, err := t.store.List(ctx, chunksPrefix)
+	if err != nil {
+		return fmt.Errorf("list chunks in %s: %w", t.store, err)
+	}
+	for _, name := range chunks {
+		t.there[name] = true
+	}
+	for _, id := range slices.Backward(ids) {
+		m, err := Load(ctx, t.store, id)
+		if errors.Is(err, proto.ErrCorrupt) || errors.Is(err, proto.ErrNewerVersion) {
+			continue // it is of no help; that it is there is for verify to say
+		}
+		if err != nil {
+			return err
+		}
+		if m.ClusterID == table.GetClusterId() {
+			t.last = m
+			return nil
+		}
+	}
+	return nil
+}
+
+// shard backs one shard up. What breaks off begins again, with another leader perhaps.
+func (t *taker) shard(ctx context.Context, number uint32) (Shard, error) {
+	for try := 1; ; try++ {
+		s, err := t.try(ctx, number)
+		if err == nil {
+			t.count.add(func(p *Progress) { p.Shards++ })
+			return s, nil
+		}
+		var refusal *client.Error
+		if ctx.Err() != nil || try == snapshotTries || !errors.As(err, &refusal) || !passing(refusal) {
+			return Shard{}, fmt.Errorf("back up shard %d: %w", number, err)
+		}
+		select {
+		case <-time.After(tryPause):
+		case <-ctx.Done():
+			return Shard{}, ctx.Err()
+		}
+		_, _ = t.source.Table(ctx) // who leads now; if nobody says, the next try finds out
+	}
+}
+
+// passing says whether what a node said may be another thing in a moment.
+func passing(e *client.Error) bool {
+	return e.Code/1000 == 1 || e.Code == ebbv1.Code_CODE_UNKNOWN_OUTCOME || e.Code == ebbv1.Code_CODE_INTERNAL || e.Code == ebbv1.Code_CODE_UNSPECIFIED
+}
+
+func (t *taker) try(ctx context.Context, number uint32) (Shard, error) {
+	s := Shard{Shard: number}
+	summary, err := t.source.Snapshot(ctx, number, t.have(number), func(c *client.SnapshotChunk) error {
+		chunk := Chunk{Length: c.GetLength()}
+		if copy(chunk.Hash[:], c.GetHash()) != len(chunk.Hash) {
+			return proto.ErrInternal.Errorf("a chunk with a hash of %d bytes", len(c.GetHash()))
+		}
+		s.Chunks = append(s.Chunks, chunk)
+		return t.keep(ctx, &chunk, c.GetData())
+	})
+	if err != nil {
+		return s, err
+	}
+	s.Applied, s.Term, s.ClockUS = summary.GetApplied(), summary.GetTerm(), summary.GetClockUs()
+	s.Keys, s.Bytes, s.Checksum = summary.GetKeys(), summary.GetBytes(), Sum64(summary.GetChecksum())
+	return s, nil
+}
+
+// have are the chunks of a shard that need not be sent: those that the last backup has, as long as the store has them.
+func (t *taker) have(number uint32) [][]byte {
+	if t.last == nil || int(number) > len(t.last.Shards) {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	var out [][]byte
+	for _, c := range t.last.Shards[number-1].Chunks {
+		if t.there[c.Name()] && len(out) < proto.SnapshotHaveMax {
+			out = append(out, c.Hash[:])
+		}
+	}
+	return out
+}
+
+// keep puts a chunk into the store, unless it has it.
+func (t *taker) keep(ctx context.Context, c *Chunk, data []byte) error {
+	name := c.Name()
+	t.mu.Lock()
+	there := t.there[name]
+	t.mu.Unlock()
+	if !there {
+		if err := c.matches(data); err != nil {
+			return proto.ErrInternal.Errorf("as it came from the cluster, %v", err)
+		}
+		if err := t.store.Put(ctx, name, data); err != nil {
+			return fmt.Errorf("write %s in %s: %w", name, t.store, err)
+		}
+		t.mu.Lock()
+		t.there[name] = true
+		t.mu.Unlock()
+	}
+	t.count.add(func(p *Progress) {
+		p.Chunks++
+		p.Bytes += uint64(c.Length)
+		if !there {
+			p.ChunksSent++
+			p.Sent += uint64(c.Length)
+		}
+	})
+	return nil
+}
+
+// conclude writes the manifest, which makes it a backup.
+func (t *taker) conclude(ctx context.Context, m *Manifest) error {
+	if err := m.check(); err != nil {
+		return err
+	}
+	raw, err := m.encode()
+	if err != nil {
+		return err
+	}
+	if err := t.store.Put(ctx, manifestsPrefix+m.ID+manifestSuffix, raw); err != nil {
+		return fmt.Errorf("write the manifest in %s: %w", t.store, err)
+	}
+	return nil
+}
+
+// Pruned is what Prune has removed.
+type Pruned struct {
+	Backups []string
+	Chunks  int
+}
+
+// Prune removes all but the newest backups of a store, and the chunks that only those had. No backup may be taken meanwhile.
+func Prune(ctx context.Context, store Store, keep int) (Pruned, error) {
+	var out Pruned
+	ids, err := IDs(ctx, store)
+	if err != nil || len(ids) <= keep {
+		return out, err
+	}
+	used := map[string]bool{}
+	for _, id := range ids[len(ids)-keep:] {
+		m, err := Load(ctx, store, id) // of what cannot be read, it is not known what it needs
+		if err != nil {
+			return out, err
+		}
+		for i := range m.Shards {
+			for _, c := range m.Shards[i].Chunks {
+				used[c.Name()] = true
+			}
+		}
+	}
+	for _, id := range ids[:len(ids)-keep] {
+		if err := store.Delete(ctx, manifestsPrefix+id+manifestSuffix); err != nil {
+			return out, err
+		}
+		out.Backups = append(out.Backups, id)
+	}
+	chunks, err := store.List(ctx, chunksPrefix)
+	if err != nil {
+		return out, err
+	}
+	for _, name := range chunks {
+		if used[name] || !strings.HasPrefix(name, chunksPrefix) {
+			continue
+		}
+		if err := store.Delete(ctx, name); err != nil {
+			return out, err
+		}
+		out.Chunks++
+	}
+	return out, nil
+}

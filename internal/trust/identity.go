@@ -1,0 +1,86 @@
+package trust
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"slices"
+	"strings"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
+)
+
+// RoleNode is the role of nodes of the cluster.
+const RoleNode = "node"
+
+// unitPrefix tells our roles from the organizational units that certificates of a company have anyway.
+const unitPrefix = "ebb:"
+
+// Identity is who a verified certificate says its holder is.
+type Identity struct {
+	// Name is the common name, or else the first DNS name or URI; "" if the certificate has none of these.
+	Name string
+	// Roles are those that the certificate grants, without the prefix, in its order.
+	Roles []string
+}
+
+// Has reports whether the certificate grants a role.
+func (i Identity) Has(role string) bool { return slices.Contains(i.Roles, role) }
+
+// IdentityOf reads a certificate. Whether it can be trusted is for the handshake.
+func IdentityOf(c *x509.Certificate) Identity {
+	i := Identity{Name: c.Subject.CommonName}
+	switch {
+	case i.Name != "":
+	case len(c.DNSNames) > 0:
+		i.Name = c.DNSNames[0]
+	case len(c.URIs) > 0:
+		i.Name = c.URIs[0].String()
+	}
+	for _, unit := range c.Subject.OrganizationalUnit {
+		if role, ok := strings.CutPrefix(unit, unitPrefix); ok && role != "" {
+			i.Roles = append(i.Roles, role)
+		}
+	}
+	return i
+}
+
+// OfConnection returns who is at the other end of a TLS connection; false if it showed no
+// certificate, or none that was verified.
+func OfConnection(s *tls.ConnectionState) (Identity, bool) {
+	if s == nil || len(s.VerifiedChains) == 0 {
+		return Identity{}, false
+	}
+	return IdentityOf(s.VerifiedChains[0][0]), true
+}
+
+type identityKey struct{}
+
+// With returns a context of a request by whoever is at the other end of a connection.
+func With(ctx context.Context, s *tls.ConnectionState) context.Context {
+	if i, ok := OfConnection(s); ok {
+		return context.WithValue(ctx, identityKey{}, i)
+	}
+	return ctx
+}
+
+// From returns who sent the request of a context, over gRPC or a door that used With; false if
+// no certificate says so.
+func From(ctx context.Context) (Identity, bool) {
+	if i, ok := ctx.Value(identityKey{}).(Identity); ok {
+		return i, true
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		if info, ok := p.AuthInfo.(credentials.TLSInfo); ok {
+			return OfConnection(&info.State)
+		}
+	}
+	return Identity{}, false
+}
+
+// Encrypted reports whether the request of a gRPC context came over TLS.
+func Encrypted(ctx context.Context) bool {
+	p, ok := peer.FromContext(ctx)
+	return ok && p.AuthInfo != nil && p.AuthInfo.AuthType() == credentials.TLSInfo{}.AuthType()
+}

@@ -1,0 +1,347 @@
+package trust
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// Files are where a node's certificates are, in PEM.
+type Files struct {
+	Cert string // the node's chain, its own certificate first
+	Key  string // of Cert
+	CA   string // who issues certificates of nodes, and of clients
+	// ClientCA is who else issues certificates of clients; nobody if empty. What it issues is never a node.
+	ClientCA string
+}
+
+const (
+	// fileBytesMax bounds each file.
+	fileBytesMax = 1 << 20
+	// soonMax is how long before its end a certificate is complained of; one of short life in its last fifth.
+	soonMax = 7 * 24 * time.Hour
+)
+
+// Store holds what the files held when all of them were last in order. Look reads them again.
+type Store struct {
+	files Files
+	now   func() time.Time
+	log   *slog.Logger
+
+	held    atomic.Pointer[held]
+	reloads atomic.Uint64
+	broken  atomic.Bool // the files as they are now cannot be used
+
+	mu     sync.Mutex // guards what follows
+	read   *contents  // of the last look
+	told   *contents  // whose fault was logged
+	warned stage      // what was said of held's end
+}
+
+// contents is what is in the files.
+type contents struct{ cert, key, ca, clientCA []byte }
+
+func (c *contents) equal(other *contents) bool {
+	return bytes.Equal(c.cert, other.cert) && bytes.Equal(c.key, other.key) && bytes.Equal(c.ca, other.ca) && bytes.Equal(c.clientCA, other.clientCA)
+}
+
+// held is what connections are made with. It does not change.
+type held struct {
+	cert    tls.Certificate
+	nodes   *x509.CertPool // CA
+	clients *x509.CertPool // CA and ClientCA
+	ends    map[string]time.Time
+}
+
+// stage is how far a certificate is in its life.
+type stage int
+
+const (
+	stageValid stage = iota
+	stageEnding
+	stageEnded
+)
+
+// Open reads the files. Its errors name the file, and are BAD_REQUEST: a file is missing or holds something else,
+// the key is another's, the certificate is not of the CA, not for now, or not of a node. A nil logger is slog.Default().
+func Open(files Files, now func() time.Time, log *slog.Logger) (*Store, error) {
+	s := &Store{files: files, now: now, log: cmp.Or(log, slog.Default())}
+	c, err := files.read()
+	if err != nil {
+		return nil, err
+	}
+	h, err := c.parse(files, now())
+	if err != nil {
+		return nil, err
+	}
+	s.read = c
+	s.held.Store(h)
+	s.warn(h)
+	return s, nil
+}
+
+// Look reads the files again, and takes what they hold if it is in order; otherwise connections go on to be made with what
+// was there before. A fault is logged when two looks have found the same: files that belong together are written one by one.
+func (s *Store) Look() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.files.read()
+	if err != nil {
+		s.fault(&contents{cert: []byte(err.Error())}, err)
+		return
+	}
+	if c.equal(s.read) && !s.broken.Load() {
+		s.warn(s.held.Load())
+		return
+	}
+	h, err := c.parse(s.files, s.now())
+	if err != nil {
+		s.fault(c, err)
+		return
+	}
+	news := s.broken.Swap(false) || !c.equal(s.read)
+	s.read, s.told = c, nil
+	if news {
+		s.held.Store(h)
+		s.reloads.Add(1)
+		s.warned = stageValid
+		s.log.Info("certificates read again", "file", s.files.Cert, "until", h.ends[endOfCert])
+	}
+	s.warn(h)
+}
+
+// fault notes files that cannot be used. s.mu is held.
+func (s *Store) fault(c *contents, err error) {
+	again := s.broken.Swap(true) && c.equal(s.read)
+	s.read = c
+	if again && (s.told == nil || !s.told.equal(c)) {
+		s.told = c
+		s.log.Error("certificates cannot be used: those from before stay in use", "until", s.held.Load().ends[endOfCert], "err", err)
+	}
+	s.warn(s.held.Load())
+}
+
+// warn says once that what is in use ends soon, and once that it has ended. s.mu is held, but in Open.
+func (s *Store) warn(h *held) {
+	leaf, now := h.cert.Leaf, s.now()
+	life := leaf.NotAfter.Sub(leaf.NotBefore)
+	at := stageValid
+	switch left := leaf.NotAfter.Sub(now); {
+	case left <= 0:
+		at = stageEnded
+	case left < min(soonMax, life/5):
+		at = stageEnding
+	}
+	if at <= s.warned {
+		return
+	}
+	s.warned = at
+	if at == stageEnded {
+		s.log.Error("the certificate has expired: nobody will connect to this node", "file", s.files.Cert, "at", leaf.NotAfter)
+		return
+	}
+	s.log.Warn("the certificate expires soon: put another in its place", "file", s.files.Cert, "at", leaf.NotAfter)
+}
+
+func (f Files) read() (c *contents, err error) {
+	c = new(contents)
+	for _, one := range []struct {
+		path string
+		into *[]byte
+	}{{f.Cert, &c.cert}, {f.Key, &c.key}, {f.CA, &c.ca}, {f.ClientCA, &c.clientCA}} {
+		if one.path == "" {
+			continue
+		}
+		if *one.into, err = ReadFile(one.path); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// ReadFile reads a small file, of at most a MiB.
+func ReadFile(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && info.Size() > fileBytesMax {
+		return nil, proto.ErrBadRequest.Errorf("%s is of %d bytes: the limit is %d", path, info.Size(), fileBytesMax)
+	}
+	var b []byte
+	if err == nil {
+		b, err = os.ReadFile(path)
+	}
+	var why *os.PathError
+	if errors.As(err, &why) {
+		return nil, proto.ErrBadRequest.Errorf("%s: %v", path, why.Err).WithHint("the file must be there, and this process must be allowed to read it")
+	}
+	return b, err
+}
+
+const (
+	endOfCert     = "cert"
+	endOfCA       = "ca"
+	endOfClientCA = "client-ca"
+)
+
+// parse makes of the files what connections need, or says which of them is wrong.
+func (c *contents) parse(f Files, now time.Time) (*held, error) {
+	h := &held{nodes: x509.NewCertPool(), clients: x509.NewCertPool(), ends: make(map[string]time.Time)}
+	var err error
+	if h.cert, err = pair(f.Cert, f.Key, c.cert, c.key); err != nil {
+		return nil, err
+	}
+	if h.ends[endOfCA], err = authorities(f.CA, c.ca, h.nodes, h.clients); err != nil {
+		return nil, err
+	}
+	if f.ClientCA != "" {
+		if h.ends[endOfClientCA], err = authorities(f.ClientCA, c.clientCA, h.clients); err != nil {
+			return nil, err
+		}
+	}
+	h.ends[endOfCert] = h.cert.Leaf.NotAfter
+	return h, h.check(f, now)
+}
+
+// check refuses a certificate that other nodes would refuse.
+func (h *held) check(f Files, now time.Time) error {
+	leaf := h.cert.Leaf
+	for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+		if err := verify(leaf, h.intermediates(), h.nodes, usage, now); err != nil {
+			return proto.ErrBadRequest.Errorf("%s: %v", f.Cert, Plainly(err, now)).
+				WithHint("a node's certificate is issued by the CA of --tls-ca, for servers and clients: `ebb cert node` makes one")
+		}
+	}
+	if !IdentityOf(leaf).Has(RoleNode) {
+		return proto.ErrBadRequest.Errorf("%s is no certificate of a node: its subject has no organizational unit %s%s", f.Cert, unitPrefix, RoleNode).
+			WithHint("`ebb cert node` makes one; an issuer of your own has to set OU=" + unitPrefix + RoleNode)
+	}
+	return nil
+}
+
+func (h *held) intermediates() *x509.CertPool {
+	pool := x509.NewCertPool()
+	for _, der := range h.cert.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil { // X509KeyPair reads only the first; what cannot be read helps nobody
+			pool.AddCert(c)
+		}
+	}
+	return pool
+}
+
+func verify(leaf *x509.Certificate, intermediates, roots *x509.CertPool, usage x509.ExtKeyUsage, now time.Time) error {
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: intermediates, KeyUsages: []x509.ExtKeyUsage{usage}, CurrentTime: now})
+	return err
+}
+
+// pair reads a certificate and its key.
+func pair(certFile, keyFile string, cert, key []byte) (tls.Certificate, error) {
+	c, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return c, proto.ErrBadRequest.Errorf("certificate %s and key %s: %v", certFile, keyFile, err).
+			WithHint("both are PEM files, and the key is the one that the certificate was issued for")
+	}
+	return c, nil
+}
+
+// authorities adds the certificates of a file to pools, and returns when the first of them ends.
+func authorities(path string, text []byte, pools ...*x509.CertPool) (ends time.Time, err error) {
+	for rest := text; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			continue
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return ends, proto.ErrBadRequest.Errorf("%s: %v", path, err)
+		}
+		for _, p := range pools {
+			p.AddCert(c)
+		}
+		if ends.IsZero() || c.NotAfter.Before(ends) {
+			ends = c.NotAfter
+		}
+	}
+	if ends.IsZero() {
+		return ends, proto.ErrBadRequest.Errorf("%s has no certificate in PEM", path)
+	}
+	return ends, nil
+}
+
+// Server returns the configuration of a door: TLS 1.3 with this node's certificate as it is at each handshake. A certificate of a
+// client is verified if there is one, and if required there must be one. Protocols are those of ALPN.
+func (s *Store) Server(required bool, protocols ...string) *tls.Config {
+	auth := tls.VerifyClientCertIfGiven
+	if required {
+		auth = tls.RequireAndVerifyClientCert
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: protocols,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			h := s.held.Load()
+			return &tls.Config{
+				MinVersion: tls.VersionTLS13, NextProtos: protocols, Certificates: []tls.Certificate{h.cert}, Time: s.now,
+				ClientAuth: auth, ClientCAs: h.clients, SessionTicketsDisabled: true, // a ticket would outlive its certificate
+				VerifyConnection: func(state tls.ConnectionState) error { return h.onlyNodes(&state, s.now()) },
+			}, nil
+		},
+	}
+}
+
+// onlyNodes refuses a certificate that says it is a node's and is not of the cluster's CA.
+func (h *held) onlyNodes(state *tls.ConnectionState, now time.Time) error {
+	i, ok := OfConnection(state)
+	if !ok || !i.Has(RoleNode) {
+		return nil
+	}
+	if err := verify(state.PeerCertificates[0], pool(state.PeerCertificates[1:]), h.nodes, x509.ExtKeyUsageClientAuth, now); err != nil {
+		return fmt.Errorf("%s says that it is a node, and is not of the CA of nodes: %w", i.Name, err)
+	}
+	return nil
+}
+
+func pool(certs []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, c := range certs {
+		p.AddCert(c)
+	}
+	return p
+}
+
+// Peer returns the configuration of a connection to another node, that shows this node's certificate and accepts those of nodes of
+// the cluster's CA which hold for one of the names: DNS names or IPs.
+func (s *Store) Peer(names ...string) *tls.Config {
+	h := s.held.Load()
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, NextProtos: []string{"h2"}, Certificates: []tls.Certificate{h.cert}, Time: s.now,
+		InsecureSkipVerify: true, // VerifyConnection does, for several names
+		VerifyConnection: func(state tls.ConnectionState) error {
+			leaf := state.PeerCertificates[0]
+			if err := verify(leaf, pool(state.PeerCertificates[1:]), h.nodes, x509.ExtKeyUsageServerAuth, s.now()); err != nil {
+				return err
+			}
+			if !IdentityOf(leaf).Has(RoleNode) {
+				return fmt.Errorf("the certificate of %s is not a node's", IdentityOf(leaf).Name)
+			}
+			var err error
+			for _, name := range names {
+				if err = leaf.VerifyHostname(name); err == nil {
+					return nil
+				}
+			}
+			return err
+		},
+	}
+}

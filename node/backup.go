@@ -1,0 +1,96 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"io"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+)
+
+// snapshotStreamsMax is how many snapshots a node sends at a time. Each holds a view, whose pages are copied when they are written.
+const snapshotStreamsMax = 4
+
+// backups serves who backs up and restores.
+type backups struct {
+	node *Node
+	open chan struct{} // holds a token for each snapshot that is being sent
+}
+
+func newBackups(n *Node) *backups {
+	return &backups{node: n, open: make(chan struct{}, snapshotStreamsMax)}
+}
+
+// Snapshot sends the state of a shard that this node leads, chunk by chunk. Applies go on meanwhile: it is read from a view.
+func (b *backups) Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error {
+	select {
+	case b.open <- struct{}{}:
+		defer func() { <-b.open }()
+	default:
+		return proto.ErrOverloaded.Errorf("node %s sends %d snapshots already, which is the limit", b.node.cfg.Name, snapshotStreamsMax).WithShard(req.GetShard())
+	}
+	gate := b.node.backend.gates(ctx, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: req.GetShard()}}}).of(req.GetShard())
+	if gate.err != nil {
+		return gate.err
+	}
+	term, leads := gate.replica.leading()
+	if !leads {
+		return gate.replica.notLeader()
+	}
+	view := gate.replica.state.freeze()
+	defer view.Release()
+	return b.write(ctx, view, have(req), &ebbv1.SnapshotSummary{Applied: view.Applied(), Term: term, ClockUs: int64(view.Now()), Keys: view.Keys()}, send)
+}
+
+// have are the chunks that the caller has.
+func have(req *ebbv1.SnapshotRequest) map[[sha256.Size]byte]bool {
+	out := make(map[[sha256.Size]byte]bool, len(req.GetHave()))
+	for _, hash := range req.GetHave() {
+		out[[sha256.Size]byte(hash)] = true
+	}
+	return out
+}
+
+func (b *backups) write(ctx context.Context, view *shard.View, have map[[sha256.Size]byte]bool, summary *ebbv1.SnapshotSummary, send func(*ebbv1.SnapshotPart) error) error {
+	chunks := &shard.Chunks{Each: func(data []byte) error {
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case b.node.ctx.Err() != nil:
+			return errShuttingDown(0)
+		}
+		hash := sha256.Sum256(data)
+		chunk := &ebbv1.SnapshotChunk{Hash: hash[:], Length: uint32(len(data))}
+		if !have[hash] {
+			chunk.Data = bytes.Clone(data)
+		}
+		return send(&ebbv1.SnapshotPart{Part: &ebbv1.SnapshotPart_Chunk{Chunk: chunk}})
+	}}
+	sum := xxh3.New()
+	n, err := view.WriteTo(io.MultiWriter(sum, chunks))
+	if err == nil {
+		err = chunks.Close()
+	}
+	if err != nil {
+		return err
+	}
+	summary.Bytes, summary.Checksum = uint64(n), sum.Sum64()
+	return send(&ebbv1.SnapshotPart{Part: &ebbv1.SnapshotPart_Summary{Summary: summary}})
+}
+
+// RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the node that does, once.
+func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
+	err := b.node.asControlLeader(ctx, func(c *control) error {
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{RestoreNamespaces: req}})
+		return err
+	}, func(ctx context.Context, leader controlPeer) error {
+		_, err := leader.RestoreNamespaces(ctx, req)
+		return err
+	})
+	return new(ebbv1.RestoreNamespacesResponse), err
+}

@@ -1,0 +1,73 @@
+package node
+
+import (
+	"bytes"
+	"log/slog"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// gossipKeys are the keys of gossip, in a file.
+type gossipKeys struct {
+	path   string
+	logger *slog.Logger
+	keys   [][]byte // when opened
+	read   []byte   // of the last look
+	fault  string   // that was logged
+}
+
+func openGossipKeys(path string, logger *slog.Logger) (*gossipKeys, error) {
+	k := &gossipKeys{path: path, logger: logger}
+	var err error
+	if k.read, err = trust.ReadFile(path); err == nil {
+		k.keys, err = cluster.ParseGossipKeys(k.read)
+	}
+	if err != nil {
+		return nil, k.named(err)
+	}
+	return k, nil
+}
+
+// first are the keys to begin with; none of a nil file.
+func (k *gossipKeys) first() [][]byte {
+	if k == nil {
+		return nil
+	}
+	return k.keys
+}
+
+func (k *gossipKeys) named(err error) error {
+	e := proto.AsError(err)
+	return proto.ErrBadRequest.Errorf("keys of gossip in %s: %s", k.path, e.Message).WithHint(e.Hint)
+}
+
+// look sets the keys when the file has changed. One that cannot be read changes nothing, and this is said once.
+func (k *gossipKeys) look(set func([][]byte) error) {
+	text, err := trust.ReadFile(k.path)
+	if err == nil && bytes.Equal(text, k.read) {
+		k.fault = ""
+		return
+	}
+	var keys [][]byte
+	if err == nil {
+		keys, err = cluster.ParseGossipKeys(text)
+	}
+	if err == nil {
+		err = set(keys)
+	}
+	if err != nil {
+		if err = k.named(err); err.Error() != k.fault {
+			k.fault = err.Error()
+			k.logger.Error("keys of gossip cannot be used: those from before stay in use", "err", err)
+		}
+		return
+	}
+	k.read, k.fault = text, ""
+	var marks []string
+	for _, key := range keys {
+		marks = append(marks, cluster.GossipKeyMark(key))
+	}
+	k.logger.Info("keys of gossip read again", "file", k.path, "seals_with", marks[0], "opens_with", marks)
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// joinEvery is how often a node that wants to join asks.
+	joinEvery = 200 * time.Millisecond
+	// joinMax is how long an answer may take.
+	joinMax = 5 * time.Second
+)
+
+// join asks the cluster that gossip has found to make this node a member, until it does or says that it will not. The
+// node then has a replica of the control group, still empty, and learns all else from it.
+func (n *Node) join(ctx context.Context) error {
+	for {
+		resp, err := n.askToJoin(ctx)
+		if err == nil {
+			return n.joined(resp)
+		}
+		if final(err) || ctx.Err() != nil {
+			return err
+		}
+		n.phase.enter(phaseJoining, err.Error())
+		select {
+		case <-time.After(joinEvery):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// final reports whether an answer will be the same the next time.
+func final(err error) bool {
+	for _, e := range []error{proto.ErrDuplicateNode, proto.ErrWrongCluster, proto.ErrBadRequest, proto.ErrNewerVersion} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// askToJoin asks one node after the other, until one answers.
+func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
+	last := error(proto.ErrUnreachable.Errorf("none of %v answers that belongs to a cluster", n.cfg.Join))
+	for _, m := range n.directory.members() {
+		if m.Node == n.cfg.Name || !m.Alive || m.Cluster == "" {
+			continue
+		}
+		peer, err := n.peers.Peer(m.Node)
+		if err != nil {
+			last = err
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, joinMax)
+		resp, err := peer.Manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Join{
+			Join: &ebbv1.JoinNode{
+				Record: n.record(), ClusterId: n.dir.identity().ClusterID, Protocol: proto.WireVersion,
+				StorageOldest: n.cfg.Storage.Oldest, StorageNewest: n.cfg.Storage.Newest,
+			},
+		}})
+		cancel()
+		if err == nil || final(err) {
+			return resp, err
+		}
+		last = fmt.Errorf("node %s: %w", m.Node, err)
+	}
+	return nil, last
+}
+
+// joined writes down what this node is now a member of.
+func (n *Node) joined(resp *ebbv1.ManageResponse) error {
+	table, err := cluster.NewTable(resp.GetTable())
+	if err != nil {
+		return proto.ErrInternal.Errorf("the cluster's table: %v", err)
+	}
+	if err := n.prepare(cluster.ControlShard); err != nil {
+		return err
+	}
+	err = n.dir.update(func(id *identity) {
+		id.Layout = max(id.Layout, table.Version())
+		id.ClusterID, id.Shards, id.Replication, id.Founded = table.ClusterID(), table.Shards(), table.Replication(), true
+		id.Replicas = map[uint32]tenure{cluster.ControlShard: {ID: resp.GetReplica(), Epoch: table.Epoch()}}
+	})
+	if err != nil {
+		return err
+	}
+	if err := n.dir.saveTable(table); err != nil {
+		return err
+	}
+	n.tables.saved.Store(table)
+	if g := n.directory.gossip.Load(); g != nil {
+		g.Announce()
+	}
+	n.logger.Info("joined a cluster", "cluster_id", table.ClusterID(), "shards", table.Shards(), "nodes", len(table.Nodes()), "replica", resp.GetReplica())
+	return nil
+}
+
+// admit makes a node a member, on the node that leads the control group. A node whose name is a member's, on another disk,
+// takes that one's place when it is certain enough that nobody has the old disk any more.
+func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*ebbv1.ManageResponse, error) {
+	if err := n.speaks(join); err != nil {
+		return nil, err
+	}
+	if have := n.Table().Node(join.GetRecord().GetName()); have != nil && have.GetDisk() != join.GetRecord().GetDisk() {
+		taken, err := n.lostDisks.judge(ctx, n, have, join.GetRecord().GetDisk())
+		if err != nil {
+			return nil, err
+		}
+		join.Replace = !taken
+	}
+	result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: join}})
+	if err != nil {
+		return nil, err
+	}
+	n.logger.Info("a node joins", "name", join.GetRecord().GetName(), "at", join.GetRecord().GetGrpcAddress(), "replaces_disk", join.GetReplace(), "replica", result.GetReplica())
+	return &ebbv1.ManageResponse{Table: c.state.control.Table().Wire(), Replica: result.GetReplica()}, nil
+}

@@ -1,0 +1,254 @@
+package node
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+const (
+	// planEvery is how often the control leader looks where shards should lie.
+	planEvery = 500 * time.Millisecond
+	// planAfter is how long it waits when it has just become leader, so that it has heard of all nodes.
+	planAfter = 3 * time.Second
+	// movesAtOnce is how many shards of the cluster may have a move under way.
+	movesAtOnce = 4
+)
+
+// planner decides, on the control leader, where shards are to lie and which moves begin.
+type planner struct {
+	n *Node
+
+	turn  chan struct{} // guards what follows: whoever has put something there. Held while a change is proposed, since they come one after the other
+	term  uint64        // of the control group, of which the rest speaks
+	since time.Time
+	dead  map[string]time.Time // since when a node does not answer
+	calm  string               // why nothing moves, as last said
+	seen  uint64               // epoch at which nothing was left to do, with the outlooks of then
+	then  map[string]cluster.Outlook
+	gone  map[string]time.Time // dead, of then
+}
+
+func newPlanner(n *Node) *planner {
+	return &planner{n: n, turn: make(chan struct{}, 1), dead: make(map[string]time.Time)}
+}
+
+// begin waits for what others change, as long as ctx lasts.
+func (p *planner) begin(ctx context.Context) error {
+	select {
+	case p.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return proto.ErrOverloaded.Errorf("another change of the cluster is under way")
+	}
+}
+
+func (p *planner) end() { <-p.turn }
+
+// look is called every planEvery by one goroutine.
+func (p *planner) look(ctx context.Context) {
+	if p.begin(ctx) != nil {
+		return
+	}
+	defer p.end()
+	c := p.n.groups.Load().control
+	term, leads := c.leading()
+	table := c.state.control.Table()
+	if !leads || table.ClusterID() == "" {
+		return
+	}
+	if term != p.term {
+		p.term, p.since, p.seen = term, time.Now(), 0
+		clear(p.dead)
+	}
+	p.count(table)
+	if time.Since(p.since) < planAfter {
+		return
+	}
+	if calm := cluster.Calm(table, p.n.directory.alive); calm != p.calm {
+		p.calm = calm
+		if calm != "" {
+			p.n.logger.Warn("nothing moves", "why", calm)
+		}
+	}
+	if p.calm == "" {
+		p.plan(ctx, c, table)
+	}
+}
+
+// count takes down who does not answer, and since when.
+func (p *planner) count(table *cluster.Table) {
+	now := time.Now()
+	for _, record := range table.Nodes() {
+		switch _, known := p.dead[record.GetName()]; {
+		case p.n.directory.alive(record.GetName()):
+			delete(p.dead, record.GetName())
+		case !known:
+			p.dead[record.GetName()] = now
+		}
+	}
+}
+
+// longDead reports whether a node's replicas are to be made anew on others.
+func (p *planner) longDead(node string) bool {
+	since, dead := p.dead[node]
+	return dead && time.Since(since) >= p.n.cfg.ReplaceAfter
+}
+
+// outlooks are those of the nodes now. The turn is held.
+func (p *planner) outlooks(table *cluster.Table) map[string]cluster.Outlook {
+	return cluster.Outlooks(table, p.n.directory.alive, p.longDead)
+}
+
+// plan writes new targets down, and begins moves. The turn is held.
+func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
+	outlooks := p.outlooks(table)
+	if table.Epoch() == p.seen && maps.Equal(outlooks, p.then) && maps.Equal(p.dead, p.gone) {
+		return
+	}
+	if targets := cluster.Lay(table, outlooks, false); len(targets) > 0 {
+		if err := p.lay(ctx, c, targets); err != nil {
+			return
+		}
+		table = c.state.control.Table()
+	}
+	if p.n.cfg.Fail.Hit("plan.laid") != nil {
+		return
+	}
+	moves := cluster.NextMoves(table, p.n.directory.alive, movesAtOnce)
+	for _, m := range moves {
+		if p.n.cfg.Fail.Hit("plan.begin") != nil {
+			return
+		}
+		if _, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_BeginMove{BeginMove: m}}); err != nil {
+			p.n.logger.Debug("a move does not begin", "shard", m.GetShard(), "err", err)
+			return
+		}
+		p.n.logger.Info("a move begins", "shard", m.GetShard(), "to", m.GetTo(), "from", nodeOf(table, m), "why", table.Shard(m.GetShard()).GetWhy())
+		p.n.counts.moves.begun.Add(1)
+	}
+	if len(moves) == 0 {
+		p.seen, p.then, p.gone = table.Epoch(), outlooks, maps.Clone(p.dead)
+	}
+}
+
+func nodeOf(table *cluster.Table, m *ebbv1.BeginMove) string {
+	for _, r := range table.Replicas(m.GetShard()) {
+		if r.GetId() == m.GetFrom() {
+			return r.GetNode()
+		}
+	}
+	return ""
+}
+
+// lay writes targets down.
+func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
+	_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: targets}}})
+	if err != nil {
+		p.n.logger.Debug("targets are not written", "err", err)
+		return err
+	}
+	whys := make(map[string]int)
+	for _, t := range targets {
+		whys[t.GetWhy()]++
+	}
+	for _, why := range slices.Sorted(maps.Keys(whys)) {
+		p.n.logger.Info("shards are to lie elsewhere", "shards", whys[why], "why", why)
+	}
+	return nil
+}
+
+// ChangeCluster changes which nodes hold replicas, wherever the control group is led.
+func (v clusterView) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	var resp *ebbv1.ChangeClusterResponse
+	err := v.n.asControlLeader(ctx, func(c *control) (err error) {
+		if resp, err = v.n.planner.change(ctx, c, req); err == nil {
+			v.n.measure(ctx, resp.GetMoves())
+		}
+		return err
+	}, func(ctx context.Context, leader controlPeer) (err error) {
+		resp, err = leader.ChangeCluster(ctx, req)
+		return err
+	})
+	return resp, err
+}
+
+// Manage answers another node.
+func (v clusterView) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
+	return v.n.manage(ctx, req)
+}
+
+// change tries a change on paper, and makes it unless it is a dry run. It returns what moves then.
+func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
+	if err := p.begin(ctx); err != nil {
+		return nil, err
+	}
+	defer p.end()
+	table := c.state.control.Table()
+	if table.ClusterID() == "" {
+		return nil, proto.ErrStarting.Errorf("the cluster has no identity yet")
+	}
+	p.count(table)
+	cmd := commandOf(req)
+	if err := p.mayGo(table, req.GetRemove()); err != nil {
+		return nil, err
+	}
+	paper, err := cluster.Foresee(table, cmd, p.outlooks, req.GetRebalance())
+	if err != nil {
+		return nil, err
+	}
+	if !req.GetDryRun() {
+		if cmd != nil {
+			if _, err := c.propose(ctx, cmd); err != nil {
+				return nil, err
+			}
+			p.n.logger.Info("the cluster is changed", "change", req.String())
+		}
+		if targets := cluster.Lay(c.state.control.Table(), p.outlooks(c.state.control.Table()), true); req.GetRebalance() && len(targets) > 0 {
+			if err := p.lay(ctx, c, targets); err != nil {
+				return nil, err
+			}
+		}
+	}
+	moves := cluster.Moves(paper)
+	cluster.Hold(moves, p.n.directory.alive)
+	return &ebbv1.ChangeClusterResponse{
+		Moves: moves, Epoch: c.state.control.Table().Epoch(), Waits: cluster.Calm(paper, p.n.directory.alive),
+		Warnings: cluster.Risks(table, paper, p.n.directory.alive),
+	}, nil
+}
+
+// commandOf is what the control group is told of a change; nil if that is nothing.
+func commandOf(req *ebbv1.ChangeClusterRequest) *ebbv1.ControlCommand {
+	state := func(node string, s ebbv1.NodeState) *ebbv1.ControlCommand {
+		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetNodeState{SetNodeState: &ebbv1.SetNodeState{Node: node, State: s}}}
+	}
+	switch change := req.GetChange().(type) {
+	case *ebbv1.ChangeClusterRequest_Drain:
+		return state(change.Drain, ebbv1.NodeState_NODE_STATE_DRAINING)
+	case *ebbv1.ChangeClusterRequest_Activate:
+		return state(change.Activate, ebbv1.NodeState_NODE_STATE_UNSPECIFIED)
+	case *ebbv1.ChangeClusterRequest_Remove:
+		return state(change.Remove, ebbv1.NodeState_NODE_STATE_LEAVING)
+	case *ebbv1.ChangeClusterRequest_Replication:
+		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetReplication{SetReplication: &ebbv1.SetReplication{Replication: change.Replication}}}
+	}
+	return nil
+}
+
+// mayGo refuses to remove a node that does not answer and has data that the others cannot do without.
+func (p *planner) mayGo(table *cluster.Table, node string) error {
+	if node == "" || p.n.directory.alive(node) {
+		return nil
+	}
+	if only := table.OnlyCopies(node); len(only) > 0 {
+		return proto.ErrBadRequest.Errorf("node %s does not answer and holds the only copy of %d shards, such as %d", node, len(only), only[len(only)-1]).
+			WithHint("start it again, so that they can move away; or restore the cluster from a backup")
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package node
+
+import (
+	"context"
+	"crypto/rand"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/rpc"
+)
+
+// Removed is why a node cannot go on that is no member of its cluster any more, or whose disk was given up as lost: with this data directory it
+// cannot go on however often it is started.
+type Removed struct{ Err *proto.Error }
+
+func (r Removed) Error() string { return r.Err.Error() }
+
+// Unwrap returns the coded error.
+func (r Removed) Unwrap() error { return r.Err }
+
+// Idle answers the probes of a node that cannot go on, as a process that lives and is not ready, until ctx ends. It is for places where whatever ends is
+// started again.
+func Idle(ctx context.Context, given Config, why error) error {
+	cfg := given.withDefaults()
+	store, err := cfg.openStore(cfg.Logger)
+	if err != nil {
+		return err
+	}
+	admin, err := listenOn(ctx, cfg.Network, "admin", "--admin", cfg.Admin)
+	if err != nil {
+		return err
+	}
+	s := new(servers)
+	// its table has tokens no more: profiles are for who has a root token, or for nobody
+	access := rpc.NewAccess(rpc.AccessConfig{Tokens: emptyTable.Tokens, Root: append(cfg.RootTokens, rand.Text()), Node: cfg.Name})
+	door := rpc.NewAdmin(rpc.Services{Access: access, Node: cfg.Name, Version: cfg.Version, Gatherer: cfg.Registry, Ready: func() error { return why }})
+	h := s.serveHTTP(admin, cfg.adminHTTP(door, store, &handshakes{logger: cfg.Logger, repeats: newRepeats()}))
+	<-ctx.Done()
+	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)
+	defer cancel()
+	shutdown(ended, h)
+	s.wg.Wait()
+	return nil
+}

@@ -1,0 +1,103 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// handOverAllMax is how long a closing node hands over what it leads.
+const handOverAllMax = 3 * time.Second
+
+// Close hands over what this node leads, and stops. It takes a fraction of a
+// second if the others are well, and a few at most if they are not:
+//
+//	not ready -> goodbye by gossip -> leaders handed over -> doors shut -> requests under way answered -> groups stopped -> log closed
+//
+// Goodbye comes first, so that nobody hands a shard back. While leaders move,
+// requests are served as ever; when the doors shut, those under way have a leader
+// elsewhere to go to.
+func (n *Node) Close() (err error) {
+	n.over.Do(func() {
+		start := time.Now()
+		n.phase.enter(phaseStopping, "hands over its shards")
+		n.watches.Close() // they would never end
+		if g := n.directory.gossip.Load(); g != nil {
+			_ = g.Close() // the others find out by themselves
+		}
+		kept := n.handOverAll()
+		over := time.Now()
+		n.turnstile.shut()
+		n.servers.shut(&n.turnstile)
+		n.logger.Info("handed over and answered", "still_led", kept, "handing_over", over.Sub(start).Round(time.Millisecond), "answering", time.Since(over).Round(time.Millisecond))
+		n.cancel()
+		err = n.halt()
+		n.mux.Close()
+		n.servers.drain()
+		err = errors.Join(err, n.stop())
+	})
+	return err
+}
+
+// handOverAll hands over every group that this node leads, if others can take it,
+// and returns how many it leads still.
+func (n *Node) handOverAll() (kept int) {
+	b, g := n.balancer.Load(), n.groups.Load()
+	if b == nil || g == nil || n.broken.Load() {
+		return 0
+	}
+	b.leaveAll(handOverAllMax)
+	if _, leads := g.control.leading(); leads {
+		if heir, ok := g.control.heir("", n.directory.alive); ok {
+			g.control.cede(heir)
+		}
+	}
+	for _, m := range g.members {
+		if _, leads := m.leading(); leads {
+			kept++
+		}
+	}
+	return kept
+}
+
+// turnstile counts gRPC requests under way, and lets none begin once it is shut. The
+// streams of other nodes and watches do not pass it.
+type turnstile struct {
+	inside atomic.Int64
+	closed atomic.Bool
+}
+
+func (g *turnstile) shut() { g.closed.Store(true) }
+
+// unary is an interceptor of a gRPC server. Whoever is refused was not served, and
+// may ask elsewhere.
+func (g *turnstile) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	g.inside.Add(1)
+	defer g.inside.Add(-1)
+	if g.closed.Load() && info.FullMethod != grpc_health_v1.Health_Check_FullMethodName {
+		return nil, proto.ErrShuttingDown.Errorf("the node is stopping")
+	}
+	return handler(ctx, req)
+}
+
+// shut lets no public request begin, and waits for those under way. What comes
+// from other nodes, and what operators see, goes on.
+func (s *servers) shut(g *turnstile) {
+	ctx, cancel := context.WithTimeout(context.Background(), drainMax)
+	defer cancel()
+	shutdown(ctx, s.http)
+	eventually(drainMax, func() bool { return g.inside.Load() == 0 })
+}
+
+func shutdown(ctx context.Context, h *http.Server) {
+	if h != nil && h.Shutdown(ctx) != nil {
+		_ = h.Close() // what was cut off is the caller's problem now
+	}
+}

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/rpc"
+)
+
+// newAccess returns what decides who may do what on this node.
+func (n *Node) newAccess() *rpc.Access {
+	return rpc.NewAccess(rpc.AccessConfig{
+		Tokens: func() *cluster.Tokens { return n.Table().Tokens() }, Root: n.cfg.RootTokens, Node: n.cfg.Name,
+		Audit: n.cfg.Audit, Now: n.cfg.Clock.Now, Registerer: n.cfg.Registry,
+	})
+}
+
+// asNode adds to how this node calls others that it is one, and for whom it asks.
+func (n *Node) asNode(options []grpc.DialOption) []grpc.DialOption {
+	return append(options, grpc.WithPerRPCCredentials(n.access.Credentials()))
+}
+
+// CreateToken makes a token: here if this node leads the control group, else at the node that does, once.
+func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequest, record *ebbv1.TokenRecord) (*ebbv1.CreateTokenResponse, error) {
+	var resp *ebbv1.CreateTokenResponse
+	err := v.n.asControlLeader(ctx, func(c *control) error {
+		if err := v.n.keepsTokens(ctx); err != nil {
+			return err
+		}
+		resp = &ebbv1.CreateTokenResponse{Token: rpc.Shown(record)}
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutToken{PutToken: &ebbv1.PutToken{Token: record}}})
+		return err
+	}, func(ctx context.Context, leader controlPeer) (err error) {
+		resp, err = leader.CreateToken(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.n.awaitTokens(ctx, func(ts *cluster.Tokens) bool { return ts.Named(record.GetName()) != nil })
+	return resp, nil
+}
+
+// RevokeToken ends a token: here if this node leads the control group, else at the node that does, once.
+func (v clusterView) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	err := v.n.asControlLeader(ctx, func(c *control) error {
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DropToken{DropToken: &ebbv1.DropToken{Name: req.GetName()}}})
+		return err
+	}, func(ctx context.Context, leader controlPeer) error {
+		_, err := leader.RevokeToken(ctx, req)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.n.awaitTokens(ctx, func(ts *cluster.Tokens) bool { return ts.Named(req.GetName()) == nil })
+	return new(ebbv1.RevokeTokenResponse), nil
+}
+
+// TokenRecords are those of all tokens, as this node knows them.
+func (v clusterView) TokenRecords() []*ebbv1.TokenRecord { return v.n.Table().Wire().GetTokens() }
+
+func (n *Node) tokens() uint32 { return uint32(n.Table().Tokens().Len()) }
+
+// keepsTokens waits until all nodes can keep tokens, which a cluster that was just born cannot for some seconds.
+func (n *Node) keepsTokens(ctx context.Context) error {
+	if await(ctx, leaderPoll, func() bool { return n.Table().Version() >= proto.VersionTokens }) != nil {
+		return proto.ErrStarting.Errorf("tokens need storage version %d, and %d is in force", proto.VersionTokens, n.Table().Version()).
+			WithHint("try again in a few seconds; `ebb status` says which nodes hold the version back")
+	}
+	return nil
+}
+
+// awaitTokens waits a moment until this node's table shows a change.
+func (n *Node) awaitTokens(ctx context.Context, shows func(*cluster.Tokens) bool) {
+	ctx, cancel := context.WithTimeout(ctx, localMax)
+	defer cancel()
+	_ = await(ctx, handOverPoll, func() bool { return shows(n.Table().Tokens()) }) // if it is late, so be it: the change is made
+}
+
+// checkRootTokens refuses tokens that could be guessed, and those that nobody could send.
+func (c *Config) checkRootTokens() error {
+	for i, text := range c.RootTokens {
+		if len(text) < proto.TokenLenMin || len(text) > proto.TokenLenMax {
+			return proto.ErrBadRequest.Errorf("root token %d has %d characters: it has %d to %d", i+1, len(text), proto.TokenLenMin, proto.TokenLenMax).
+				WithHint("make one with: ebb token secret")
+		}
+		for _, r := range text {
+			if r <= ' ' || r > '~' {
+				return proto.ErrBadRequest.Errorf("root token %d: only printable ASCII without spaces can be sent", i+1)
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,133 @@
+package transport
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/node/snap"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// paced is two nodes of which a sends so many bytes of snapshots a second, and one replica on b that takes them.
+func paced(t *testing.T, rate int64) (w *world, g *Group, to *snap.Store) {
+	w = newWorld(t, func(c *Config) { c.SnapshotRate = rate }, "a", "b")
+	to = openStore(t)
+	return w, installer(t, w, to, func() {}), to
+}
+
+// Snapshots go at the rate that is set, all together, and nothing else waits for them.
+func TestSnapshotsKeepToARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g, to := paced(t, 1<<20)
+		content := snapshotOf(t, openStore(t), 10)
+		size := int64(len(bytes.Join(chunked(10), nil)))
+		done := make(chan error, 1)
+		start := time.Now()
+		go func() { done <- w.send(g, 10, content) }()
+		beats, longest := 0, time.Duration(0)
+		for len(done) == 0 {
+			asked := time.Now()
+			if err := heartbeat(g, "b/12"); err != nil {
+				t.Fatal(err)
+			}
+			if err := appendTo(g, "b/12", 1000); err != nil {
+				t.Fatal(err)
+			}
+			beats, longest = beats+1, max(longest, time.Since(asked))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		holds(t, to, 10)
+		least := time.Duration(float64(size-chunkBytes) / (1 << 20) * float64(time.Second))
+		if took := time.Since(start); took < least || took > least+time.Second {
+			t.Errorf("%d bytes at 1 MiB a second took %v, want %v and a little", size, took, least)
+		}
+		if waited := w.nodes["a"].Installs().Waited; waited < least*9/10 || waited > least+time.Second {
+			t.Errorf("it says that it waited for %v of %v", waited, least)
+		}
+		if beats < 10 || longest > 100*time.Millisecond {
+			t.Errorf("meanwhile %d heartbeats and entries were answered, one after %v", beats, longest)
+		}
+	})
+}
+
+// Who is needed gets its snapshot as fast as it takes it, also while that of another waits.
+func TestTheNeededDoNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g, to := paced(t, 1<<10)
+		other := w.nodes["b"].Group(2, "b/22")
+		t.Cleanup(respond(other, echoed))
+		patient := make(chan error, 1)
+		go func() {
+			patient <- install(w.nodes["a"].Group(2, "a/21"), "b/22", bytes.NewReader(make([]byte, 2<<20)), 2<<20)
+		}()
+		time.Sleep(time.Second)
+		g.Hurry(func(replica uint64) bool { return replica == 12 })
+		start := time.Now()
+		if err := w.send(g, 10, snapshotOf(t, openStore(t), 10)); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, to, 10)
+		if took := time.Since(start); took > time.Second || len(patient) > 0 {
+			t.Errorf("it took %v; the other was sent before: %v", took, len(patient) > 0)
+		}
+		if err := <-patient; err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// However low the rate is, a snapshot gets on before the other side gives it up.
+func TestTheLowestRateIsStillProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g, to := paced(t, 1)
+		if err := w.send(g, 10, snapshotOf(t, openStore(t), 10)); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, to, 10)
+	})
+}
+
+// A snapshot that waits for its turn ends with the replica that sends it.
+func TestWhoWaitsIsLetGo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g, _ := paced(t, 1<<10)
+		content := snapshotOf(t, openStore(t), 10)
+		time.AfterFunc(7*time.Second, func() { _ = g.Close() })
+		start := time.Now()
+		if err := w.send(g, 10, content); !errors.Is(err, raft.ErrTransportShutdown) {
+			t.Errorf("it ended with %v", err)
+		}
+		if took := time.Since(start); took != 7*time.Second {
+			t.Errorf("it ended after %v, and its replica after 7s", took)
+		}
+	})
+}
+
+// A replica that is dropped lets go of the snapshot that comes, and of its file, at once: it may be made again.
+func TestDroppedReplicaTakesNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, g, to := paced(t, 1<<10)
+		content := snapshotOf(t, openStore(t), 10)
+		time.AfterFunc(7*time.Second, func() { _ = w.nodes["b"].group(1).Close() })
+		start := time.Now()
+		isCode(t, w.send(g, 10, content), proto.ErrUnreachable)
+		if took := time.Since(start); took > 13*time.Second { // a frame every 5 s finds out
+			t.Errorf("the sender goes on for %v", took)
+		}
+		a, err := to.Arrive(11, 3, []snap.Item{{Length: 1}})
+		if err != nil {
+			t.Fatalf("its file is held on to: %v", err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

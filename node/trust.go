@@ -1,0 +1,248 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+	"github.com/ebbdb/ebb/proto/peerv1"
+)
+
+const (
+	// trustEvery is how often files of certificates and keys are looked at.
+	trustEvery = time.Second
+	// handshakeMax is how long whoever connects has to say who it is.
+	handshakeMax = 5 * time.Second
+)
+
+// TLS says where the certificates of a node are, files in PEM which are read again when they change. The zero value is no TLS.
+type TLS struct {
+	// Cert, Key and CA go together: this node's certificate and key, and the CA that issues those of nodes and clients.
+	Cert, Key, CA string
+	// ClientCA issues further certificates of clients, and none of nodes.
+	ClientCA string
+	// RequireClientCert refuses clients, at the doors of gRPC and HTTP, that show no certificate.
+	RequireClientCert bool
+	// Admin is whether the admin door speaks TLS too; nobody needs a certificate there.
+	Admin bool
+}
+
+// On reports whether there is any.
+func (t *TLS) On() bool { return t.Cert != "" }
+
+func (t *TLS) check() error {
+	given := 0
+	for _, f := range []string{t.Cert, t.Key, t.CA} {
+		if f != "" {
+			given++
+		}
+	}
+	switch {
+	case given != 0 && given != 3:
+		return proto.ErrBadRequest.Errorf("TLS needs a certificate, its key and the CA: some of --tls-cert, --tls-key and --tls-ca are missing").
+			WithHint("`ebb cert` makes all three")
+	case given == 0 && (t.ClientCA != "" || t.RequireClientCert || t.Admin):
+		return proto.ErrBadRequest.Errorf("--tls-client-ca, --tls-require-client-cert and --tls-admin need TLS: --tls-cert, --tls-key and --tls-ca")
+	}
+	return nil
+}
+
+// openStore reads the certificates; nil if there are to be none.
+func (c *Config) openStore(logger *slog.Logger) (*trust.Store, error) {
+	t := &c.TLS
+	if !t.On() {
+		return nil, nil
+	}
+	return trust.Open(trust.Files{Cert: t.Cert, Key: t.Key, CA: t.CA, ClientCA: t.ClientCA}, c.Clock.Now, logger)
+}
+
+// openTrust reads certificates and keys, if there are to be any.
+func (n *Node) openTrust() (err error) {
+	n.handshakes = &handshakes{logger: n.logger, repeats: n.repeats}
+	if n.trust, err = n.cfg.openStore(n.logger); err != nil {
+		return err
+	}
+	if n.trust != nil {
+		n.cfg.Registry.MustRegister(n.trust, n.handshakes)
+	}
+	if n.cfg.GossipKeys != "" {
+		n.gossipKeys, err = openGossipKeys(n.cfg.GossipKeys, n.logger)
+	}
+	return err
+}
+
+// lookTrust reads certificates and keys again, if they have changed.
+func (n *Node) lookTrust() {
+	if n.trust != nil {
+		n.trust.Look()
+	}
+	if g := n.directory.gossip.Load(); g != nil && n.gossipKeys != nil {
+		n.gossipKeys.look(g.SetKeys)
+	}
+}
+
+// securedPeers are how this node connects to others.
+func (n *Node) securedPeers() []grpc.DialOption {
+	if n.trust == nil {
+		return nil
+	}
+	return []grpc.DialOption{grpc.WithTransportCredentials(n.trust.Peers(n.directory.hosts))}
+}
+
+// securedServer is how others, and clients, connect to this node.
+func (n *Node) securedServer() []grpc.ServerOption {
+	if n.trust == nil {
+		return nil
+	}
+	creds := credentials.NewTLS(n.trust.Server(n.cfg.TLS.RequireClientCert, "h2"))
+	return []grpc.ServerOption{
+		grpc.Creds(door{creds, n.handshakes}), grpc.ConnectionTimeout(handshakeMax),
+		grpc.ChainUnaryInterceptor(nodesOnlyUnary), grpc.ChainStreamInterceptor(nodesOnlyStream),
+	}
+}
+
+// hosts are the names of a node that a certificate of its may be for: the host of its record, and what this node is
+// advertised as with the other's name in the place of its own ("ebb-0.ebb.svc"), which is how it is before there are records.
+func (d *directory) hosts(node string) []string {
+	var hosts []string
+	if host, _, err := net.SplitHostPort(d.table().Node(node).GetGrpcAddress()); err == nil {
+		hosts = append(hosts, host)
+	}
+	host, _, _ := net.SplitHostPort(d.advertised)
+	if domain, ok := strings.CutPrefix(host, d.self+"."); ok {
+		hosts = append(hosts, node+"."+domain)
+	}
+	return hosts
+}
+
+// ofNodes are the methods that only nodes call. The others of service Shards are the clients' too.
+var ofNodes = map[string]bool{
+	ebbv1grpc.Shards_Ask_FullMethodName: true, ebbv1grpc.Shards_ReadIndex_FullMethodName: true, ebbv1grpc.Shards_Audited_FullMethodName: true,
+	ebbv1grpc.Shards_Repair_FullMethodName: true, ebbv1grpc.Shards_NodeStatus_FullMethodName: true, ebbv1grpc.Shards_Manage_FullMethodName: true,
+	peerv1.Peer_Control_FullMethodName: true, peerv1.Peer_Append_FullMethodName: true, peerv1.Peer_Snapshot_FullMethodName: true,
+}
+
+func nodesOnlyUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := nodesOnly(ctx, info.FullMethod); err != nil {
+		return nil, err
+	}
+	return handler(ctx, req)
+}
+
+func nodesOnlyStream(srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	if err := nodesOnly(s.Context(), info.FullMethod); err != nil {
+		return ebbv1grpc.Status(err)
+	}
+	return handler(srv, s)
+}
+
+// nodesOnly refuses everybody but nodes what only nodes may do.
+func nodesOnly(ctx context.Context, method string) error {
+	if !ofNodes[method] {
+		return nil
+	}
+	who, ok := trust.From(ctx)
+	switch {
+	case !ok:
+		return proto.ErrPermissionDenied.Errorf("%s is for nodes of the cluster: there is no certificate", method)
+	case !who.Has(trust.RoleNode):
+		return proto.ErrPermissionDenied.Errorf("%s is for nodes of the cluster: the certificate of %q is not a node's", method, who.Name)
+	}
+	return nil
+}
+
+// handshakes counts those that came to nothing.
+type handshakes struct {
+	logger  *slog.Logger
+	repeats *repeats
+	failed  atomic.Uint64
+}
+
+var descHandshakes = describe("handshakes_failed_total", "Connections to the doors of gRPC and HTTP that ended before it was known who called.")
+
+// Describe implements prometheus.Collector.
+func (h *handshakes) Describe(to chan<- *prometheus.Desc) { to <- descHandshakes }
+
+// Collect implements prometheus.Collector.
+func (h *handshakes) Collect(to chan<- prometheus.Metric) {
+	to <- prometheus.MustNewConstMetric(descHandshakes, prometheus.CounterValue, float64(h.failed.Load()))
+}
+
+// note takes a failure to the books; of many the log has one now and then.
+func (h *handshakes) note(from, why string) {
+	h.failed.Add(1)
+	const message = "a connection was refused: no TLS handshake"
+	if skipped, ok := h.repeats.due(message, time.Now()); ok {
+		h.logger.Warn(message, "from", from, "why", why, "times_unsaid", skipped)
+	}
+}
+
+// Write takes what net/http has to say of a server.
+func (h *handshakes) Write(line []byte) (int, error) {
+	text := string(bytes.TrimSpace(line))
+	if rest, ok := strings.CutPrefix(text, "http: TLS handshake error from "); ok {
+		from, why, _ := strings.Cut(rest, ": ")
+		h.note(from, why)
+	} else {
+		h.logger.Debug(text)
+	}
+	return len(line), nil
+}
+
+// door is gRPC's side of a handshake, which it does not speak of.
+type door struct {
+	credentials.TransportCredentials
+	handshakes *handshakes
+}
+
+func (d door) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	secured, info, err := d.TransportCredentials.ServerHandshake(conn)
+	if err != nil {
+		d.handshakes.note(conn.RemoteAddr().String(), err.Error())
+	}
+	return secured, info, err
+}
+
+func (d door) Clone() credentials.TransportCredentials {
+	return door{d.TransportCredentials.Clone(), d.handshakes}
+}
+
+// http makes the server of a public door.
+func (n *Node) http(h http.Handler) *http.Server {
+	return secured(httpServer(h), n.trust, n.cfg.TLS.RequireClientCert, n.handshakes)
+}
+
+// adminHTTP makes the server of the operators' door. What asks there whether the node lives has no certificate.
+func (c *Config) adminHTTP(h http.Handler, store *trust.Store, noted *handshakes) *http.Server {
+	if !c.TLS.Admin {
+		store = nil
+	}
+	return secured(httpServer(h), store, false, noted)
+}
+
+// secured makes a server speak TLS, unless there is none, and tell its handler who calls.
+func secured(s *http.Server, store *trust.Store, required bool, noted *handshakes) *http.Server {
+	if store == nil {
+		return s
+	}
+	h := s.Handler
+	s.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(trust.With(r.Context(), r.TLS)))
+	})
+	s.TLSConfig = store.Server(required, "http/1.1") // as it is without TLS
+	s.ErrorLog = log.New(noted, "", 0)
+	return s
+}

@@ -1,0 +1,148 @@
+package proto
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// Limits of tokens.
+const (
+	TokensMax    = 1_000
+	GrantsMax    = 16 // of a token
+	TokenLenMin  = 32 // of the text of a token
+	TokenLenMax  = 256
+	TokenNameMax = 64
+)
+
+// Names that no token may have: the audit log has them for others.
+const (
+	NameRoot   = "root"   // a token of a file
+	NameAnyone = "anyone" // no token at all
+	NameNode   = "node"   // another node, for itself
+)
+
+// CheckToken checks everything about a token's record that does not depend on others.
+func CheckToken(t *ebbv1.TokenRecord) *Error {
+	if err := CheckTokenName(t.GetName()); err != nil {
+		return err
+	}
+	if len(t.GetSha256()) != 64 || strings.ToLower(t.GetSha256()) != t.GetSha256() || !isHex(t.GetSha256()) {
+		return ErrBadRequest.Errorf("token %s: sha256 has %d characters: it is 64 hexadecimal digits, in lower case", t.GetName(), len(t.GetSha256()))
+	}
+	if n := len(t.GetGrants()); n == 0 || n > GrantsMax {
+		return ErrBadRequest.Errorf("token %s with %d roles: it has 1 to %d", t.GetName(), n, GrantsMax)
+	}
+	for _, g := range t.GetGrants() {
+		if err := CheckGrant(g); err != nil {
+			return err
+		}
+	}
+	if t.GetCreatedUs() < 0 || t.GetExpiresUs() < 0 {
+		return ErrBadTime.Errorf("token %s: a time before 1970", t.GetName())
+	}
+	return nil
+}
+
+func isHex(s string) bool {
+	_, err := hex.DecodeString(s)
+	return err == nil
+}
+
+// CheckTokenName refuses a name that would not stand alone in a line of a log, and those that stand for others there.
+func CheckTokenName(name string) *Error {
+	if name == "" || len(name) > TokenNameMax {
+		return ErrBadRequest.Errorf("token name of %d bytes: it has 1 to %d", len(name), TokenNameMax)
+	}
+	for i := range len(name) {
+		if !plainByte(name[i]) {
+			return ErrBadRequest.Errorf("token name %q: only letters, digits, '_', '-' and '.' are allowed", name)
+		}
+	}
+	switch name {
+	case NameRoot, NameAnyone, NameNode:
+		return ErrBadRequest.Errorf("token name %s: it stands for somebody else in the audit log", name).WithHint("choose another name")
+	}
+	return nil
+}
+
+func plainByte(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '-' || c == '.'
+}
+
+// CheckGrant refuses roles that there are not, and namespaces that no name can match.
+func CheckGrant(g *ebbv1.Grant) *Error {
+	pattern := g.GetNamespaces()
+	switch g.GetRole() {
+	case ebbv1.Role_ROLE_OPERATOR:
+		if pattern != "" {
+			return ErrBadRequest.Errorf("role operator of namespaces %q: it is of the whole cluster", pattern)
+		}
+		return nil
+	case ebbv1.Role_ROLE_READER, ebbv1.Role_ROLE_WRITER, ebbv1.Role_ROLE_ADMIN:
+	default:
+		return ErrBadRequest.Errorf("role %d is unknown: reader, writer, admin or operator", g.GetRole())
+	}
+	if pattern == "" || len(pattern) > NamespaceLenMax {
+		return ErrBadRequest.Errorf("role %s of namespaces %q: a pattern has 1 to %d bytes", RoleName(g.GetRole()), pattern, NamespaceLenMax).
+			WithHint("name a namespace, or several with a *: clicks, web-*, *")
+	}
+	for i := range len(pattern) {
+		if c := pattern[i]; c != '*' && !plainByte(c) {
+			return ErrBadRequest.Errorf("role %s of namespaces %q: only letters, digits, '_', '-', '.' and * are allowed", RoleName(g.GetRole()), pattern)
+		}
+	}
+	return nil
+}
+
+// RoleName is the role as people write it.
+func RoleName(r ebbv1.Role) string { return strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_")) }
+
+// RoleNamed is the inverse of RoleName.
+func RoleNamed(name string) (ebbv1.Role, bool) {
+	r, ok := ebbv1.Role_value["ROLE_"+strings.ToUpper(name)]
+	return ebbv1.Role(r), ok && r != 0
+}
+
+// MatchNamespace reports whether a name is one of those that a pattern stands for. A * is any bytes. It takes time in proportion to
+// the product of both lengths at most.
+func MatchNamespace(pattern, name string) bool {
+	star, from := -1, 0 // the last * in the pattern, and how far of the name it has taken
+	p, n := 0, 0
+	for n < len(name) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, from = p, n
+			p++
+		case p < len(pattern) && pattern[p] == name[n]:
+			p, n = p+1, n+1
+		case star >= 0:
+			from++
+			p, n = star+1, from
+		default:
+			return false
+		}
+	}
+	for p < len(pattern) && pattern[p] == '*' {
+		p++
+	}
+	return p == len(pattern)
+}
+
+// CommandBody returns the namespace that a serialised Command names, "" if none, and the number of the field that is its body, 0 if
+// it has none or is malformed. It allocates nothing.
+func CommandBody(raw []byte) (namespace []byte, body int) {
+	WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
+		switch {
+		case num == FieldCommandNamespace:
+			namespace = b
+		case num >= FieldCommandIncrements:
+			body = int(num)
+		}
+		return true
+	})
+	return namespace, body
+}

@@ -1,0 +1,40 @@
+package proto
+
+// Two numbers say which builds of ebb can work together. A change that an older build would not understand raises one
+// of them, and is not made use of before every node knows it.
+//
+// The wire version is of what nodes say to each other outside of logs; two nodes compare theirs when they connect. From 2 on
+// the chunks of a snapshot are listed before they go.
+//
+// The storage version is of what lies in logs, snapshots and data directories. A cluster has one that is in force: the
+// control group keeps it, and raises it once every member knows a newer one. Until then nothing is written that is
+// newer, and a node can go back to its old build; from then on an older build refuses its data directory. What came with
+// each:
+//
+//	1  builds that say nothing of versions; those of wire version 1 have other snapshots, too, and cannot be upgraded while they run
+//	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of shards
+//	3  tokens: PutToken and DropToken in the control group's log
+const (
+	WireVersion    = 2
+	WireOldest     = 2 // that this build still speaks
+	StorageVersion = 3
+	StorageOldest  = 1 // that this build can still run with
+)
+
+// VersionRecordEpochs is from when on records of shards say in which epoch they changed, so that a late settlement is refused.
+const VersionRecordEpochs = 2
+
+// VersionTokens is from when on the control group keeps tokens.
+const VersionTokens = 3
+
+// Versions are the storage versions that a build can run with.
+type Versions struct{ Oldest, Newest uint32 }
+
+// StorageVersions are those of this build.
+func StorageVersions() Versions { return Versions{StorageOldest, StorageVersion} }
+
+// ToldVersions are those that a node has told; one that tells none knows only the first.
+func ToldVersions(oldest, newest uint32) Versions { return Versions{max(oldest, 1), max(newest, 1)} }
+
+// Know reports whether a build can run while this version is in force.
+func (v Versions) Know(version uint32) bool { return v.Oldest <= version && version <= v.Newest }

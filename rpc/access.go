@@ -1,0 +1,262 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+	"github.com/ebbdb/ebb/proto/peerv1"
+)
+
+const (
+	reader   = ebbv1.Role_ROLE_READER
+	writer   = ebbv1.Role_ROLE_WRITER
+	admin    = ebbv1.Role_ROLE_ADMIN
+	operator = ebbv1.Role_ROLE_OPERATOR
+)
+
+// audience is who a method is for at all, whatever the request says.
+type audience int
+
+const (
+	nobody   audience = iota // what the table does not name
+	everyone                 // also callers without a token
+	known                    // with any token
+	nodes                    // other nodes, and nobody else
+	granted                  // as check says
+)
+
+// rule says who may call a method.
+type rule struct {
+	who audience
+	// check says which roles the caller lacks for what the request is about, element by element; of granted.
+	check func(c *caller, req any) error
+	// act says what a line of the audit log says of a request; "" if it has none. nil: never one.
+	act func(req any) (act, on string)
+}
+
+// rules has every method that there is. One that it does not have is for nobody.
+var rules = map[string]rule{
+	ebbv1grpc.Ebb_Increment_FullMethodName:      in(writer, (*ebbv1.IncrementRequest).GetNamespace),
+	ebbv1grpc.Ebb_Bits_FullMethodName:           in(writer, (*ebbv1.BitsRequest).GetNamespace),
+	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:    in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace),
+	ebbv1grpc.Ebb_Delete_FullMethodName:         in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(deleteAct),
+	ebbv1grpc.Ebb_Expire_FullMethodName:         in(writer, (*ebbv1.ExpireRequest).GetNamespace),
+	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace),
+	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace),
+	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   in(admin, setNamespaceName).audited(setNamespaceAct),
+	ebbv1grpc.Ebb_Ask_FullMethodName:            {who: granted, check: checkAsk},
+	ebbv1grpc.Ebb_Query_FullMethodName:          {who: granted, check: checkQuery},
+	ebbv1grpc.Ebb_Watch_FullMethodName:          {who: granted, check: checkWatch},
+	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: {who: known}, // lists those that the caller may read
+	ebbv1grpc.Ebb_Table_FullMethodName:          {who: known}, // the same
+	ebbv1grpc.Ebb_Status_FullMethodName:         {who: known},
+	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:  operators().audited(changeClusterAct),
+	ebbv1grpc.Ebb_CreateToken_FullMethodName:    operators().audited(createTokenAct),
+	ebbv1grpc.Ebb_ListTokens_FullMethodName:     operators(),
+	ebbv1grpc.Ebb_RevokeToken_FullMethodName:    operators().audited(revokeTokenAct),
+
+	ebbv1grpc.Shards_Apply_FullMethodName:             {who: known, act: applyAct}, // command by command, in shardsServer.Apply
+	ebbv1grpc.Shards_Ask_FullMethodName:               {who: granted, check: checkShardAsk},
+	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(snapshotAct),
+	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: {who: granted, check: checkRestoreNamespaces, act: restoreNamespacesAct},
+	ebbv1grpc.Shards_NodeStatus_FullMethodName:        {who: known},
+	ebbv1grpc.Shards_ReadIndex_FullMethodName:         {who: nodes},
+	ebbv1grpc.Shards_Audited_FullMethodName:           {who: nodes},
+	ebbv1grpc.Shards_Repair_FullMethodName:            {who: nodes},
+	ebbv1grpc.Shards_Manage_FullMethodName:            {who: nodes},
+
+	peerv1.Peer_Control_FullMethodName:  {who: nodes},
+	peerv1.Peer_Append_FullMethodName:   {who: nodes},
+	peerv1.Peer_Snapshot_FullMethodName: {who: nodes},
+
+	grpc_health_v1.Health_Check_FullMethodName:                       {who: everyone},
+	grpc_health_v1.Health_List_FullMethodName:                        {who: everyone},
+	grpc_health_v1.Health_Watch_FullMethodName:                       {who: everyone},
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {who: everyone}, // the schema, which is no secret
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {who: everyone},
+}
+
+// in is the rule of requests that are about one namespace.
+func in[Req any](role ebbv1.Role, namespace func(Req) string) rule {
+	return rule{who: granted, check: func(c *caller, req any) error {
+		r, ok := req.(Req)
+		if !ok {
+			return errUnchecked(req)
+		}
+		return c.needs(role, namespace(r))
+	}}
+}
+
+func operators() rule {
+	return rule{who: granted, check: func(c *caller, _ any) error { return c.needs(operator, "") }}
+}
+
+func (r rule) audited(act func(any) (string, string)) rule {
+	r.act = act
+	return r
+}
+
+// errUnchecked refuses what is not the request that a rule was written for.
+func errUnchecked(req any) error { return proto.ErrInternal.Errorf("no rule for a %T", req) }
+
+func setNamespaceName(req *ebbv1.SetNamespaceRequest) string { return req.GetNamespace().GetName() }
+
+func checkAsk(c *caller, req any) error {
+	r, ok := req.(*ebbv1.AskRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	for _, q := range r.GetQuestions() {
+		if err := c.needs(reader, q.GetNamespace()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkShardAsk(c *caller, req any) error {
+	r, ok := req.(*ebbv1.ShardAskRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	for _, q := range r.GetQuestions() {
+		if err := c.needs(reader, q.GetQuestion().GetNamespace()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkRestoreNamespaces(c *caller, req any) error {
+	r, ok := req.(*ebbv1.RestoreNamespacesRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	if len(r.GetNamespaces()) == 0 {
+		return c.needs(operator, "") // it will be refused, and only they are told why
+	}
+	for _, ns := range r.GetNamespaces() {
+		if err := c.needs(admin, ns.GetName()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkQuery(c *caller, req any) error {
+	r, ok := req.(*ebbv1.QueryRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	return c.mayQuery(r)
+}
+
+func checkWatch(c *caller, req any) error {
+	r, ok := req.(*ebbv1.WatchRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	if r.GetQuery() != "" {
+		return c.mayQuery(&ebbv1.QueryRequest{Text: r.GetQuery()})
+	}
+	return c.needs(reader, r.GetQuestion().GetNamespace())
+}
+
+// mayQuery checks every namespace that a question names, wherever in it.
+func (c *caller) mayQuery(req *ebbv1.QueryRequest) error {
+	plan, err := cluster.Understood(req)
+	if err != nil {
+		return err // the query is wrong, whoever asks
+	}
+	home, terms := plan.GetNamespace(), 0
+	err = eachTerm(plan.ProtoReflect(), func(t *ebbv1.PlanTerm) error {
+		terms++
+		return c.needs(reader, orName(t.GetNamespace(), home))
+	})
+	if to := plan.GetStore().GetTo(); err == nil && to != nil {
+		err = c.needs(writer, orName(to.GetNamespace(), home))
+	}
+	if err == nil && terms == 0 {
+		err = c.needs(reader, home) // all of its keys
+	}
+	return err
+}
+
+func orName(name, otherwise string) string {
+	if name == "" {
+		return otherwise
+	}
+	return name
+}
+
+// eachTerm visits the terms of a plan, in whatever message they stand: a new kind of question needs no word here.
+func eachTerm(m protoreflect.Message, visit func(*ebbv1.PlanTerm) error) (err error) {
+	if t, ok := m.Interface().(*ebbv1.PlanTerm); ok {
+		return visit(t)
+	}
+	m.Range(func(fd protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case fd.Message() == nil || fd.IsMap():
+		case fd.IsList():
+			for i := 0; err == nil && i < v.List().Len(); i++ {
+				err = eachTerm(v.List().Get(i).Message(), visit)
+			}
+		default:
+			err = eachTerm(v.Message(), visit)
+		}
+		return err == nil
+	})
+	return err
+}
+
+// mayApply checks one command of service Shards. Sessions and sources are of shards and not of a namespace: whoever may write
+// anywhere has them. What a backup brings may be of any namespace.
+func (c *caller) mayApply(command []byte) error {
+	namespace, body := proto.CommandBody(command)
+	switch body {
+	case proto.FieldCommandRestore:
+		return c.needs(operator, "")
+	case proto.FieldCommandOpenSession, proto.FieldCommandCloseSession, proto.FieldCommandDropSource:
+		if len(namespace) == 0 {
+			return c.needsAnywhere(writer)
+		}
+	}
+	if c.token.May(writer, string(namespace)) {
+		return nil // without a copy of the name
+	}
+	return c.needs(writer, string(namespace))
+}
+
+// guarded calls handler if the caller may, and writes down what it did. Every door goes through here, or through receivingStream.
+func (s *Services) guarded(ctx context.Context, method string, req any, handler grpc.UnaryHandler) (any, error) {
+	if s.Access == nil {
+		return handler(ctx, req)
+	}
+	if err := s.Access.admit(ctx, method, req); err != nil {
+		return nil, err
+	}
+	r := rules[method]
+	if r.act == nil {
+		return handler(ctx, req)
+	}
+	act, on := r.act(req)
+	resp, err := handler(ctx, req)
+	if act != "" {
+		s.Access.record(ctx, act, on, outcomeOf(resp, err))
+	}
+	return resp, err
+}
+
+// guardedCall is guarded for doors that call a method themselves.
+func guardedCall[Req, Resp any](ctx context.Context, s *Services, method string, req Req, call func(context.Context, Req) (Resp, error)) (Resp, error) {
+	resp, err := s.guarded(ctx, method, req, func(ctx context.Context, _ any) (any, error) { return call(ctx, req) })
+	out, _ := resp.(Resp) // none of an error
+	return out, err
+}

@@ -1,0 +1,46 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Backups is for who backs up and restores.
+type Backups interface {
+	// Snapshot sends the state of a shard that this node leads.
+	Snapshot(ctx context.Context, req *ebbv1.SnapshotRequest, send func(*ebbv1.SnapshotPart) error) error
+	// RestoreNamespaces gives the cluster the namespaces of a backup, wherever the control group is led.
+	RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error)
+}
+
+// Snapshot implements service Shards.
+func (s *shardsServer) Snapshot(req *ebbv1.SnapshotRequest, stream grpc.ServerStreamingServer[ebbv1.SnapshotPart]) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(s.Services, ebbv1grpc.Shards_Snapshot_FullMethodName, p)
+		}
+		err = ebbv1grpc.Status(err)
+	}()
+	if err := proto.CheckSnapshot(req); err != nil {
+		return err
+	}
+	return s.Backups.Snapshot(stream.Context(), req, stream.Send)
+}
+
+func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
+	if n := len(req.GetNamespaces()); n == 0 || n > proto.NamespacesMax {
+		return nil, proto.ErrBadNamespace.Errorf("%d namespaces: a request has 1 to %d", n, proto.NamespacesMax)
+	}
+	return s.Backups.RestoreNamespaces(ctx, req)
+}
+
+// RestoreNamespaces asks the peer to give the cluster the namespaces of a backup.
+func (p *Peer) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
+	resp, err := p.shards.RestoreNamespaces(ctx, req)
+	return resp, p.named(err) // which may be done again
+}

@@ -1,0 +1,118 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"testing"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// overTLS is the context of a call over TLS by the holder of a certificate with roles; of nobody's, if there are none.
+func overTLS(name string, roles ...string) context.Context {
+	state := tls.ConnectionState{}
+	if len(roles) > 0 {
+		cert := &x509.Certificate{Subject: pkix.Name{CommonName: name}}
+		for _, r := range roles {
+			cert.Subject.OrganizationalUnit = append(cert.Subject.OrganizationalUnit, "ebb:"+r)
+		}
+		state.VerifiedChains = [][]*x509.Certificate{{cert}}
+	}
+	return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
+}
+
+// Over TLS a node is who has the certificate of one, whatever else a caller shows; a client may what its certificate says, unless it shows a token.
+func TestCertificates(t *testing.T) {
+	access := accessOf(boxOf())
+	proof, _ := access.Credentials().GetRequestMetadata(context.Background())
+	claim := []string{peerKey, proof[peerKey]}
+	repair, ask, remove := ebbv1grpc.Shards_Repair_FullMethodName, ebbv1grpc.Ebb_Ask_FullMethodName, ebbv1grpc.Ebb_Delete_FullMethodName
+	for _, c := range []struct {
+		name, method, want string
+		ctx                context.Context
+		md                 []string
+	}{
+		{"a node", repair, "yes", overTLS("ebb-1", "node"), claim},
+		{"a node without a root token", repair, "yes", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1"}},
+		{"a node's certificate without the claim", repair, "no", overTLS("ebb-1", "node"), nil},
+		{"a client that claims to be a node", repair, "who?", overTLS("ada", "operator"), claim},
+		{"nobody that claims to be a node", repair, "who?", overTLS(""), claim},
+		{"a reader of all", ask, "yes", overTLS("ada", "reader"), nil},
+		{"a reader of all deletes", remove, "no", overTLS("ada", "reader"), nil},
+		{"a writer of the namespace", remove, "yes", overTLS("ada", "reader", "writer=cl*"), nil},
+		{"a writer of another", remove, "no", overTLS("ada", "writer=other"), nil},
+		{"an operator", remove, "yes", overTLS("ada", "operator"), nil},
+		{"no role that there is", ask, "no", overTLS("ada", "king", "reader=a/b", "operator=x"), nil},
+		{"a token goes first", remove, "no", overTLS("ada", "operator"), []string{authorizationKey, "Bearer " + secretOf("reader")}},
+		{"no certificate", ask, "who?", overTLS(""), nil},
+		{"a node for a client with a certificate", remove, "yes", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, "cert:ada+b writer=clicks"}},
+		{"a node for a client that may not", remove, "no", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, "cert:ada reader=clicks"}},
+		{"a node for a client without roles", remove, "no", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, "cert:ada"}},
+	} {
+		var who caller
+		in, _, _ := sample(t, c.method)
+		err := access.identify(c.ctx, metadata.Pairs(c.md...), &who)
+		if err == nil {
+			err = who.mayCall(c.method, in)
+		}
+		if verdict(err) != c.want {
+			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+// What a node says of a certificate's holder, another reads as it was meant.
+func TestOriginsOfCertificates(t *testing.T) {
+	var who caller
+	if err := accessOf(boxOf()).identify(overTLS("Ada, of \"Sales\"\n", "reader=clicks", "operator"), nil, &who); err != nil {
+		t.Fatal(err)
+	}
+	again := certifiedOrigin(originOf(who.token))
+	if again == nil || again.Name != who.token.Name || len(again.Grants()) != 2 || !again.May(operator, "") {
+		t.Errorf("%q is read as %+v", originOf(who.token), again)
+	}
+	for _, r := range originOf(who.token) {
+		if r < ' ' || r > '~' {
+			t.Errorf("%q cannot be sent", originOf(who.token))
+		}
+	}
+	if certifiedOrigin("dashboard") != nil || proto.CheckTokenName(who.token.Name) == nil {
+		t.Error("a token and a certificate could have one name")
+	}
+	if g := parseGrant("writer"); g.GetRole() != ebbv1.Role_ROLE_WRITER || g.GetNamespaces() != "*" {
+		t.Errorf("writer is read as %v", g)
+	}
+}
+
+func BenchmarkAdmit(b *testing.B) {
+	req := &ebbv1.AskRequest{Questions: []*ebbv1.Question{clicksKey}}
+	for name, box := range map[string]*tokenBox{"open": {}, "tokens": boxOf()} {
+		tokens := box.tokens()
+		access := NewAccess(AccessConfig{Tokens: func() *cluster.Tokens { return tokens }, Node: "ebb-0"})
+		md := metadata.Pairs(authorizationKey, "Bearer "+secretOf("reader"))
+		r := &receipt{Context: context.Background()}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if access.InForce() {
+					r.caller = caller{}
+					if err := access.identify(r, md, &r.caller); err != nil {
+						b.Fatal(err)
+					}
+				}
+				if err := access.admit(r, ebbv1grpc.Ebb_Ask_FullMethodName, req); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

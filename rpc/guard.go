@@ -1,0 +1,382 @@
+package rpc
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/hex"
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/tap"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// Metadata of calls: what callers show, who says that it is a node, and for whom a node asks.
+const (
+	authorizationKey = "authorization"
+	peerKey          = "ebb-peer"
+	originKey        = "ebb-origin"
+)
+
+// AccessConfig is what Access works with.
+type AccessConfig struct {
+	// Tokens returns those that the cluster has now. Required.
+	Tokens func() *cluster.Tokens
+	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node: all nodes have the
+	// same ones. The first is what this node shows the others.
+	Root []string
+	// Node is the name of this node.
+	Node string
+	// Audit takes a line for each act of administration and each denial; none are kept when nil.
+	Audit *slog.Logger
+	// Now is time.Now when nil.
+	Now func() time.Time
+	// Registerer counts denials; not when nil.
+	Registerer prometheus.Registerer
+}
+
+// Access decides who may do what. Nil lets everybody do everything, and so does one that knows no token.
+type Access struct {
+	cfg    AccessConfig
+	root   map[cluster.TokenHash]bool
+	proofs [][]byte // of nodes, one for each root token
+	denied *prometheus.CounterVec
+	limit  limiter
+}
+
+// rootToken is whoever shows one of a file.
+var rootToken = cluster.Operator(proto.NameRoot)
+
+// NewAccess returns an Access.
+func NewAccess(cfg AccessConfig) *Access {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	a := &Access{cfg: cfg, root: make(map[cluster.TokenHash]bool, len(cfg.Root)), limit: limiter{now: cfg.Now}}
+	for _, text := range cfg.Root {
+		hash, _ := cluster.HashToken(text)
+		a.root[hash] = true
+		a.proofs = append(a.proofs, proofOf(text))
+	}
+	a.denied = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ebb_rpc_denied_total", Help: "Requests that were refused for who asked, by code: no token that is known (EBB-2050), or not the role (EBB-2051).",
+	}, []string{"code"})
+	if cfg.Registerer != nil {
+		a.denied = registered(cfg.Registerer, a.denied)
+	}
+	return a
+}
+
+// proofOf is what a node shows that has a root token: nobody learns the token of it.
+func proofOf(text string) []byte {
+	mac := hmac.New(sha256.New, []byte(text))
+	mac.Write([]byte("ebb node"))
+	return []byte(hex.EncodeToString(mac.Sum(nil)[:16]))
+}
+
+// InForce reports whether callers need a token.
+func (a *Access) InForce() bool {
+	return a != nil && (len(a.root) > 0 || a.cfg.Tokens().Len() > 0)
+}
+
+func (a *Access) now() time.Time {
+	if a == nil {
+		return time.Now()
+	}
+	return a.cfg.Now()
+}
+
+// Proven reports whether another node has to prove that it is one.
+func (a *Access) Proven() bool { return len(a.proofs) > 0 }
+
+// caller is who asks: somebody with a token, a node (for itself, or for somebody with a token), or anyone.
+type caller struct {
+	token *cluster.Token
+	node  bool
+	from  string // address, over HTTP
+}
+
+type callerKey struct{}
+
+// anyone is a caller who has shown nothing.
+var anyone caller
+
+// callerOf returns who asks; it is never nil.
+func callerOf(ctx context.Context) *caller {
+	if c, ok := ctx.Value(callerKey{}).(*caller); ok {
+		return c
+	}
+	return &anyone
+}
+
+// name is how the audit log calls a caller.
+func (c *caller) name() string {
+	switch {
+	case c.token != nil:
+		return c.token.Name
+	case c.node:
+		return proto.NameNode
+	}
+	return proto.NameAnyone
+}
+
+// needs refuses a caller who has not that role in a namespace.
+func (c *caller) needs(role ebbv1.Role, namespace string) error {
+	if c.token.May(role, namespace) {
+		return nil
+	}
+	if role == operator {
+		return proto.ErrPermissionDenied.Errorf("token %s has not the role operator", c.token.Name).
+			WithHint("use the token of an operator; one makes others with: ebb token create NAME --role operator")
+	}
+	namespace = orName(namespace, proto.DefaultNamespace)
+	return proto.ErrPermissionDenied.Errorf("token %s has not the role %s in namespace %s", c.token.Name, proto.RoleName(role), namespace).
+		WithHint("an operator makes a token that has: ebb token create NAME --role " + proto.RoleName(role) + "=" + namespace)
+}
+
+func (c *caller) needsAnywhere(role ebbv1.Role) error {
+	if c.token.Has(role) {
+		return nil
+	}
+	return proto.ErrPermissionDenied.Errorf("token %s has the role %s in no namespace", c.token.Name, proto.RoleName(role)).
+		WithHint("an operator makes a token that has: ebb token create NAME --role " + proto.RoleName(role) + "=NAMESPACE")
+}
+
+// sees reports whether a caller may know of a namespace.
+func (c *caller) sees(namespace string) bool {
+	return c.token == nil || c.node || c.token.May(reader, namespace)
+}
+
+// identify finds out who a gRPC call is of, by its metadata. It refuses what is shown and wrong; who shows nothing is anyone.
+func (a *Access) identify(ctx context.Context, md metadata.MD, c *caller) error {
+	if claim := first(md, peerKey); claim != "" {
+		if !a.proven(ctx, claim) {
+			name, _, _ := strings.Cut(claim, " ")
+			return proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name).
+				WithHint("start all nodes with certificates of nodes (`ebb cert node`), or with the same --root-token-file")
+		}
+		c.node = true
+		return a.originate(first(md, originKey), c)
+	}
+	return a.show(ctx, first(md, authorizationKey), c)
+}
+
+func first(md metadata.MD, key string) string {
+	if v := md[key]; len(v) > 0 {
+		return v[0]
+	}
+	return ""
+}
+
+// proven reports whether who says that it is a node has the certificate of one, if there is TLS, or else a root token, if this node
+// has one. Without either, the network between nodes is trusted.
+func (a *Access) proven(ctx context.Context, claim string) bool {
+	if trust.Encrypted(ctx) {
+		who, ok := trust.From(ctx)
+		return ok && who.Has(trust.RoleNode)
+	}
+	if len(a.proofs) == 0 {
+		return true
+	}
+	_, proof, _ := strings.Cut(claim, " ")
+	for _, p := range a.proofs {
+		if subtle.ConstantTimeCompare(p, []byte(proof)) == 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// originate finds the token for which another node asks. It is looked at again here: what the other node has let pass is not taken for granted.
+func (a *Access) originate(name string, c *caller) error {
+	switch name {
+	case "":
+		return nil
+	case proto.NameRoot:
+		c.token = rootToken
+		return nil
+	}
+	if c.token = certifiedOrigin(name); c.token != nil {
+		return nil
+	}
+	t := a.cfg.Tokens().Named(name)
+	if t == nil {
+		return proto.ErrUnauthenticated.Errorf("token %s, for which another node asks, is not known to node %s, or was revoked", name, a.cfg.Node)
+	}
+	c.token = t
+	return a.lasts(t)
+}
+
+const bearer = "bearer "
+
+// show finds the token of what stands behind "authorization", or without any what the caller's certificate says.
+func (a *Access) show(ctx context.Context, authorization string, c *caller) error {
+	if authorization == "" {
+		if who, ok := trust.From(ctx); ok && len(who.Roles) > 0 {
+			c.token = certificateToken(who)
+		}
+		return nil
+	}
+	if len(authorization) <= len(bearer) || !strings.EqualFold(authorization[:len(bearer)], bearer) {
+		return proto.ErrUnauthenticated.Errorf("authorization is not of the form: Bearer TOKEN")
+	}
+	hash, ok := cluster.HashToken(strings.TrimSpace(authorization[len(bearer):]))
+	if !ok {
+		return proto.ErrUnauthenticated.Errorf("a token of more than %d bytes", proto.TokenLenMax)
+	}
+	if a.root[hash] {
+		c.token = rootToken
+		return nil
+	}
+	t := a.cfg.Tokens().Of(hash)
+	if t == nil {
+		return proto.ErrUnauthenticated.Errorf("node %s does not know this token: it was revoked, or is of another cluster", a.cfg.Node)
+	}
+	c.token = t
+	return a.lasts(t)
+}
+
+func (a *Access) lasts(t *cluster.Token) error {
+	if t.Ended(a.cfg.Now().UnixMicro()) {
+		return proto.ErrUnauthenticated.Errorf("token %s ended at %s", t.Name, time.UnixMicro(t.Expires).UTC().Format(time.RFC3339)).
+			WithHint("an operator makes another: ebb token create")
+	}
+	return nil
+}
+
+// welcome says who begins a stream, and lets nobody begin one whom its method is not for.
+func (a *Access) welcome(r *receipt, info *tap.Info) error {
+	err := a.identify(r, info.Header, &r.caller)
+	if err == nil && r.caller.token == nil && !r.caller.node && rules[info.FullMethodName].who != everyone {
+		err = errNoToken()
+	}
+	if err != nil {
+		a.deny(r, info.FullMethodName, err)
+	}
+	return err
+}
+
+// identifyHTTP returns the context of a request with who asks.
+func (a *Access) identifyHTTP(r *http.Request) (context.Context, error) {
+	if a == nil {
+		return r.Context(), nil
+	}
+	c := &caller{from: r.RemoteAddr}
+	ctx := context.WithValue(r.Context(), callerKey{}, c)
+	if !a.InForce() {
+		return ctx, nil
+	}
+	err := a.show(ctx, r.Header.Get(authorizationKey), c)
+	if err != nil {
+		a.deny(ctx, r.Method+" "+r.URL.Path, err)
+	}
+	return ctx, err
+}
+
+// admit refuses what a caller may not do.
+func (a *Access) admit(ctx context.Context, method string, req any) error {
+	if !a.InForce() {
+		return nil
+	}
+	err := callerOf(ctx).mayCall(method, req)
+	if err != nil {
+		a.deny(ctx, method, err)
+	}
+	return err
+}
+
+// mayCall looks a method up in the table of rules.
+func (c *caller) mayCall(method string, req any) error {
+	r := rules[method]
+	switch {
+	case r.who == everyone:
+		return nil
+	case r.who == nobody:
+		return proto.ErrPermissionDenied.Errorf("%s is for nobody", method)
+	case c.node && (c.token == nil || r.who == nodes):
+		return nil
+	case c.token == nil:
+		return errNoToken()
+	case r.who == nodes:
+		return proto.ErrPermissionDenied.Errorf("%s is for the nodes of the cluster among themselves", method)
+	case r.who == known:
+		return nil
+	}
+	return r.check(c, req)
+}
+
+func errNoToken() error {
+	return proto.ErrUnauthenticated.Errorf("callers of this cluster need a token, and none was shown").
+		WithHint("with `ebb`: --token-file FILE or EBB_TOKEN; with the SDK: WithToken; over HTTP: the header Authorization: Bearer TOKEN")
+}
+
+// commandCheck returns what says of each command of a request whether the caller may apply it; nil if all may be.
+func (s *Services) commandCheck(ctx context.Context) func(command []byte) error {
+	c := callerOf(ctx)
+	if !s.Access.InForce() || c.node && c.token == nil {
+		return nil
+	}
+	return func(command []byte) error {
+		err := errNoToken() // tokens have come into force meanwhile
+		if c.token != nil {
+			err = c.mayApply(command)
+		}
+		if err != nil {
+			s.Access.deny(ctx, ebbv1grpc.Shards_Apply_FullMethodName, err)
+		}
+		return err
+	}
+}
+
+// still refuses a caller whose token has ended since a stream began, and one who has none where callers need one by now.
+func (s *Services) still(ctx context.Context, method string, req any) error {
+	a, c := s.Access, callerOf(ctx)
+	if !a.InForce() || c.node {
+		return nil
+	}
+	t := c.token
+	if t != nil && t != rootToken && !strings.HasPrefix(t.Name, certified) {
+		if t = a.cfg.Tokens().Named(c.token.Name); t == nil || t.Hash != c.token.Hash {
+			return proto.ErrUnauthenticated.Errorf("token %s was revoked", c.token.Name)
+		}
+		if err := a.lasts(t); err != nil {
+			return err
+		}
+	}
+	return (&caller{token: t}).mayCall(method, req)
+}
+
+// nodeCredentials are what a node shows others: that it is one, and for whom it asks.
+type nodeCredentials struct{ claim string }
+
+// Credentials returns what calls to other nodes carry.
+func (a *Access) Credentials() credentials.PerRPCCredentials {
+	claim := a.cfg.Node
+	if len(a.proofs) > 0 {
+		claim += " " + string(a.proofs[0])
+	}
+	return nodeCredentials{claim}
+}
+
+// GetRequestMetadata implements credentials.PerRPCCredentials.
+func (n nodeCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
+	if t := callerOf(ctx).token; t != nil {
+		return map[string]string{peerKey: n.claim, originKey: originOf(t)}, nil
+	}
+	return map[string]string{peerKey: n.claim}, nil
+}
+
+// RequireTransportSecurity implements credentials.PerRPCCredentials. Whoever wants it uses TLS.
+func (nodeCredentials) RequireTransportSecurity() bool { return false }

@@ -1,0 +1,81 @@
+package shard
+
+import (
+	"github.com/zeebo/xxh3"
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Audit is a part of a shard of which all replicas compute a checksum at the same entry of the log.
+type Audit struct {
+	Index    uint64 // of the entry
+	Part, Of uint32 // Of is 0 of none
+}
+
+// auditPartsMax is into how many parts a shard is divided at most.
+const auditPartsMax = 1 << 16
+
+// audit notes that an entry asks for one. What it asks is not part of the state: a replica that has no time for it holds the same.
+func (s *State) audit(body []byte) {
+	a := Audit{Index: s.applying}
+	fields(body, func(num protowire.Number, v uint64, _ []byte) {
+		switch num {
+		case fieldAuditPart:
+			a.Part = uint32(min(v, auditPartsMax))
+		case fieldAuditOf:
+			a.Of = uint32(min(v, auditPartsMax))
+		}
+	})
+	if a.Part < a.Of {
+		s.asked = a
+	}
+}
+
+// Audited returns, once, the audit that the last entry asked for.
+func (s *State) Audited() (a Audit, ok bool) {
+	a, s.asked = s.asked, Audit{}
+	return a, a.Of > 0
+}
+
+// AuditFormat says what PartChecksum is of, and how it is written down: builds whose formats differ compute different checksums of equal states. The low byte is of what
+// a part is made of, the rest that of snapshots, whose writers it uses.
+const AuditFormat = snapshotFormat<<8 | 1
+
+// PartChecksum returns a hash of a part of what is replicated: of every Of-th of its keys, bins, dictionaries and pieces of a restore, and of all that is small. Replicas that
+// have applied the same entries have the same, or have diverged.
+func (f *frame) PartChecksum(a Audit) uint64 {
+	h := xxh3.New()
+	b := &blockWriter{w: h}
+	f.writeHeader(b)
+	f.writeNamespaces(b)
+	b.section(sectionBins)
+	writePart(b, &f.bins.names, a, func(bin uint32) { b.text(f.bins.bytesOf(bin)) })
+	b.section(sectionKeys)
+	writePart(b, &f.summaries.keys, a, func(key uint32) {
+		f.writeKey(b, key)
+		b.tick(f.expiries.at(key))
+		sum := f.summary(key)
+		if v := sum.bitmap(); v != nil {
+			writeBitmap(b, key, v)
+		}
+	})
+	b.section(sectionLedgers)
+	for i := range f.ledgers {
+		if l := &f.ledgers[i]; uint32(i)%a.Of == a.Part {
+			writeLedger(b, l)
+		}
+	}
+	f.writeRosters(b)
+	b.section(sectionStaged)
+	f.staged.writePart(b, a)
+	b.flush()
+	return h.Sum64() // a hash takes everything: there is no error
+}
+
+// writePart writes a part of a chain.
+func writePart(b *blockWriter, c chain, a Audit, item func(i uint32)) {
+	slots, free, _ := c.ends()
+	b.uvarint(uint64(slots))
+	b.uvarint(uint64(free))
+	at := func(part uint32) uint32 { return uint32(uint64(slots) * uint64(part) / uint64(a.Of)) }
+	writeLinks(b, c, at(a.Part), at(a.Part+1), item)
+}

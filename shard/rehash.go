@@ -1,0 +1,191 @@
+package shard
+
+import (
+	"cmp"
+	"encoding/binary"
+	"maps"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// Rehash makes the state of a shard, 1 to shards, of a cluster that has the keys of another one with other shards, of which it is given all, and the namespaces. What
+// belongs to keys comes along: counts, times to live, ids of strings, numbers of bitmaps that are placed by slice. What belongs to the old shards does not: sessions, sources,
+// idempotency keys, and what second half-lives have counted. Of the clocks of shards and of namespaces it has the latest.
+func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1.Namespace) (*State, error) {
+	s := New(id, mem)
+	for _, old := range from {
+		s.now = max(s.now, old.now)
+		s.lastSession, s.lastEpoch = max(s.lastSession, old.lastSession), max(s.lastEpoch, old.lastEpoch)
+		s.behaviour = max(s.behaviour, old.behaviour)
+	}
+	h := rehash{State: s, shards: shards, parts: map[movedPart][]movedSlice{}}
+	if err := h.define(namespaces); err != nil {
+		return nil, err
+	}
+	for _, old := range from {
+		if err := h.take(old); err != nil {
+			return nil, err
+		}
+	}
+	return s, h.unite()
+}
+
+// rehash is a state in the making.
+type rehash struct {
+	*State
+	shards uint32
+	parts  map[movedPart][]movedSlice // of bitmaps that are placed by slice, from several of the old shards
+}
+
+// movedPart is a part of a bitmap: its namespace and its name.
+type movedPart struct {
+	space uint16
+	name  string
+}
+
+// movedSlice is a slice of one, and its container in bytes.
+type movedSlice struct {
+	slice uint64
+	raw   []byte
+}
+
+// define makes the namespaces, as the log would.
+func (h *rehash) define(namespaces []*ebbv1.Namespace) error {
+	entry := protowire.AppendTag(nil, fieldEntryStamp, protowire.Fixed64Type)
+	entry = protowire.AppendFixed64(entry, uint64(h.now))
+	for _, ns := range namespaces {
+		raw, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}})
+		if err != nil {
+			return err
+		}
+		entry = protowire.AppendTag(entry, fieldEntryCommands, protowire.BytesType)
+		entry = protowire.AppendBytes(entry, raw)
+	}
+	for _, r := range h.Apply(1, entry, nil) {
+		if e := proto.FromWire(r.Error); e != nil {
+			return e
+		}
+	}
+	return nil
+}
+
+// take takes what belongs here of an old shard.
+func (h *rehash) take(old *State) error {
+	spaces := make([]*namespace, len(old.namespaces))
+	for i, ns := range old.namespaces {
+		if ns.companion {
+			continue
+		}
+		if spaces[i] = h.lookup([]byte(ns.definition.GetName())); spaces[i] == nil {
+			return namespaceNotFound([]byte(ns.definition.GetName()))
+		}
+		spaces[i] = h.editNamespace(spaces[i].space)
+		spaces[i].eventTime = max(spaces[i].eventTime, ns.eventTime)
+		spaces[i].signed = spaces[i].signed || ns.signed
+	}
+	for key := range old.summaries.keys.all {
+		sum := old.summary(key)
+		if ns := old.namespaces[sum.space]; spaces[sum.space] != nil && old.alive(ns, key, ns.clock(old.now)) {
+			if err := h.takeKey(old, ns, spaces[sum.space], key); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range old.ledgers {
+		l := &old.ledgers[i]
+		if proto.NamePartShard(l.part, h.shards) == uint32(h.id) {
+			h.takeLedger(l, spaces[l.space])
+		}
+	}
+	for _, r := range old.remnants.all {
+		if ns := spaces[r.space]; proto.ShardOf(ns.definition.GetName(), []byte(r.key), h.shards) == uint32(h.id) {
+			moved := *r
+			moved.space = ns.space
+			h.addRemnant(moved)
+		}
+	}
+	return nil
+}
+
+func (h *rehash) takeKey(old *State, ns, to *namespace, key uint32) error {
+	name := old.keys.bytesOf(key)
+	sum := old.summary(key)
+	if v := sum.bitmap(); v != nil && proto.BySlice(ns.definition) && proto.IsPartName(name) {
+		at := movedPart{to.space, string(name)}
+		v.each(func(slice uint64, c bitmap.Container) bool {
+			if proto.SliceShardOf(ns.definition.GetName(), slice, h.shards) == uint32(h.id) {
+				h.parts[at] = append(h.parts[at], movedSlice{slice, appendContainer(nil, 0, c)[1:]})
+			}
+			return true
+		})
+		return nil
+	}
+	if proto.ShardOf(ns.definition.GetName(), name, h.shards) != uint32(h.id) {
+		return nil
+	}
+	image, _ := old.export(ns, key)
+	return h.adoptImage(to, name, image)
+}
+
+// adoptImage makes a key of an image, unless nothing is left of it by the latest clock. The key was there already: it may be larger than one that is made now.
+func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
+	img, ok := decodeImage(image, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
+	if !ok {
+		return proto.ErrInternal.Errorf("key %s does not come through its image", quote(name))
+	}
+	img.kept = true
+	_, err := h.takeImage(ns, &ebbv1.PutKey{Key: name}, img)
+	if err != nil && err.Code != proto.ErrKeyNotFound.Code {
+		return err
+	}
+	return nil
+}
+
+// takeLedger takes a part of a dictionary, in its order.
+func (h *rehash) takeLedger(old *ledger, ns *namespace) {
+	h.addLedger(ns, old.part)
+	l := &h.ledgers[len(h.ledgers)-1]
+	var name []byte
+	var room spellingRoom
+	for number := range old.count {
+		name = old.append(name[:0], number)
+		l.add(tagOf(name, ns.seed), spell(&room, name), h.epoch)
+	}
+}
+
+// unite makes the parts of bitmaps.
+func (h *rehash) unite() error {
+	names := slices.SortedFunc(maps.Keys(h.parts), func(a, b movedPart) int {
+		if a.space != b.space {
+			return int(a.space) - int(b.space)
+		}
+		return strings.Compare(a.name, b.name)
+	})
+	for _, p := range names {
+		all := h.parts[p]
+		slices.SortFunc(all, func(a, b movedSlice) int { return cmp.Compare(a.slice, b.slice) })
+		ns := h.editNamespace(p.space)
+		image := binary.AppendUvarint([]byte{imageMagic, imageVersion}, uint64(ns.clock(h.now)))
+		image = append(binary.AppendUvarint(image, 0), byte(formBitmap))
+		next := uint64(0)
+		for _, m := range all {
+			image = append(binary.AppendUvarint(image, 1+m.slice-next), m.raw...)
+			next = m.slice + 1
+		}
+		image = append(image, 0)
+		if err := h.adoptImage(ns, []byte(p.name), image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sources is how many ordered sources the shard remembers.
+func (f *frame) Sources() int { return int(f.sources.live) }

@@ -1,0 +1,394 @@
+package shard
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// Restore reads a snapshot of a shard. Bytes that WriteTo cannot have written
+// are refused with CORRUPT, a snapshot by a newer version with NEWER_VERSION;
+// nothing may follow it. What a length claims is never allocated before the
+// bytes are there, and what Apply and Ask rely on is checked, not believed.
+func Restore(id ID, mem Memory, r io.Reader) (*State, error) {
+	return restoreUnder(DefaultLimits(), id, mem, r)
+}
+
+func restoreUnder(limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
+	return restoreAt(0, limits, id, mem, r)
+}
+
+// restoreAt restores a snapshot from another log: in this one it is the outcome of the entry at an index, if that is not 0.
+func restoreAt(index uint64, limits Limits, id ID, mem Memory, r io.Reader) (*State, error) {
+	s := New(id, mem)
+	s.limits = limits
+	s.applying = index
+	b := &blockReader{r: r}
+	s.restore(b)
+	if b.err == nil {
+		b.end()
+	}
+	if b.err != nil {
+		return nil, fmt.Errorf("restore shard %d: %w", id, b.err)
+	}
+	return s, nil
+}
+
+func (s *State) restore(b *blockReader) {
+	s.readHeader(b)
+	if s.applying != 0 {
+		s.applied = s.applying
+	}
+	s.applying = s.applied // for bitmaps, of which it does not say when they were edited
+	s.readNamespaces(b)
+	b.section(sectionBins)
+	readRoster(b, &s.bins.names, s.epoch, func(bin uint32) { s.readBin(b, bin) })
+	b.section(sectionKeys)
+	keys := newKeyLoader(s, b)
+	readChain(b, &s.summaries.keys, s.epoch, keys.read)
+	keys.end()
+	b.section(sectionExpiries)
+	s.readExpiries(b)
+	b.section(sectionBitmaps)
+	s.readBitmaps(b, keys.later)
+	b.section(sectionLedgers)
+	s.readLedgers(b)
+	b.section(sectionSessions)
+	readRoster(b, &s.sessions, s.epoch, func(slot uint32) { s.readSession(b, slot) })
+	b.section(sectionSources)
+	readRoster(b, &s.sources, s.epoch, func(slot uint32) { s.readSource(b, slot) })
+	b.section(sectionAnswered)
+	readRoster(b, &s.answered, s.epoch, func(slot uint32) { s.readAnswered(b, slot) })
+	b.section(sectionRemnants)
+	readRoster(b, &s.remnants, s.epoch, func(slot uint32) { s.readRemnant(b, slot) })
+	b.section(sectionStaged)
+	s.staged.read(b)
+	b.section(sectionEnd)
+	if crcs := b.bytes(4); len(crcs) == 4 && binary.LittleEndian.Uint32(crcs) != b.crcs {
+		b.corrupt("a block is missing or out of place")
+	}
+	s.checkReferences(b)
+}
+
+func (s *State) readHeader(b *blockReader) {
+	b.section(sectionHeader)
+	if magic := b.bytes(len(snapshotMagic)); string(magic) != snapshotMagic {
+		b.corrupt("not a snapshot of a shard")
+		return
+	}
+	if format := b.byte(); format > snapshotFormat {
+		b.newer("snapshot format %d: this binary reads format %d", format, snapshotFormat)
+		return
+	} else if format < snapshotFormat {
+		b.corrupt("format %d, from before the first release", format)
+		return
+	}
+	if id := b.uvarint(); id != uint64(s.id) {
+		b.corrupt("it is of shard %d", id)
+	}
+	if behaviour := b.uvarint(); behaviour > BehaviourMax {
+		b.newer("behaviour version %d: this binary knows up to %d", behaviour, BehaviourMax)
+	} else {
+		s.behaviour = uint32(behaviour)
+	}
+	s.applied = b.uvarint()
+	s.now = b.tick()
+	s.lastSession = b.uvarint()
+	s.lastEpoch = b.uvarint()
+	s.restored = string(b.text(proto.RestoreNameLenMax))
+	if s.now > clockMax || s.lastSession > lastSessionMax || s.lastEpoch > lastEpochMax {
+		b.corrupt("clock %d, last session %d and last epoch %d: more than there can be", s.now, s.lastSession, s.lastEpoch)
+	}
+}
+
+func (s *State) readNamespaces(b *blockReader) {
+	b.section(sectionNamespaces)
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		ns := &namespace{definition: readDefinition(b)}
+		ns.seed = ns.definition.HashSeed
+		ns.signed = b.bool()
+		ns.eventTime = b.tick()
+		ns.began, ns.exposure = b.tick(), sketch.Exposure{From: b.tick(), Had: b.float()}
+		primary := b.uvarint()
+		ns.closed = b.bool()
+		ns.eraBase = b.uint32()
+		for eras := b.uvarint(); eras > 0 && b.err == nil; eras-- {
+			ns.eras = append(ns.eras, era{params: readParams(b), from: b.tick(), fresh: b.bool()})
+		}
+		if b.err != nil {
+			return
+		}
+		s.attach(b, ns, primary)
+		s.checkNamespace(b, ns)
+		if b.err == nil {
+			s.addNamespace(ns)
+		}
+	}
+}
+
+func readDefinition(b *blockReader) *ebbv1.Namespace {
+	def := &ebbv1.Namespace{
+		Name:          string(b.text(proto.NamespaceLenMax + len(companionSuffix))),
+		Version:       b.uvarint(),
+		Decay:         ebbv1.Decay(b.uint32()),
+		HalfLifeUs:    int64(b.uvarint()),
+		Floor:         ebbv1.Floor(b.uint32()),
+		Threshold:     b.float(),
+		Prior:         b.float(),
+		Clock:         ebbv1.Clock(b.uint32()),
+		Precision:     ebbv1.Precision(b.uint32()),
+		AllowNegative: new(b.bool()),
+		BinsMax:       b.uint32(),
+		HashSeed:      b.fixed(),
+	}
+	def.Kind, def.Sizes, def.WindowUs = ebbv1.Kind(b.uint32()), readSizes(b), new(int64(b.uvarint()))
+	def.SlowHalfLifeUs = new(int64(b.uvarint()))
+	def.BitmapPlacement = ebbv1.BitmapPlacement(b.uint32())
+	if universe := b.text(proto.KeyLenMax); len(universe) > 0 {
+		def.Universe = slices.Clone(universe)
+	}
+	if parts := b.uint32(); parts > 0 {
+		def.Dictionary = &ebbv1.Dictionary{Parts: parts}
+	}
+	def.Rollups = readRollups(b)
+	return def
+}
+
+func readRollups(b *blockReader) *ebbv1.Rollups {
+	r := &ebbv1.Rollups{}
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		unit := ebbv1.Period(b.uint32())
+		if proto.PeriodName(unit) == "" || slices.Contains(r.Units, unit) {
+			b.corrupt("a roll-up by period %d", unit)
+		}
+		r.Units = append(r.Units, unit)
+	}
+	if len(r.Units) == 0 {
+		return nil
+	}
+	return r
+}
+
+func readParams(b *blockReader) sketch.Params {
+	p := sketch.Params{
+		Decay:         sketch.Decay(b.byte()),
+		HalfLife:      sketch.Tick(b.uvarint()),
+		Floor:         sketch.Floor(b.byte()),
+		Threshold:     b.float(),
+		Prior:         b.float(),
+		Compact:       b.bool(),
+		AllowNegative: b.bool(),
+		BinsMax:       int(b.uint32()),
+	}
+	if !soundParams(&p) {
+		b.corrupt("settings out of range")
+	}
+	return p
+}
+
+func (s *State) readBin(b *blockReader, bin uint32) {
+	text := b.text(proto.BinLenMax)
+	tag := tagOf(text, 0)
+	if _, known := s.bins.find(tag, text); known || len(text) == 0 {
+		b.corrupt("bin %d: empty, or a name that another has", bin)
+	}
+	if b.err == nil {
+		s.bins.adopt(bin, tag, text, s.epoch)
+	}
+}
+
+func (s *State) readExpiries(b *blockReader) {
+	last := uint64(0)
+	for first := true; ; first = false {
+		distance := b.uvarint()
+		if distance == 0 || b.err != nil {
+			return
+		}
+		key, t := last+distance-1, b.tick()
+		if key < last || key == last && !first || key >= uint64(s.summaries.keys.slots) || !s.summaries.keys.alive(uint32(key)) ||
+			t == 0 || t > clockMax || s.summaries.record(uint32(key)).due() > t {
+			b.corrupt("key %d: it cannot expire at %d", key, t)
+			return
+		}
+		s.expiries.set(uint32(key), t, s.epoch)
+		last = key
+	}
+}
+
+// readBitmaps reads those of keys, which follow each other.
+func (s *State) readBitmaps(b *blockReader, keys []uint32) {
+	var t bitmapEditor
+	for _, key := range keys {
+		t.begin(&s.summaries.bins, s.epoch, bitmapHead{})
+		if readBitmap(b, &t, uint64(key)); b.err != nil {
+			return
+		}
+		if t.head.ids <= idsWithKey {
+			b.corrupt("key %d: a bitmap of %d ids out of its place", key, t.head.ids)
+			return
+		}
+		sum := s.own(key)
+		sum.bitmap().head = t.head
+		s.put(key, &sum)
+	}
+}
+
+func readBitmap(b *blockReader, t *bitmapEditor, key uint64) {
+	l := bitmapLoader{to: t}
+	for next := uint64(0); ; {
+		skip := b.uvarint()
+		if skip == 0 || b.err != nil {
+			break
+		}
+		slice, n := next+skip-1, b.uvarint()
+		form, units := bitmap.Form(n&containerForm), n>>2
+		bytes := containerBytes(form, units)
+		if slice < next || slice > sliceMax || bytes == 0 {
+			b.corrupt("key %d: a slice out of place", key)
+			break
+		}
+		raw := b.bytes(bytes)
+		if b.err != nil {
+			break
+		}
+		c, err := readContainer(form, units, raw)
+		if err != nil {
+			b.corrupt("key %d: %v", key, err)
+			break
+		}
+		l.add(looseSlice{slice, c})
+		next = slice + 1
+	}
+	l.end()
+}
+
+func (s *State) readSession(b *blockReader, slot uint32) {
+	w := session{id: b.uvarint(), top: b.uvarint(), low: b.uvarint(), used: b.tick(), due: b.tick(), epoch: s.epoch}
+	w.readRing(b)
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		o := oddity{b.uvarint(), readMore(b)}
+		w.odd = append(w.odd, o)
+		w.oddBytes += len(o.more)
+	}
+	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now || w.due-s.limits.SessionExpiry > w.used {
+		b.corrupt("session %d: a number that it cannot have", w.id)
+	}
+	if b.err == nil && !w.consistent(s.limits.SessionWindow) {
+		b.corrupt("session %d: its window does not agree with what is remembered", w.id)
+	}
+	if b.err != nil {
+		return
+	}
+	*s.sessions.edit(slot, s.epoch) = w
+	s.sessionSlots[w.id] = slot
+	s.sessionVisits.set(slot, w.due)
+}
+
+// readRing reads the values of the window, oldest first.
+func (w *session) readRing(b *blockReader) {
+	window := b.uvarint()
+	if window > w.top {
+		b.corrupt("session %d: window of %d", w.id, window)
+		return
+	}
+	var values []uint32
+	for ; window > 0 && b.err == nil; window-- {
+		values = append(values, b.uint32())
+	}
+	if len(values) > 0 {
+		w.grow(uint64(len(values)))
+	}
+	for i, v := range values {
+		w.ring[(w.top-uint64(len(values)-1-i))&uint64(len(w.ring)-1)] = v
+	}
+	// A ring that is not full has been written since sequence 1.
+	if len(values) < len(w.ring) && uint64(len(values)) != w.top {
+		b.corrupt("session %d: a part of its window", w.id)
+	}
+}
+
+// memoBytesMax bounds what one result says: every increment of an entry
+// refused, and a message.
+const memoBytesMax = 1 << 20
+
+func readMore(b *blockReader) string {
+	more := b.text(memoBytesMax)
+	if !wellFormedMemo(more) {
+		b.corrupt("a result that does not decode")
+	}
+	return string(more)
+}
+
+func (s *State) readSource(b *blockReader, slot uint32) {
+	src := source{name: string(b.text(proto.SourceNameLenMax)), epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
+	offset := uint64(0)
+	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
+		gap, code := b.uvarint(), b.uint32()
+		if gap == 0 || offset+gap < offset || offset+gap > src.last || code == 0 || code > codeMax {
+			b.corrupt("source %q: rows out of order", src.name)
+			return
+		}
+		offset += gap
+		src.refused = append(src.refused, refusedRow{offset, ebbv1.Code(code)})
+	}
+	if _, known := s.sourceSlots[src.name]; known || src.name == "" || len(src.refused) > s.limits.SourceRefusals {
+		b.corrupt("source %q: a name that it cannot have", src.name)
+	}
+	if src.epoch == 0 || src.epoch > s.lastEpoch {
+		b.corrupt("source %q: epoch %d of %d", src.name, src.epoch, s.lastEpoch)
+	}
+	if b.err != nil {
+		return
+	}
+	*s.sources.edit(slot, s.epoch) = src
+	s.sourceSlots[src.name] = slot
+}
+
+func (s *State) readAnswered(b *blockReader, slot uint32) {
+	a := answered{
+		key:  idempotencyKey{issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
+		memo: memo{applied: b.uint32(), more: readMore(b)},
+	}
+	if _, known := s.keySlots[a.key]; known {
+		b.corrupt("an idempotency key twice")
+	}
+	if b.err != nil {
+		return
+	}
+	*s.answered.edit(slot, s.epoch) = a
+	s.answeredBytes += len(a.memo.more)
+	s.keySlots[a.key] = slot
+	s.keyVisits.set(slot, sketch.Tick(a.key.issuedAt))
+}
+
+func readRoster[T any](b *blockReader, r *roster[T], epoch uint32, item func(i uint32)) {
+	readChain(b, r, epoch, item)
+}
+
+func readChain(b *blockReader, c chain, epoch uint32, item func(i uint32)) {
+	slots, free := b.uvarint(), b.uvarint()
+	if slots >= uint64(inUse) || free > slots {
+		b.corrupt("%d slots, the first free one %d", slots, free)
+	}
+	for i := uint64(0); i < slots && b.err == nil; i++ {
+		link := b.uvarint()
+		if link > slots+1 {
+			b.corrupt("slot %d: next free %d of %d", i, link-1, slots)
+			return
+		}
+		slot := c.restore(uint32(link)-1, epoch) // inUse, if link is 0
+		if link == 0 {
+			item(slot)
+		}
+	}
+	c.begin(uint32(free))
+	if b.err == nil && !chained(c) {
+		b.corrupt("free slots are not a chain")
+	}
+}

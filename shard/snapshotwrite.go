@@ -1,0 +1,225 @@
+package shard
+
+import (
+	"strings"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+	"github.com/ebbdb/ebb/sketch/bitmap"
+)
+
+// writeRosters writes what keeps commands from being applied twice, and bitmaps that are to be swept.
+func (f *frame) writeRosters(b *blockWriter) {
+	b.section(sectionSessions)
+	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b) })
+	b.section(sectionSources)
+	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b) })
+	b.section(sectionAnswered)
+	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b) })
+	b.section(sectionRemnants)
+	writeRoster(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
+}
+
+func (f *frame) writeHeader(b *blockWriter) {
+	b.section(sectionHeader)
+	b.buf = append(b.buf, snapshotMagic...)
+	b.byte(snapshotFormat)
+	b.uvarint(uint64(f.id))
+	b.uvarint(uint64(f.behaviour))
+	b.uvarint(f.applied)
+	b.tick(f.now)
+	b.uvarint(f.lastSession)
+	b.uvarint(f.lastEpoch)
+	b.text([]byte(f.restored))
+}
+
+func (f *frame) writeNamespaces(b *blockWriter) {
+	b.section(sectionNamespaces)
+	b.uvarint(uint64(len(f.namespaces)))
+	for _, ns := range f.namespaces {
+		writeDefinition(b, ns.definition)
+		b.bool(ns.signed)
+		b.tick(ns.eventTime)
+		b.tick(ns.began)
+		b.tick(ns.exposure.From)
+		b.float(ns.exposure.Had)
+		b.uvarint(f.primaryOf(ns))
+		b.bool(ns.closed)
+		b.uvarint(uint64(ns.eraBase))
+		b.uvarint(uint64(len(ns.eras)))
+		for i := range ns.eras {
+			writeParams(b, &ns.eras[i].params)
+			b.tick(ns.eras[i].from)
+			b.bool(ns.eras[i].fresh)
+		}
+		b.ended(uint64(ns.space))
+	}
+}
+
+func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
+	b.text([]byte(def.Name))
+	b.uvarint(def.Version)
+	b.uvarint(uint64(def.Decay))
+	b.uvarint(uint64(def.HalfLifeUs))
+	b.uvarint(uint64(def.Floor))
+	b.float(def.Threshold)
+	b.float(def.Prior)
+	b.uvarint(uint64(def.Clock))
+	b.uvarint(uint64(def.Precision))
+	b.bool(def.GetAllowNegative())
+	b.uvarint(uint64(def.BinsMax))
+	b.fixed(def.HashSeed)
+	b.uvarint(uint64(def.Kind))
+	writeSizes(b, def.Sizes)
+	b.uvarint(uint64(def.GetWindowUs()))
+	b.uvarint(uint64(def.GetSlowHalfLifeUs()))
+	b.uvarint(uint64(def.GetBitmapPlacement()))
+	b.text(def.GetUniverse())
+	b.uvarint(uint64(def.GetDictionary().GetParts()))
+	b.uvarint(uint64(len(def.GetRollups().GetUnits())))
+	for _, unit := range def.GetRollups().GetUnits() {
+		b.uvarint(uint64(unit))
+	}
+}
+
+// primaryOf returns what a companion is written with: the number of its namespace and one, 0 for what is none.
+func (f *frame) primaryOf(ns *namespace) uint64 {
+	if !ns.companion {
+		return 0
+	}
+	name := strings.TrimSuffix(ns.definition.GetName(), companionSuffix)
+	return 1 + uint64(f.spaces[name])
+}
+
+func writeParams(b *blockWriter, p *sketch.Params) {
+	b.byte(byte(p.Decay))
+	b.uvarint(uint64(p.HalfLife))
+	b.byte(byte(p.Floor))
+	b.float(p.Threshold)
+	b.float(p.Prior)
+	b.bool(p.Compact)
+	b.bool(p.AllowNegative)
+	b.uvarint(uint64(p.BinsMax))
+}
+
+func (f *frame) writeKey(b *blockWriter, key uint32) {
+	sum := f.summary(key)
+	b.uvarint(uint64(sum.space))
+	b.scratch = f.keys.appendName(b.scratch[:0], key)
+	b.text(b.scratch)
+	b.uvarint(uint64(sum.era))
+	b.tick(sum.due)
+	b.bool(sum.onEvent)
+	b.uvarint(uint64(sum.pruneAt))
+	b.uvarint(uint64(sum.pruned))
+	if v := sum.bitmap(); v != nil {
+		b.byte(byte(formBitmap))
+		if b.scratch = b.scratch[:0]; v.head.ids <= idsWithKey {
+			b.scratch = v.appendIDs(b.scratch)
+		} else {
+			b.later = append(b.later, key)
+		}
+	} else if sum.body != nil {
+		b.byte(byte(sum.body.form()))
+		b.scratch = sum.body.appendBinary(b.scratch[:0])
+	} else {
+		b.byte(byte(formDistribution))
+		b.scratch = sum.dist.AppendBinary(b.scratch[:0])
+	}
+	b.text(b.scratch)
+}
+
+func (f *frame) writeExpiries(b *blockWriter) {
+	last := uint32(0)
+	for key := range f.summaries.keys.all {
+		if t := f.expiries.at(key); t != 0 {
+			b.uvarint(1 + uint64(key-last))
+			b.tick(t)
+			b.ended(uint64(key))
+			last = key
+		}
+	}
+	b.uvarint(0)
+}
+
+func (f *frame) writeBitmaps(b *blockWriter) {
+	for _, key := range b.later {
+		sum := f.summary(key)
+		writeBitmap(b, key, sum.bitmap())
+	}
+}
+
+func writeBitmap(b *blockWriter, key uint32, v *bitmapValue) {
+	next := uint64(0)
+	v.each(func(slice uint64, c bitmap.Container) bool {
+		b.buf = appendContainer(b.buf, slice-next, c)
+		b.ended(uint64(key)<<32 + slice)
+		next = slice + 1
+		return true
+	})
+	b.byte(0)
+}
+
+func (s *session) write(b *blockWriter) {
+	b.uvarint(s.id)
+	b.uvarint(s.top)
+	b.uvarint(s.low)
+	b.tick(s.used)
+	b.tick(s.due)
+	window := min(s.top, uint64(len(s.ring)))
+	b.uvarint(window)
+	for back := window; back > 0; back-- { // counted, for top may be the last number there is
+		b.uvarint(uint64(s.ring[(s.top-back+1)&uint64(len(s.ring)-1)]))
+	}
+	b.uvarint(uint64(len(s.odd)))
+	for _, o := range s.odd {
+		b.uvarint(o.sequence)
+		b.text([]byte(o.more))
+	}
+}
+
+func (s *source) write(b *blockWriter) {
+	b.text([]byte(s.name))
+	b.uvarint(s.epoch)
+	b.fixed(s.token)
+	b.uvarint(s.last)
+	b.uvarint(uint64(len(s.refused)))
+	before := uint64(0)
+	for _, row := range s.refused {
+		b.uvarint(row.offset - before)
+		b.uvarint(uint64(row.code))
+		before = row.offset
+	}
+}
+
+func (a *answered) write(b *blockWriter) {
+	b.tick(sketch.Tick(a.key.issuedAt))
+	b.fixed(a.key.hi)
+	b.fixed(a.key.lo)
+	b.uvarint(uint64(a.memo.applied))
+	b.text([]byte(a.memo.more))
+}
+
+func writeRoster[T any](b *blockWriter, r *roster[T], item func(i uint32, item *T)) {
+	writeChain(b, r, func(i uint32) { item(i, r.at(i)) })
+}
+
+func writeChain(b *blockWriter, c chain, item func(i uint32)) {
+	slots, free, _ := c.ends()
+	b.uvarint(uint64(slots))
+	b.uvarint(uint64(free))
+	writeLinks(b, c, 0, slots, item)
+}
+
+// writeLinks writes the numbers from one on, up to another.
+func writeLinks(b *blockWriter, c chain, from, to uint32, item func(i uint32)) {
+	for i := from; i < to; i++ {
+		if link := c.link(i); link == inUse {
+			b.uvarint(0)
+			item(i)
+		} else {
+			b.uvarint(1 + uint64(link))
+		}
+		b.ended(uint64(i))
+	}
+}
