@@ -25,10 +25,10 @@ const (
 	runMax = 16
 )
 
-var total, spare atomic.Int64
+var total, used atomic.Int64
 
 // Used is how many of the bytes of Total have been handed out: what is cut off next, or kept to be handed out again, is not.
-func Used() int64 { return total.Load() - spare.Load() }
+func Used() int64 { return used.Load() }
 
 // Total is how many bytes all Memories of the process have mapped, less those that went back to the system.
 func Total() int64 { return total.Load() }
@@ -163,7 +163,7 @@ func (m *Memory) keep(run []byte) {
 	pages := len(run) / shard.PageBytes
 	m.free[pages] = append(m.free[pages], run)
 	m.warm += pages
-	m.maps.leave(int64(len(run)))
+	m.maps.count(0, int64(len(run)))
 }
 
 // letGo gives the memory of runs back to the system. That takes a microsecond for each, in which nobody waits for the lock; and it is asked for once for
@@ -186,7 +186,7 @@ func (m *Memory) letGo(runs [][]byte) {
 	for _, run := range gone {
 		pages := len(run) / shard.PageBytes
 		m.cold[pages] = append(m.cold[pages], run)
-		m.maps.count(-int64(len(run)))
+		m.maps.count(-int64(len(run)), 0)
 	}
 	for _, run := range stay {
 		m.keep(run)
@@ -197,7 +197,9 @@ func (m *Memory) letGo(runs [][]byte) {
 func (m *Memory) take(pages int) []byte {
 	size := pages * shard.PageBytes
 	if pages > runMax {
-		return m.maps.mapped(size)
+		run := m.maps.mapped(size)
+		m.maps.count(int64(size), 0)
+		return run
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -205,24 +207,23 @@ func (m *Memory) take(pages int) []byte {
 		run := free[len(free)-1]
 		m.free[pages] = free[:len(free)-1]
 		m.warm -= pages
-		m.maps.leave(-int64(size))
+		m.maps.count(0, -int64(size))
 		clear(run)
 		return run
 	}
 	if cold := m.cold[pages]; len(cold) > 0 {
 		m.cold[pages] = cold[:len(cold)-1]
-		m.maps.count(int64(size))
+		m.maps.count(int64(size), 0)
 		return cold[len(cold)-1]
 	}
 	if len(m.rest) < size {
 		for rest := m.rest; len(rest) > 0; rest = rest[shard.PageBytes:] {
 			m.cold[1] = append(m.cold[1], rest[:shard.PageBytes:shard.PageBytes]) // not touched yet
-			m.maps.count(-shard.PageBytes)
-			m.maps.leave(-shard.PageBytes)
+			m.maps.count(-shard.PageBytes, -shard.PageBytes)
 		}
 		m.rest = m.fresh()
 	}
-	m.maps.leave(-int64(size))
+	m.maps.count(0, -int64(size))
 	run := m.rest[:size:size]
 	m.rest = m.rest[size:]
 	return run
@@ -240,7 +241,6 @@ func (m *Memory) fresh() []byte {
 	}
 	if b == nil {
 		b = m.maps.chunk(huge)
-		m.maps.leave(int64(len(b)))
 	}
 	return b
 }
@@ -248,25 +248,25 @@ func (m *Memory) fresh() []byte {
 // make makes the chunk that is ahead.
 func (m *Memory) make() {
 	b := m.maps.chunk(true)
-	m.maps.leave(int64(len(b)))
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.ahead, m.making = b, false
 }
 
 // chunk maps what pages are cut from.
-func (s *mappings) chunk(huge bool) []byte {
-	if !huge {
-		return s.mapped(chunkBytes)
+func (s *mappings) chunk(huge bool) (b []byte) {
+	if huge {
+		all := s.mapped(chunkBytes + hugePage) // of which the part between two boundaries is used
+		b = aligned(all, hugePage)[:chunkBytes:chunkBytes]
+		inHugePages(all, b, hugePage)
+	} else {
+		b = s.mapped(chunkBytes)
 	}
-	all := s.mapped(chunkBytes + hugePage) // of which the part between two boundaries is used
-	s.count(-hugePage)
-	b := aligned(all, hugePage)[:chunkBytes:chunkBytes]
-	inHugePages(all, b, hugePage)
+	s.count(chunkBytes, chunkBytes)
 	return b
 }
 
-// mapped maps zeros. Out of memory is the end of the process, as it is for Go's heap.
+// mapped maps zeros, and leaves it to the caller to count them. Out of memory is the end of the process, as it is for Go's heap.
 func (s *mappings) mapped(size int) []byte {
 	b, err := mmap(size)
 	if err != nil {
@@ -275,7 +275,6 @@ func (s *mappings) mapped(size int) []byte {
 	s.mu.Lock()
 	s.all[&b[0]] = b
 	s.mu.Unlock()
-	s.count(int64(size))
 	return b
 }
 
@@ -283,19 +282,18 @@ func (s *mappings) unmap(b []byte) {
 	s.mu.Lock()
 	delete(s.all, &b[0])
 	s.mu.Unlock()
-	s.count(-int64(len(b)))
+	s.count(-int64(len(b)), 0)
 	munmap(b)
 }
 
-func (s *mappings) count(bytes int64) {
-	s.size.Add(bytes)
-	total.Add(bytes)
-}
-
-// leave counts bytes that are mapped and not handed out.
-func (s *mappings) leave(bytes int64) {
-	s.left.Add(bytes)
-	spare.Add(bytes)
+// count adds to what is mapped, and to what of it is not handed out. Both at once: whoever reads Used meanwhile must not take a chunk that is being made for one in use.
+func (s *mappings) count(mapped, left int64) {
+	s.size.Add(mapped)
+	s.left.Add(left)
+	total.Add(mapped)
+	if mapped != left {
+		used.Add(mapped - left)
+	}
 }
 
 // close unmaps everything. What is cold then has been counted already.
@@ -304,6 +302,5 @@ func (s *mappings) close() {
 		munmap(b)
 	}
 	s.all = nil
-	s.count(-s.size.Load())
-	s.leave(-s.left.Load())
+	s.count(-s.size.Load(), -s.left.Load())
 }
