@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
@@ -44,20 +45,34 @@ func NewTokenText() string {
 	return "ebb_" + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
+// NewToken is a token that is to be made.
+type NewToken struct {
+	Name    string
+	Grants  []Grant
+	Expires time.Time // zero for never
+	// MayEnd is whether it may have an end though it is the first: after it nobody could make another.
+	MayEnd bool
+}
+
 // CreateToken makes a token and returns its text, which nobody else ever learns: the cluster is told its SHA-256. A zero
 // expires is never. It retries: a token is made once.
 func (c *Client) CreateToken(ctx context.Context, name string, expires time.Time, grants ...Grant) (text string, made Token, err error) {
+	return c.MakeToken(ctx, NewToken{Name: name, Expires: expires, Grants: grants})
+}
+
+// MakeToken is CreateToken of all that can be said of a token.
+func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made Token, err error) {
 	text = NewTokenText()
 	hash := sha256.Sum256([]byte(text))
-	req := &ebbv1.CreateTokenRequest{Name: name, Sha256: hex.EncodeToString(hash[:])}
-	if !expires.IsZero() {
-		req.ExpiresUs = expires.UnixMicro()
+	req := &ebbv1.CreateTokenRequest{Name: t.Name, Sha256: hex.EncodeToString(hash[:]), MayEnd: t.MayEnd}
+	if !t.Expires.IsZero() {
+		req.ExpiresUs = t.Expires.UnixMicro()
 	}
-	for _, g := range grants {
+	for _, g := range t.Grants {
 		req.Grants = append(req.Grants, &ebbv1.Grant{Role: g.Role, Namespaces: g.Namespaces})
 	}
 	var resp *ebbv1.CreateTokenResponse
-	err = c.anywhere(ctx, attempt{op: "create token", key: name}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+	err = c.anywhere(ctx, attempt{op: "create token", key: t.Name}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).CreateToken(ctx, req)
 		return err
 	})
@@ -80,11 +95,16 @@ func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err er
 	return list, resp.GetInForce(), err
 }
 
-// RevokeToken ends a token. The last one ends only if open says that everybody may do everything from then on. It does
-// not retry what may have been done.
+// RevokeToken ends a token. The last one ends only if open says that everybody may do everything from then on. It
+// retries, and takes a token that has gone meanwhile for revoked.
 func (c *Client) RevokeToken(ctx context.Context, name string, open bool) error {
-	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, false, func(ctx context.Context, cc grpc.ClientConnInterface) error {
-		_, err := ebbv1grpc.NewEbbClient(cc).RevokeToken(ctx, &ebbv1.RevokeTokenRequest{Name: name, Open: open})
+	tries := 0
+	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, true, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+		tries++
+		resp, err := ebbv1grpc.NewEbbClient(cc).RevokeToken(ctx, &ebbv1.RevokeTokenRequest{Name: name, Open: open})
+		if err == nil && resp.GetAbsent() && tries == 1 {
+			return proto.ErrBadRequest.Errorf("there is no token %s", name).WithHint("`ebb token list` shows those that there are")
+		}
 		return err
 	})
 }

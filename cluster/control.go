@@ -104,9 +104,9 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 	case *ebbv1.ControlCommand_RaiseVersion:
 		err = c.raiseVersion(body.RaiseVersion)
 	case *ebbv1.ControlCommand_PutToken:
-		err = c.putToken(body.PutToken.GetToken())
+		err = c.putToken(body.PutToken)
 	case *ebbv1.ControlCommand_DropToken:
-		err = c.dropToken(body.DropToken.GetName())
+		err = c.dropToken(body.DropToken)
 	}
 	result.Error = err.Wire()
 	result.Epoch = c.Table().Epoch()

@@ -124,15 +124,15 @@ func (t *Table) indexTokens() error {
 }
 
 // putToken makes a token. The same one again, of a caller who has not heard that it is made, is no change.
-func (c *Control) putToken(r *ebbv1.TokenRecord) *proto.Error {
+func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	table := c.Table()
 	if table.ClusterID() == "" {
 		return errStarting()
 	}
-	if err := proto.CheckToken(r); err != nil {
+	if err := proto.CheckToken(cmd.GetToken()); err != nil {
 		return err
 	}
-	want := pb.CloneOf(r)
+	want := pb.CloneOf(cmd.GetToken())
 	want.ProtoReflect().SetUnknown(nil)
 	made := NewToken(want)
 	if have := table.tokens.Named(want.GetName()); have != nil {
@@ -147,20 +147,60 @@ func (c *Control) putToken(r *ebbv1.TokenRecord) *proto.Error {
 	if table.tokens.Len() >= proto.TokensMax {
 		return proto.ErrBadRequest.Errorf("token %s: there are %d already, which is the limit", want.GetName(), proto.TokensMax).WithHint("revoke some that nobody uses: ebb token list")
 	}
+	if err := table.tokens.mayBegin(made, cmd); err != nil {
+		return err
+	}
 	wire := edit(table)
 	wire.Tokens = put(wire.Tokens, want, (*ebbv1.TokenRecord).GetName)
 	c.swap(wire)
 	return nil
 }
 
+// mayBegin refuses a first token after which nobody could make another, now or later. It is looked at where commands have an order: two at
+// a time cannot pass each other by.
+func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
+	switch {
+	case cmd.GetGuarded() || ts.Len() > 0:
+		return nil
+	case !made.Has(ebbv1.Role_ROLE_OPERATOR):
+		return proto.ErrBadRequest.Errorf("token %s would be the first, and is not an operator's: from it on nobody could make another", made.Name).
+			WithHint("make one first with: ebb token create NAME --role operator")
+	case made.Expires != 0 && !cmd.GetMayEnd():
+		return proto.ErrBadRequest.Errorf("token %s would be the first, and has an end: after it nobody could make another", made.Name).
+			WithHint("make one without --expires first, or say --yes if another operator's is to follow")
+	}
+	return nil
+}
+
 // dropToken revokes a token, if there is one of that name.
-func (c *Control) dropToken(name string) *proto.Error {
+func (c *Control) dropToken(cmd *ebbv1.DropToken) *proto.Error {
 	table := c.Table()
-	if table.tokens.Named(name) == nil {
+	t := table.tokens.Named(cmd.GetName())
+	if t == nil {
 		return nil
 	}
+	if err := table.tokens.mayEnd(t, cmd); err != nil {
+		return err
+	}
 	wire := edit(table)
-	wire.Tokens = slices.DeleteFunc(wire.Tokens, func(r *ebbv1.TokenRecord) bool { return r.GetName() == name })
+	wire.Tokens = slices.DeleteFunc(wire.Tokens, func(r *ebbv1.TokenRecord) bool { return r.GetName() == t.Name })
 	c.swap(wire)
+	return nil
+}
+
+// mayEnd refuses to revoke a token without which callers would be locked out, or the cluster be open to all, where commands have an
+// order, as mayBegin does.
+func (ts *Tokens) mayEnd(t *Token, cmd *ebbv1.DropToken) *proto.Error {
+	now := cmd.GetNowUs()
+	switch {
+	case cmd.GetGuarded():
+		return nil
+	case ts.Len() == 1 && !cmd.GetOpen():
+		return proto.ErrBadRequest.Errorf("token %s is the last: without it everybody may do everything", t.Name).
+			WithHint("ebb token revoke " + t.Name + " --open, if that is meant")
+	case ts.Len() > 1 && t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(now) && ts.Operators(now) == 1:
+		return proto.ErrBadRequest.Errorf("token %s is the last of an operator: without it nobody could make or revoke others", t.Name).
+			WithHint("make another first (ebb token create NAME --role operator), or revoke the others first")
+	}
 	return nil
 }

@@ -60,6 +60,62 @@ func TestControlKeepsTokens(t *testing.T) {
 	}
 }
 
+// Nobody is locked out, and the cluster is not opened, whatever is asked at the same time: commands are looked at one after the other.
+func TestLastTokens(t *testing.T) {
+	const operator, reader = ebbv1.Role_ROLE_OPERATOR, ebbv1.Role_ROLE_READER
+	make := func(name string, seed byte, g *ebbv1.Grant, expires int64, guarded, mayEnd bool) *ebbv1.ControlCommand {
+		c := tokenCommand(name, seed, g)
+		c.GetPutToken().Guarded, c.GetPutToken().MayEnd, c.GetPutToken().Token.ExpiresUs = guarded, mayEnd, expires
+		return c
+	}
+	drop := func(name string, open, guarded bool) *ebbv1.ControlCommand {
+		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DropToken{DropToken: &ebbv1.DropToken{Name: name, Open: open, Guarded: guarded, NowUs: 100}}}
+	}
+	ops, ops2, dash := make("ops", 1, role(operator, ""), 0, false, false), make("ops2", 2, role(operator, ""), 0, false, false), make("dash", 3, role(reader, "*"), 0, false, false)
+	over := make("over", 4, role(operator, ""), 99, false, true)
+	for _, c := range []struct {
+		name   string
+		before []*ebbv1.ControlCommand
+		last   *ebbv1.ControlCommand
+		want   string // of the error; "" for none
+	}{
+		{"the first is a reader's", nil, dash, "would be the first"},
+		{"the first is a reader's beside another way in", nil, make("dash", 3, role(reader, "*"), 0, true, false), ""},
+		{"the first is an operator's", nil, ops, ""},
+		{"the first has an end", nil, make("ops", 1, role(operator, ""), 1_000, false, false), "has an end: after it nobody could make another"},
+		{"the first has an end, and that is meant", nil, make("ops", 1, role(operator, ""), 1_000, false, true), ""},
+		{"the first has an end beside another way in", nil, make("ops", 1, role(operator, ""), 1_000, true, false), ""},
+		{"the second has an end", []*ebbv1.ControlCommand{ops}, make("b", 9, role(operator, ""), 1_000, false, false), ""},
+		{"the last of all", []*ebbv1.ControlCommand{ops}, drop("ops", false, false), "is the last: without it everybody"},
+		{"the last of all, and that is meant", []*ebbv1.ControlCommand{ops}, drop("ops", true, false), ""},
+		{"the last two at once", []*ebbv1.ControlCommand{ops, ops2, drop("ops", false, false)}, drop("ops2", false, false), "is the last: without it everybody"},
+		{"the last two operators' at once", []*ebbv1.ControlCommand{ops, ops2, dash, drop("ops", false, false)}, drop("ops2", false, false), "is the last of an operator"},
+		{"the last operator's", []*ebbv1.ControlCommand{ops, dash}, drop("ops", true, false), "is the last of an operator"},
+		{"the last operator's beside one that is over", []*ebbv1.ControlCommand{ops, over}, drop("ops", false, false), "is the last of an operator"},
+		{"one that is over", []*ebbv1.ControlCommand{ops, over}, drop("over", false, false), ""},
+		{"the last operator's beside another way in", []*ebbv1.ControlCommand{ops, dash}, drop("ops", false, true), ""},
+		{"the last of all beside another way in", []*ebbv1.ControlCommand{ops}, drop("ops", false, true), ""},
+		{"another", []*ebbv1.ControlCommand{ops, dash}, drop("dash", false, false), ""},
+		{"opened while one is made", []*ebbv1.ControlCommand{ops, dash}, drop("ops", true, false), "is the last of an operator"},
+		{"one made while the cluster is opened", []*ebbv1.ControlCommand{ops, drop("ops", true, false)}, dash, "would be the first"},
+	} {
+		s := bornCluster(t)
+		for _, command := range c.before {
+			if e := s.apply(command).GetError(); e != nil {
+				t.Fatalf("%s: %v", c.name, e)
+			}
+		}
+		table := s.c.Table()
+		e := proto.FromWire(s.apply(c.last).GetError())
+		if (e == nil) != (c.want == "") || e != nil && !strings.Contains(e.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.name, e, c.want)
+		}
+		if e != nil && s.c.Table() != table {
+			t.Errorf("%s: it is refused, and changes the table", c.name)
+		}
+	}
+}
+
 // What is not a token is refused, and changes nothing.
 func TestControlRefusesBadTokens(t *testing.T) {
 	s := bornCluster(t)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // Addresses are where a node is reached; empty where it does not listen.
@@ -132,6 +135,17 @@ func (d *directory) members() []cluster.Member {
 		return g.Members()
 	}
 	return nil
+}
+
+// has reports whether a node is known to be at a host.
+func (d *directory) has(host string) bool {
+	at := func(address string) bool { return address != "" && trust.HostAt(address) == host }
+	for _, m := range d.members() {
+		if at(m.GRPC) || at(m.Gossip) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(d.table().Nodes(), func(r *ebbv1.NodeRecord) bool { return at(r.GetGrpcAddress()) || at(r.GetGossipAddress()) })
 }
 
 // dial opens a stream to a node's gRPC server.

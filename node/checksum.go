@@ -4,13 +4,15 @@ import (
 	"context"
 	"sync"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
 )
 
 const (
-	// checksumsAtOnce is how many checksums a node takes at a time.
-	checksumsAtOnce = 2
+	// checksumsAtOnce is how many checksums a node takes at a time, and for how many calls.
+	checksumsAtOnce     = 2
+	checksumCallsAtOnce = 4
 	// ticksMax is how many entries a leader writes so that its log reaches one that was asked for.
 	ticksMax = 4096
 )
@@ -29,15 +31,39 @@ func (n *Node) Checksum(shard uint32) (index, sum uint64, ok bool) {
 	return view.Applied(), view.Checksum(), true
 }
 
+// checksums bounds what a node does for those who compare replicas.
+type checksums struct{ calls, slots chan struct{} }
+
+func newChecksums() checksums {
+	return checksums{make(chan struct{}, checksumCallsAtOnce), make(chan struct{}, checksumsAtOnce)}
+}
+
+// begin lets a call in, or refuses it. It does not wait: nodes wait for each other's entries, and would for each other's places.
+func (c checksums) begin() (end func(), err error) {
+	select {
+	case c.calls <- struct{}{}:
+		return func() { <-c.calls }, nil
+	default:
+		return nil, proto.ErrOverloaded.Errorf("this node takes checksums for %d callers already, which is the limit", checksumCallsAtOnce).WithHint("try again when they are done")
+	}
+}
+
 // summed is the node's status, with the checksums that are asked for.
-func (n *Node) summed(ctx context.Context, req *ebbv1.StatusRequest) *ebbv1.NodeStatus {
+func (n *Node) summed(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.NodeStatus, error) {
 	status := n.Status()
+	if len(req.GetChecksums()) == 0 {
+		return status, nil
+	}
+	end, err := n.checksums.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	byShard := make(map[uint32]*ebbv1.ReplicaStatus)
 	for _, r := range status.GetReplicas() {
 		byShard[r.GetShard()] = r
 	}
 	var wg sync.WaitGroup
-	slots := make(chan struct{}, checksumsAtOnce)
 	for _, ask := range req.GetChecksums() {
 		to := byShard[ask.GetShard()]
 		r, err := n.backend.replica(ask.GetShard())
@@ -51,13 +77,17 @@ func (n *Node) summed(ctx context.Context, req *ebbv1.StatusRequest) *ebbv1.Node
 				return
 			}
 			defer view.Release()
-			slots <- struct{}{}
-			defer func() { <-slots }()
+			select {
+			case n.checksums.slots <- struct{}{}:
+			case <-ctx.Done():
+				return
+			}
+			defer func() { <-n.checksums.slots }()
 			to.ChecksumIndex, to.Checksum = view.Applied(), view.Checksum()
 		})
 	}
 	wg.Wait()
-	return status
+	return status, nil
 }
 
 // mark is a view that is to be taken of a shard's state at an entry, or at once if that is past.
@@ -76,6 +106,9 @@ func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
 		case view := <-w.view:
 			return view
 		default:
+		}
+		if ctx.Err() != nil {
+			break // nobody waits for it
 		}
 		if _, leads := r.leading(); !leads || r.proposer.tick().Error() != nil {
 			break

@@ -3,23 +3,30 @@ package node
 import (
 	"net"
 	"sync"
+
+	"github.com/ebbdb/ebb/internal/trust"
 )
 
-// connectionsMax is how many connections a listener has open at a time, half of them from one address: one host that opens all
-// that it can does not keep the others away.
-const connectionsMax = 10_000
+const (
+	// connectionsMax is how many connections a listener has open at a time, half of them from one host: one that opens all
+	// that it can does not keep the others away.
+	connectionsMax = 10_000
+	// connectionsOfNodes are kept for hosts of nodes, when strangers have taken the others.
+	connectionsOfNodes = 1_000
+)
 
 // limited is a listener that closes what is above its limits as soon as it is accepted.
 type limited struct {
 	net.Listener
-
-	mu     sync.Mutex // guards what follows
-	open   int
-	byHost map[string]int
+	ofNode     func(host string) bool
+	all, nodes *trust.Crowd
 }
 
-func limit(l net.Listener) net.Listener {
-	return &limited{Listener: l, byHost: make(map[string]int)}
+func limit(l net.Listener, ofNode func(host string) bool) net.Listener {
+	return &limited{
+		Listener: l, ofNode: ofNode,
+		all: trust.NewCrowd(connectionsMax, connectionsMax/2), nodes: trust.NewCrowd(connectionsOfNodes, connectionsOfNodes),
+	}
 }
 
 // Accept implements net.Listener.
@@ -29,42 +36,15 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		host := hostOf(conn.RemoteAddr())
-		if l.enter(host) {
-			return &admitted{Conn: conn, leave: func() { l.leave(host) }}, nil
+		host := trust.HostOf(conn.RemoteAddr())
+		leave, ok := l.all.Enter(host)
+		if !ok && l.ofNode(host) {
+			leave, ok = l.nodes.Enter(host)
+		}
+		if ok {
+			return &admitted{Conn: conn, leave: leave}, nil
 		}
 		_ = conn.Close() // nothing was said
-	}
-}
-
-func hostOf(a net.Addr) string {
-	if a == nil {
-		return ""
-	}
-	host, _, err := net.SplitHostPort(a.String())
-	if err != nil {
-		return a.String()
-	}
-	return host
-}
-
-func (l *limited) enter(host string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.open >= connectionsMax || l.byHost[host] >= connectionsMax/2 {
-		return false
-	}
-	l.open++
-	l.byHost[host]++
-	return true
-}
-
-func (l *limited) leave(host string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	if l.byHost[host]--; l.byHost[host] == 0 {
-		delete(l.byHost, host)
 	}
 }
 

@@ -43,6 +43,8 @@ type Node struct {
 	restores chan struct{} // limits snapshots decoded at a time
 	audits   *audits
 	repairs  chan repair
+	// checksums are taken for who compares replicas.
+	checksums checksums
 
 	dir         *datadir
 	tables      *tables
@@ -96,7 +98,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	}
 	n := &Node{
 		cfg: cfg, logger: cfg.Logger.With("node", cfg.Name), repeats: newRepeats(),
-		started: cfg.Clock.Now(), unions: newUnions(cfg.UnionBytes), restores: make(chan struct{}, restoreWorkers()),
+		started: cfg.Clock.Now(), unions: newUnions(cfg.UnionBytes), restores: make(chan struct{}, restoreWorkers()), checksums: newChecksums(),
 	}
 	n.phase = newPhase(n.logger)
 	n.ctx, n.cancel = context.WithCancel(context.Background())
@@ -126,7 +128,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 		return nil, err
 	}
 
-	if n.listeners, err = listen(ctx, &n.cfg); err != nil {
+	if n.listeners, err = listen(ctx, &n.cfg, func(host string) bool { return n.directory.has(host) }); err != nil {
 		return nil, err
 	}
 	undo = append(undo, n.listeners.close)

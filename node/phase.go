@@ -75,6 +75,13 @@ func (p *phase) now() (name, detail string) {
 	return p.name, p.detail
 }
 
+// hasServed reports whether the node has served.
+func (p *phase) hasServed() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.served.IsZero()
+}
+
 // servesFor returns how long ago the node served for the first time; 0 if it has not.
 func (p *phase) servesFor() time.Duration {
 	p.mu.Lock()

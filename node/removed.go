@@ -25,7 +25,7 @@ func Idle(ctx context.Context, given Config, why error) error {
 	if err != nil {
 		return err
 	}
-	admin, err := listenOn(ctx, cfg.Network, "admin", "--admin", cfg.Admin)
+	admin, err := listenOn(ctx, cfg.Network, "admin", "--admin", cfg.Admin, func(string) bool { return false })
 	if err != nil {
 		return err
 	}

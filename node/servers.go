@@ -33,33 +33,33 @@ type listeners struct {
 	grpc, http, admin net.Listener
 }
 
-// listen opens all of them or none.
-func listen(ctx context.Context, c *Config) (_ *listeners, err error) {
+// listen opens all of them or none. The host of a node is known by ofNode.
+func listen(ctx context.Context, c *Config, ofNode func(host string) bool) (_ *listeners, err error) {
 	l := new(listeners)
 	defer func() {
 		if err != nil {
 			l.close()
 		}
 	}()
-	if l.grpc, err = listenOn(ctx, c.Network, "gRPC", "--grpc", c.GRPC); err != nil {
+	if l.grpc, err = listenOn(ctx, c.Network, "gRPC", "--grpc", c.GRPC, ofNode); err != nil {
 		return nil, err
 	}
-	if l.http, err = listenOn(ctx, c.Network, "HTTP", "--http", c.HTTP); err != nil {
+	if l.http, err = listenOn(ctx, c.Network, "HTTP", "--http", c.HTTP, ofNode); err != nil {
 		return nil, err
 	}
-	if l.admin, err = listenOn(ctx, c.Network, "admin", "--admin", c.Admin); err != nil {
+	if l.admin, err = listenOn(ctx, c.Network, "admin", "--admin", c.Admin, ofNode); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-func listenOn(ctx context.Context, network Network, what, flag, address string) (net.Listener, error) {
+func listenOn(ctx context.Context, network Network, what, flag, address string, ofNode func(string) bool) (net.Listener, error) {
 	if address == Off {
 		return nil, nil
 	}
 	l, err := network.Listen(ctx, address)
 	if err == nil {
-		return limit(l), nil
+		return limit(l, ofNode), nil
 	}
 	e := proto.ErrBadRequest.Errorf("listen for %s on %s: %v", what, address, err)
 	if errors.Is(err, syscall.EADDRINUSE) {

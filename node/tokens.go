@@ -14,8 +14,8 @@ import (
 // newAccess returns what decides who may do what on this node.
 func (n *Node) newAccess() *rpc.Access {
 	return rpc.NewAccess(rpc.AccessConfig{
-		Tokens: func() *cluster.Tokens { return n.Table().Tokens() }, Root: n.cfg.RootTokens, Node: n.cfg.Name,
-		Audit: n.cfg.Audit, Now: n.cfg.Clock.Now, Registerer: n.cfg.Registry,
+		Tokens: func() *cluster.Tokens { return n.Table().Tokens() }, Root: n.cfg.RootTokens, Certified: n.cfg.TLS.RequireClientCert, Node: n.cfg.Name,
+		Known: n.phase.hasServed, Audit: n.cfg.Audit, Now: n.cfg.Clock.Now, Registerer: n.cfg.Registry,
 	})
 }
 
@@ -32,7 +32,9 @@ func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequ
 			return err
 		}
 		resp = &ebbv1.CreateTokenResponse{Token: rpc.Shown(record)}
-		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutToken{PutToken: &ebbv1.PutToken{Token: record}}})
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutToken{PutToken: &ebbv1.PutToken{
+			Token: record, Guarded: v.n.access.Guarded(), MayEnd: req.GetMayEnd(),
+		}}})
 		return err
 	}, func(ctx context.Context, leader controlPeer) (err error) {
 		resp, err = leader.CreateToken(ctx, req)
@@ -47,18 +49,22 @@ func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequ
 
 // RevokeToken ends a token: here if this node leads the control group, else at the node that does, once.
 func (v clusterView) RevokeToken(ctx context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	resp := new(ebbv1.RevokeTokenResponse)
 	err := v.n.asControlLeader(ctx, func(c *control) error {
-		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DropToken{DropToken: &ebbv1.DropToken{Name: req.GetName()}}})
+		resp.Absent = c.state.control.Table().Tokens().Named(req.GetName()) == nil
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DropToken{DropToken: &ebbv1.DropToken{
+			Name: req.GetName(), Open: req.GetOpen(), Guarded: v.n.access.Guarded(), NowUs: v.n.cfg.Clock.Now().UnixMicro(),
+		}}})
 		return err
-	}, func(ctx context.Context, leader controlPeer) error {
-		_, err := leader.RevokeToken(ctx, req)
+	}, func(ctx context.Context, leader controlPeer) (err error) {
+		resp, err = leader.RevokeToken(ctx, req)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	v.n.awaitTokens(ctx, func(ts *cluster.Tokens) bool { return ts.Named(req.GetName()) == nil })
-	return new(ebbv1.RevokeTokenResponse), nil
+	return resp, nil
 }
 
 // TokenRecords are those of all tokens, as this node knows them.

@@ -11,8 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/credentials"
+	pb "google.golang.org/protobuf/proto"
+
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 const rootSecret = "ebb_root_of_three_nodes_that_trust_nobody_else"
@@ -154,4 +159,52 @@ func TestFirstToken(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A node that was not given the root token of the others does not know that callers need one. It has the certificate of a node, and passes on what a
+// stranger asks it: the others refuse that, and go on taking what it asks for itself.
+func TestANodeThatKnowsNoTokens(t *testing.T) {
+	inSealedBubble(t, 3, 6, func(s *sealed) {
+		for _, i := range []int{1, 2} {
+			s.config[i].RootTokens = []string{rootSecret}
+		}
+		s.openAll() // all of them serve, so they hear each other
+		conn := s.conn(credentials.NewTLS(s.anyNode()))
+		defer conn.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		table, err := ebbv1grpc.NewEbbClient(conn).Table(ctx, &ebbv1.TableRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		elsewhere := 0
+		for shard := uint32(1); shard <= 6; shard++ {
+			raw, err := pb.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := ebbv1grpc.NewShardsClient(conn).Apply(ctx, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: raw}}})
+			if e := proto.FromWire(refusal(resp)); err == nil && e != nil {
+				err = e
+			}
+			leader := table.GetTable().GetPlacement()[shard].GetLeader()
+			if leader == "ebb-0" {
+				continue // its own are not the others' to guard
+			}
+			elsewhere++
+			if !errors.Is(err, proto.ErrUnauthenticated) {
+				t.Errorf("a stranger writes to shard %d, which %s leads: %v", shard, leader, err)
+			}
+		}
+		if elsewhere == 0 {
+			t.Error("one node leads all shards")
+		}
+	})
+}
+
+func refusal(resp *ebbv1.ApplyResponse) *ebbv1.Error {
+	if len(resp.GetResults()) == 0 {
+		return nil
+	}
+	return resp.GetResults()[0].GetError()
 }

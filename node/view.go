@@ -147,7 +147,11 @@ func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, error) {
 
 // NodeStatus reports on this node alone.
 func (v clusterView) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
-	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Version: v.n.Table().Version(), Tokens: v.n.tokens(), Nodes: []*ebbv1.NodeStatus{v.n.summed(ctx, req)}}, nil
+	own, err := v.n.summed(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Version: v.n.Table().Version(), Tokens: v.n.tokens(), Nodes: []*ebbv1.NodeStatus{own}}, nil
 }
 
 // Status reports on all nodes, this one first.
@@ -159,11 +163,12 @@ func (v clusterView) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebb
 	}
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	own := make(chan *ebbv1.NodeStatus, 1)
-	go func() { own <- n.summed(ctx, req) }() // at the same time as the others
 	names := n.others()
 	reports := make([]*ebbv1.NodeStatus, len(names))
+	var own *ebbv1.NodeStatus
+	var err error
 	var wg sync.WaitGroup
+	wg.Go(func() { own, err = n.summed(ctx, req) }) // at the same time as the others
 	for i, name := range names {
 		wg.Go(func() {
 			if peer, err := n.peers.Peer(name); err == nil {
@@ -173,8 +178,10 @@ func (v clusterView) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebb
 			}
 		})
 	}
-	wg.Wait()
-	out := &ebbv1.StatusResponse{ClusterId: n.clusterID(), Version: n.Table().Version(), Tokens: n.tokens(), Nodes: []*ebbv1.NodeStatus{<-own}}
+	if wg.Wait(); err != nil {
+		return nil, err
+	}
+	out := &ebbv1.StatusResponse{ClusterId: n.clusterID(), Version: n.Table().Version(), Tokens: n.tokens(), Nodes: []*ebbv1.NodeStatus{own}}
 	for i, name := range names {
 		if reports[i] == nil {
 			out.Unreachable = append(out.Unreachable, name)

@@ -70,8 +70,7 @@ func as(t testing.TB, a *Access, name string) context.Context {
 	case "nobody":
 		return ctx
 	case "node":
-		md, _ := a.Credentials().GetRequestMetadata(ctx)
-		return metadata.NewOutgoingContext(ctx, metadata.New(md))
+		return asNode(ctx, a)
 	case "root":
 		return metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+rootSecret)
 	}
@@ -466,18 +465,44 @@ func TestOriginsAndImpostors(t *testing.T) {
 	box := boxOf()
 	s, access := guardedServices(box)
 	conn := serve(t, s)
-	node, _ := access.Credentials().GetRequestMetadata(context.Background())
+	remove := statement{to: "ebb-0", method: ebbv1grpc.Ebb_Delete_FullMethodName}
+	// by is what a node shows that calls for an origin; of what it proves some may be of another call.
+	by := func(origin string, other func(s *statement)) []string {
+		s := remove
+		s.origin = origin
+		if other != nil {
+			other(&s)
+		}
+		return []string{peerKey, access.claim(s), originKey, origin}
+	}
+	writer, reader := hashed+box.records[2].GetSha256(), hashed+box.records[0].GetSha256()
+	late := NewAccess(AccessConfig{Tokens: box.tokens, Root: []string{rootSecret}, Node: "ebb-1", Now: func() time.Time { return time.Now().Add(-proofLife - time.Minute) }})
+	stranger := NewAccess(AccessConfig{Tokens: box.tokens, Root: []string{rootSecret + "x"}, Node: "ebb-1"})
 	for _, c := range []struct {
 		name, want string
 		md         []string
 	}{
-		{"a node for a writer", "yes", []string{peerKey, node[peerKey], originKey, "writer"}},
-		{"a node for a reader", "no", []string{peerKey, node[peerKey], originKey, "reader"}},
-		{"a node for a token that is not there", "who?", []string{peerKey, node[peerKey], originKey, "revoked"}},
-		{"a node for root", "yes", []string{peerKey, node[peerKey], originKey, proto.NameRoot}},
-		{"an impostor", "who?", []string{peerKey, "ebb-1"}},
-		{"an impostor with another proof", "who?", []string{peerKey, "ebb-1 " + string(proofOf(rootSecret+"x"))}},
+		{"a node for a writer", "yes", by("writer", nil)},
+		{"a node for a reader", "no", by("reader", nil)},
+		{"a node for a token that is not there", "who?", by("revoked", nil)},
+		{"a node for root", "yes", by(proto.NameRoot, nil)},
+		{"a node for itself", "yes", by(proto.NameNode, nil)},
+		{"a node for a stranger", "who?", by(proto.NameAnyone, nil)},
+		{"a node that does not say for whom", "who?", by("", nil)[:2]},
+		{"a node for a token that it does not know, a writer's", "yes", by(writer, nil)},
+		{"a node for a token that it does not know, a reader's", "no", by(reader, nil)},
+		{"a node for a token that nobody knows", "who?", by(hashed+strings.Repeat("0", 64), nil)},
+		{"a node for half a hash", "who?", by(writer[:len(writer)-32], nil)},
+		{"a node for more than a hash", "who?", by(writer+"00", nil)},
+		{"a hash without a node", "who?", []string{originKey, writer}},
+		{"an impostor", "who?", []string{peerKey, "ebb-1", originKey, proto.NameNode}},
+		{"an impostor with another proof", "who?", []string{peerKey, stranger.claim(remove), originKey, ""}},
 		{"an impostor with a token is still one", "who?", []string{peerKey, "ebb-1", authorizationKey, "Bearer " + secretOf("operator")}},
+		{"a proof of another method", "who?", by(proto.NameNode, func(s *statement) { s.method = ebbv1grpc.Ebb_Ask_FullMethodName })},
+		{"a proof for another node", "who?", by(proto.NameNode, func(s *statement) { s.to = "ebb-1" })},
+		{"a proof for another origin", "who?", by(proto.NameNode, func(s *statement) { s.origin = "reader" })},
+		{"a proof of long ago", "who?", []string{peerKey, late.claim(statement{to: "ebb-0", method: remove.method, origin: proto.NameNode}), originKey, proto.NameNode}},
+		{"a proof of no time", "who?", []string{peerKey, "ebb-1 now " + strings.Repeat("0", 32), originKey, proto.NameNode}},
 		{"an origin without a node", "who?", []string{originKey, "operator"}},
 		{"an origin beside a token is not looked at", "no", []string{originKey, "operator", authorizationKey, "Bearer " + secretOf("reader")}},
 		{"no scheme", "who?", []string{authorizationKey, secretOf("operator")}},
@@ -522,41 +547,16 @@ func TestListsShowWhatIsReadable(t *testing.T) {
 	}
 }
 
-// Nobody is locked out, and the cluster is not opened, by one command.
-func TestLastTokens(t *testing.T) {
-	ops, dash := tokenRecord("ops", grant(operator, "")), tokenRecord("dash", grant(reader, "*"))
-	hash := strings.Repeat("0", 64)
-	for _, c := range []struct {
-		name    string
-		records []*ebbv1.TokenRecord
-		root    []string
-		create  *ebbv1.CreateTokenRequest
-		revoke  *ebbv1.RevokeTokenRequest
-		want    string // of the error; "" for none
-	}{
-		{name: "the first is a reader's", create: &ebbv1.CreateTokenRequest{Name: "a", Sha256: hash, Grants: dash.Grants}, want: "would be the first"},
-		{name: "the first is a reader's beside root", root: []string{rootSecret}, create: &ebbv1.CreateTokenRequest{Name: "a", Sha256: hash, Grants: dash.Grants}},
-		{name: "the first is an operator's", create: &ebbv1.CreateTokenRequest{Name: "a", Sha256: hash, Grants: ops.Grants}},
-		{name: "the hash is the token", create: &ebbv1.CreateTokenRequest{Name: "a", Sha256: secretOf("a"), Grants: ops.Grants}, want: "64 hexadecimal digits"},
-		{name: "it has ended already", create: &ebbv1.CreateTokenRequest{Name: "a", Sha256: hash, Grants: ops.Grants, ExpiresUs: 1}, want: "would have ended"},
-		{name: "the last of all", records: []*ebbv1.TokenRecord{ops}, revoke: &ebbv1.RevokeTokenRequest{Name: "ops"}, want: "is the last: without it everybody"},
-		{name: "the last of all, and that is meant", records: []*ebbv1.TokenRecord{ops}, revoke: &ebbv1.RevokeTokenRequest{Name: "ops", Open: true}},
-		{name: "the last operator's", records: []*ebbv1.TokenRecord{ops, dash}, revoke: &ebbv1.RevokeTokenRequest{Name: "ops", Open: true}, want: "is the last of an operator"},
-		{name: "the last operator's beside root", records: []*ebbv1.TokenRecord{ops, dash}, root: []string{rootSecret}, revoke: &ebbv1.RevokeTokenRequest{Name: "ops"}},
-		{name: "another", records: []*ebbv1.TokenRecord{ops, dash}, revoke: &ebbv1.RevokeTokenRequest{Name: "dash"}},
-		{name: "one that is not there", records: []*ebbv1.TokenRecord{ops}, revoke: &ebbv1.RevokeTokenRequest{Name: "dash"}, want: "there is no token dash"},
+// What is no token is refused before the control group hears of it.
+func TestTokensThatAreNone(t *testing.T) {
+	s, _ := guardedServices(boxOf())
+	e := &ebbServer{Services: &s}
+	for want, req := range map[string]*ebbv1.CreateTokenRequest{
+		"64 hexadecimal digits": {Name: "a", Sha256: secretOf("a"), Grants: []*ebbv1.Grant{grant(operator, "")}},
+		"would have ended":      {Name: "a", Sha256: strings.Repeat("0", 64), Grants: []*ebbv1.Grant{grant(operator, "")}, ExpiresUs: 1},
 	} {
-		s := fixture().services()
-		s.Access = NewAccess(AccessConfig{Tokens: (&tokenBox{c.records}).tokens, Root: c.root, Node: "ebb-0"})
-		e := &ebbServer{Services: &s}
-		var err error
-		if c.create != nil {
-			_, err = e.CreateToken(context.Background(), c.create)
-		} else {
-			_, err = e.RevokeToken(context.Background(), c.revoke)
-		}
-		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %q", c.name, err, c.want)
+		if _, err := e.CreateToken(context.Background(), req); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }

@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"net/netip"
 	"runtime"
 	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // NewAdmin returns the handler for operators: /metrics, /debug/pprof/*,
@@ -37,7 +40,7 @@ func NewAdmin(s Services) http.Handler {
 	return mux
 }
 
-// operated asks callers for the token of an operator, where they need one.
+// operated asks callers for the token of an operator, where they need one. A node that does not know yet whether they do answers this machine alone.
 func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := s.Access.identifyHTTP(r)
@@ -50,12 +53,21 @@ func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 				s.Access.deny(ctx, r.URL.Path, err)
 			}
 		}
+		if err == nil && !s.Access.InForce() && !s.Access.known() && !fromHere(r) {
+			err = proto.ErrStarting.Errorf("node %s does not know yet whether callers need a token", s.Node).WithHint("until it is ready, ask from its own machine")
+		}
 		if err != nil {
 			writeError(w, err)
 			return
 		}
 		h(w, r)
 	}
+}
+
+// fromHere reports whether a request comes from this machine.
+func fromHere(r *http.Request) bool {
+	at, err := netip.ParseAddrPort(r.RemoteAddr)
+	return err == nil && at.Addr().Unmap().IsLoopback()
 }
 
 // unhurried lifts the server's limit of reading, with which the request ends even when

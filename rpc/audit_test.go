@@ -1,12 +1,16 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
@@ -49,5 +53,100 @@ func TestAudit(t *testing.T) {
 	lines.await(t, denialsMax+1)
 	if !strings.Contains(lines.String(), "; 20 others are not written down") {
 		t.Errorf("nothing is said of those that were left out:\n%s", lines.String())
+	}
+}
+
+// Whoever only says that a node has passed a request on is written down, and all that a request does, each with its outcome. What a node has
+// passed on that proves to be one stands in that node's log.
+func TestAuditLeavesNothingOut(t *testing.T) {
+	key := [][]byte{[]byte("k")}
+	del := func(ns string) *ebbv1.Command {
+		return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: key}}}
+	}
+	expire := func(e *ebbv1.ExpireKeys) *ebbv1.Command {
+		e.Keys = key
+		return &ebbv1.Command{Namespace: "clicks", Body: &ebbv1.Command_Expire{Expire: e}}
+	}
+	drop := &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "import"}}}
+	apply := func(forwarded bool, commands ...*ebbv1.Command) *ebbv1.ApplyRequest {
+		req := &ebbv1.ApplyRequest{Forwarded: forwarded}
+		for i, c := range commands {
+			req.Commands = append(req.Commands, &ebbv1.ShardCommand{Shard: uint32(i + 1), Command: marshal(t, c)})
+		}
+		return req
+	}
+	now := time.Unix(1_700_000_000, 0)
+	box := boxOf()
+	for _, c := range []struct {
+		name string
+		ctx  func(ctx context.Context, a *Access) context.Context
+		req  any
+		want []string // of each line
+	}{
+		{"an empty claim to be a node", show(peerKey, ""), &ebbv1.DeleteRequest{Namespace: "clicks", Keys: key}, []string{`"act":"delete","on":"key \"k\" of namespace clicks","outcome":"done"`}},
+		{"a claim that nobody can check", show(peerKey, "ebb-1", originKey, "operator"), &ebbv1.DeleteRequest{Namespace: "clicks", Keys: key}, []string{`"who":"operator"`}},
+		{"forwarded, says a stranger", show(), apply(true, del("clicks")), []string{`"act":"delete","on":"keys of namespace clicks in shard 1","outcome":"done"`}},
+		{"all of a batch", show(), apply(false, del("clicks"), drop, del("clicks"), del("other"), del("clicks")), []string{
+			`"act":"delete","on":"keys of namespace clicks in shards 1, 3, 5","outcome":"done"`, `"act":"drop source","on":"in shard 2","outcome":"done"`,
+			`"act":"delete","on":"keys of namespace other in shard 4","outcome":"done"`,
+		}},
+		{"an expiry that is over", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, AtUs: now.UnixMicro() - 1}, []string{`"act":"expire","on":"key \"k\" of namespace clicks"`}},
+		{"an expiry in a moment", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, TtlUs: 1}, []string{`"act":"expire"`}},
+		{"an expiry in an hour", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, TtlUs: time.Hour.Microseconds()}, nil},
+		{"an expiry tomorrow", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, AtUs: now.Add(24 * time.Hour).UnixMicro()}, nil},
+		{"a command of an expiry that is over", show(), apply(false, expire(&ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_AtUs{AtUs: 1}})), []string{`"act":"expire","on":"keys of namespace clicks in shard 1"`}},
+		{"a command of an expiry in an hour", show(), apply(false, expire(&ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_TtlUs{TtlUs: time.Hour.Microseconds()}})), nil},
+	} {
+		var lines lockedBuffer
+		s := fixture().services()
+		s.Access = NewAccess(AccessConfig{Tokens: box.tokens, Node: "ebb-0", Now: func() time.Time { return now }, Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
+		conn := serve(t, s)
+		ctx := c.ctx(as(t, s.Access, "operator"), s.Access)
+		var err error
+		switch req := c.req.(type) {
+		case *ebbv1.DeleteRequest:
+			_, err = ebbv1grpc.NewEbbClient(conn).Delete(ctx, req)
+		case *ebbv1.ExpireRequest:
+			_, err = ebbv1grpc.NewEbbClient(conn).Expire(ctx, req)
+		case *ebbv1.ApplyRequest:
+			_, err = ebbv1grpc.NewShardsClient(conn).Apply(ctx, req)
+		}
+		if err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		said := lines.String()
+		if n := strings.Count(said, "\n"); n != len(c.want) {
+			t.Errorf("%s: %d lines, want %d:\n%s", c.name, n, len(c.want), said)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(said, want) {
+				t.Errorf("%s: no line has %s:\n%s", c.name, want, said)
+			}
+		}
+	}
+	var lines lockedBuffer
+	s := fixture().services()
+	s.Access = NewAccess(AccessConfig{Tokens: box.tokens, Root: []string{rootSecret}, Node: "ebb-0", Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
+	if _, err := ebbv1grpc.NewEbbClient(serve(t, s)).Delete(as(t, s.Access, "node"), &ebbv1.DeleteRequest{Namespace: "clicks", Keys: key}); err != nil || lines.String() != "" {
+		t.Errorf("what a node has passed on: %v, and %s", err, lines.String())
+	}
+}
+
+// show adds to what a call shows.
+func show(md ...string) func(context.Context, *Access) context.Context {
+	return func(ctx context.Context, _ *Access) context.Context {
+		return metadata.AppendToOutgoingContext(ctx, md...)
+	}
+}
+
+// The outcome of commands names the first that was refused, and how many were.
+func TestOutcomesOfBatches(t *testing.T) {
+	refused := &ebbv1.CommandResult{Error: proto.ErrPermissionDenied.Errorf("no").Wire()}
+	resp := &ebbv1.ApplyResponse{Results: []*ebbv1.CommandResult{{}, refused, {}, refused}}
+	for want, at := range map[string][]int{"done": {0, 2}, "no (EBB-2051": {1, 3}, "1 of 3 refused: no": {0, 1, 2}} {
+		one := act{at: at}
+		if got := one.outcome(resp, nil); !strings.HasPrefix(got, want) {
+			t.Errorf("%v: %q, want %q", at, got, want)
+		}
 	}
 }

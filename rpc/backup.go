@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"time"
 
 	"google.golang.org/grpc"
 
@@ -18,18 +19,22 @@ type Backups interface {
 	RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error)
 }
 
-// Snapshot implements service Shards.
-func (s *shardsServer) Snapshot(req *ebbv1.SnapshotRequest, stream grpc.ServerStreamingServer[ebbv1.SnapshotPart]) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(s.Services, ebbv1grpc.Shards_Snapshot_FullMethodName, p)
-		}
-		err = ebbv1grpc.Status(err)
-	}()
+// Snapshot implements service Shards. It ends when its caller may not any more: a shard can take long.
+func (s *shardsServer) Snapshot(req *ebbv1.SnapshotRequest, stream grpc.ServerStreamingServer[ebbv1.SnapshotPart]) error {
 	if err := proto.CheckSnapshot(req); err != nil {
-		return err
+		return ebbv1grpc.Status(err)
 	}
-	return s.Backups.Snapshot(stream.Context(), req, stream.Send)
+	ctx := stream.Context()
+	looked := time.Now()
+	return ebbv1grpc.Status(s.Backups.Snapshot(ctx, req, func(part *ebbv1.SnapshotPart) error {
+		if time.Since(looked) >= recheckEvery {
+			if err := s.still(ctx, ebbv1grpc.Shards_Snapshot_FullMethodName, req); err != nil {
+				return err
+			}
+			looked = time.Now()
+		}
+		return stream.Send(part)
+	}))
 }
 
 func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {

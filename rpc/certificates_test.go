@@ -33,8 +33,7 @@ func overTLS(name string, roles ...string) context.Context {
 // Over TLS a node is who has the certificate of one, whatever else a caller shows; a client may what its certificate says, unless it shows a token.
 func TestCertificates(t *testing.T) {
 	access := accessOf(boxOf())
-	proof, _ := access.Credentials().GetRequestMetadata(context.Background())
-	claim := []string{peerKey, proof[peerKey]}
+	claim := []string{peerKey, access.claim(statement{to: "ebb-0", method: ebbv1grpc.Shards_Repair_FullMethodName, origin: proto.NameNode}), originKey, proto.NameNode}
 	repair, ask, remove := ebbv1grpc.Shards_Repair_FullMethodName, ebbv1grpc.Ebb_Ask_FullMethodName, ebbv1grpc.Ebb_Delete_FullMethodName
 	for _, c := range []struct {
 		name, method, want string
@@ -42,7 +41,8 @@ func TestCertificates(t *testing.T) {
 		md                 []string
 	}{
 		{"a node", repair, "yes", overTLS("ebb-1", "node"), claim},
-		{"a node without a root token", repair, "yes", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1"}},
+		{"a node without a root token", repair, "yes", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, proto.NameNode}},
+		{"a node for a stranger", repair, "who?", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, proto.NameAnyone}},
 		{"a node's certificate without the claim", repair, "no", overTLS("ebb-1", "node"), nil},
 		{"a client that claims to be a node", repair, "who?", overTLS("ada", "operator"), claim},
 		{"nobody that claims to be a node", repair, "who?", overTLS(""), claim},
@@ -60,7 +60,7 @@ func TestCertificates(t *testing.T) {
 	} {
 		var who caller
 		in, _, _ := sample(t, c.method)
-		err := access.identify(c.ctx, metadata.Pairs(c.md...), &who)
+		err := access.identify(c.ctx, c.method, metadata.Pairs(c.md...), &who)
 		if err == nil {
 			err = who.mayCall(c.method, in)
 		}
@@ -73,7 +73,7 @@ func TestCertificates(t *testing.T) {
 // What a node says of a certificate's holder, another reads as it was meant.
 func TestOriginsOfCertificates(t *testing.T) {
 	var who caller
-	if err := accessOf(boxOf()).identify(overTLS("Ada, of \"Sales\"\n", "reader=clicks", "operator"), nil, &who); err != nil {
+	if err := accessOf(boxOf()).identify(overTLS("Ada, of \"Sales\"\n", "reader=clicks", "operator"), "", nil, &who); err != nil {
 		t.Fatal(err)
 	}
 	again := certifiedOrigin(originOf(who.token))
@@ -103,11 +103,9 @@ func BenchmarkAdmit(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if access.InForce() {
-					r.caller = caller{}
-					if err := access.identify(r, md, &r.caller); err != nil {
-						b.Fatal(err)
-					}
+				r.caller = caller{}
+				if err := access.identify(r, ebbv1grpc.Ebb_Ask_FullMethodName, md, &r.caller); err != nil {
+					b.Fatal(err)
 				}
 				if err := access.admit(r, ebbv1grpc.Ebb_Ask_FullMethodName, req); err != nil {
 					b.Fatal(err)

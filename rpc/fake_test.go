@@ -151,6 +151,7 @@ func serveOn(t testing.TB, srv *grpc.Server, opts ...grpc.DialOption) *grpc.Clie
 	opts = append([]grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }),
+		grpc.WithPerRPCCredentials(nodeCaller{}),
 	}, opts...)
 	conn, err := grpc.NewClient("passthrough:///ebb-0", opts...)
 	if err != nil {
@@ -165,6 +166,24 @@ func serveOn(t testing.TB, srv *grpc.Server, opts ...grpc.DialOption) *grpc.Clie
 	})
 	return conn
 }
+
+// nodeCaller shows what a node shows, in calls of asNode.
+type nodeCaller struct{}
+
+type nodeCallKey struct{}
+
+func asNode(ctx context.Context, a *Access) context.Context {
+	return context.WithValue(ctx, nodeCallKey{}, a)
+}
+
+func (nodeCaller) GetRequestMetadata(ctx context.Context, uri ...string) (map[string]string, error) {
+	if a, ok := ctx.Value(nodeCallKey{}).(*Access); ok {
+		return a.Credentials().GetRequestMetadata(ctx, uri...)
+	}
+	return nil, nil
+}
+
+func (nodeCaller) RequireTransportSecurity() bool { return false }
 
 func marshal(t testing.TB, m protobuf.Message) []byte {
 	t.Helper()

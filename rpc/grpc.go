@@ -70,7 +70,7 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 	srv := grpc.NewServer(append(own, opts...)...)
 	ebbv1grpc.RegisterEbbServer(srv, &ebbServer{Services: &s})
 	ebbv1grpc.RegisterShardsServer(srv, &shardsServer{Services: &s})
-	grpc_health_v1.RegisterHealthServer(srv, &healthServer{ready: s.ready})
+	grpc_health_v1.RegisterHealthServer(srv, newHealth(s.ready, s.Registerer))
 	reflection.Register(srv)
 	return srv
 }
@@ -91,7 +91,7 @@ type receiptKey struct{}
 func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	r := &receipt{Context: ctx}
-	if s.Access.InForce() {
+	if s.Access != nil {
 		if err := s.Access.welcome(r, info); err != nil {
 			cancel()
 			return nil, ebbv1grpc.Status(err)
@@ -130,9 +130,16 @@ func (r *receipt) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// stream awaits the first message of streams of several. Reflection is done with all
+// stream awaits the first message of streams of several, and ends one of a client that panics and nothing else. Reflection is done with all
 // of its messages in that time.
-func (s *Services) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Services) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+	if rules[info.FullMethod].who != nodes { // a replica that cannot go on is not to go on
+		defer func() {
+			if p := recover(); p != nil { // also of what looks at the first message, which is not the handler's
+				err = ebbv1grpc.Status(panicked(s, info.FullMethod, p))
+			}
+		}()
+	}
 	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") {
 		return handler(srv, ss)
 	}

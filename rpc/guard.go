@@ -2,17 +2,12 @@ package rpc
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/hex"
 	"log/slog"
 	"net/http"
 	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/tap"
 
@@ -23,12 +18,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// Metadata of calls: what callers show, who says that it is a node, and for whom a node asks.
-const (
-	authorizationKey = "authorization"
-	peerKey          = "ebb-peer"
-	originKey        = "ebb-origin"
-)
+// authorizationKey is where callers show a token.
+const authorizationKey = "authorization"
 
 // AccessConfig is what Access works with.
 type AccessConfig struct {
@@ -37,6 +28,10 @@ type AccessConfig struct {
 	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node: all nodes have the
 	// same ones. The first is what this node shows the others.
 	Root []string
+	// Known reports whether this node has heard which tokens the cluster has; always when nil.
+	Known func() bool
+	// Certified is whether nobody gets in without a certificate, so that its roles are all that a caller without a token may do.
+	Certified bool
 	// Node is the name of this node.
 	Node string
 	// Audit takes a line for each act of administration and each denial; none are kept when nil.
@@ -51,9 +46,9 @@ type AccessConfig struct {
 type Access struct {
 	cfg    AccessConfig
 	root   map[cluster.TokenHash]bool
-	proofs [][]byte // of nodes, one for each root token
 	denied *prometheus.CounterVec
 	limit  limiter
+	scribe *scribe // nil: nothing is written down
 }
 
 // rootToken is whoever shows one of a file.
@@ -68,7 +63,6 @@ func NewAccess(cfg AccessConfig) *Access {
 	for _, text := range cfg.Root {
 		hash, _ := cluster.HashToken(text)
 		a.root[hash] = true
-		a.proofs = append(a.proofs, proofOf(text))
 	}
 	a.denied = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ebb_rpc_denied_total", Help: "Requests that were refused for who asked, by code: no token that is known (EBB-2050), or not the role (EBB-2051).",
@@ -76,20 +70,22 @@ func NewAccess(cfg AccessConfig) *Access {
 	if cfg.Registerer != nil {
 		a.denied = registered(cfg.Registerer, a.denied)
 	}
+	if cfg.Audit != nil {
+		a.scribe = newScribe(cfg.Audit, cfg.Registerer)
+	}
 	return a
 }
 
-// proofOf is what a node shows that has a root token: nobody learns the token of it.
-func proofOf(text string) []byte {
-	mac := hmac.New(sha256.New, []byte(text))
-	mac.Write([]byte("ebb node"))
-	return []byte(hex.EncodeToString(mac.Sum(nil)[:16]))
+// InForce reports whether callers need a token, or a certificate with roles.
+func (a *Access) InForce() bool {
+	return a != nil && (a.Guarded() || a.cfg.Tokens().Len() > 0)
 }
 
-// InForce reports whether callers need a token.
-func (a *Access) InForce() bool {
-	return a != nil && (len(a.root) > 0 || a.cfg.Tokens().Len() > 0)
-}
+// known reports whether InForce is of the cluster as it is, and not as it was when this node last ran.
+func (a *Access) known() bool { return a == nil || a.cfg.Known == nil || a.cfg.Known() }
+
+// Guarded reports whether they need one even if the cluster has none: somebody can make one then who is known in another way.
+func (a *Access) Guarded() bool { return len(a.root) > 0 || a.cfg.Certified }
 
 func (a *Access) now() time.Time {
 	if a == nil {
@@ -98,13 +94,12 @@ func (a *Access) now() time.Time {
 	return a.cfg.Now()
 }
 
-// Proven reports whether another node has to prove that it is one.
-func (a *Access) Proven() bool { return len(a.proofs) > 0 }
-
-// caller is who asks: somebody with a token, a node (for itself, or for somebody with a token), or anyone.
+// caller is who asks: somebody with a token, a node for itself, or anyone. Another node may have passed the request on.
 type caller struct {
 	token *cluster.Token
-	node  bool
+	node  bool   // another node calls: for itself, or for whom the rest says
+	own   bool   // for itself
+	shown string // what was shown where no token is known, as others are told of it
 	from  string // address, over HTTP
 }
 
@@ -126,7 +121,7 @@ func (c *caller) name() string {
 	switch {
 	case c.token != nil:
 		return c.token.Name
-	case c.node:
+	case c.own:
 		return proto.NameNode
 	}
 	return proto.NameAnyone
@@ -159,20 +154,6 @@ func (c *caller) sees(namespace string) bool {
 	return c.token == nil || c.node || c.token.May(reader, namespace)
 }
 
-// identify finds out who a gRPC call is of, by its metadata. It refuses what is shown and wrong; who shows nothing is anyone.
-func (a *Access) identify(ctx context.Context, md metadata.MD, c *caller) error {
-	if claim := first(md, peerKey); claim != "" {
-		if !a.proven(ctx, claim) {
-			name, _, _ := strings.Cut(claim, " ")
-			return proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name).
-				WithHint("start all nodes with certificates of nodes (`ebb cert node`), or with the same --root-token-file")
-		}
-		c.node = true
-		return a.originate(first(md, originKey), c)
-	}
-	return a.show(ctx, first(md, authorizationKey), c)
-}
-
 func first(md metadata.MD, key string) string {
 	if v := md[key]; len(v) > 0 {
 		return v[0]
@@ -180,62 +161,41 @@ func first(md metadata.MD, key string) string {
 	return ""
 }
 
-// proven reports whether who says that it is a node has the certificate of one, if there is TLS, or else a root token, if this node
-// has one. Without either, the network between nodes is trusted.
-func (a *Access) proven(ctx context.Context, claim string) bool {
-	if trust.Encrypted(ctx) {
-		who, ok := trust.From(ctx)
-		return ok && who.Has(trust.RoleNode)
-	}
-	if len(a.proofs) == 0 {
-		return true
-	}
-	_, proof, _ := strings.Cut(claim, " ")
-	for _, p := range a.proofs {
-		if subtle.ConstantTimeCompare(p, []byte(proof)) == 1 {
-			return true
-		}
-	}
-	return false
-}
-
-// originate finds the token for which another node asks. It is looked at again here: what the other node has let pass is not taken for granted.
-func (a *Access) originate(name string, c *caller) error {
-	switch name {
-	case "":
-		return nil
-	case proto.NameRoot:
-		c.token = rootToken
-		return nil
-	}
-	if c.token = certifiedOrigin(name); c.token != nil {
-		return nil
-	}
-	t := a.cfg.Tokens().Named(name)
-	if t == nil {
-		return proto.ErrUnauthenticated.Errorf("token %s, for which another node asks, is not known to node %s, or was revoked", name, a.cfg.Node)
-	}
-	c.token = t
-	return a.lasts(t)
-}
-
 const bearer = "bearer "
 
-// show finds the token of what stands behind "authorization", or without any what the caller's certificate says.
+// bearerOf is the token that stands behind "authorization".
+func bearerOf(authorization string) (text string, ok bool) {
+	if len(authorization) <= len(bearer) || !strings.EqualFold(authorization[:len(bearer)], bearer) {
+		return "", false
+	}
+	return strings.TrimSpace(authorization[len(bearer):]), true
+}
+
+// show finds the token of what stands behind "authorization", or without any what the caller's certificate says. Where no token is
+// known, none is wrong: others may know it.
 func (a *Access) show(ctx context.Context, authorization string, c *caller) error {
+	if !a.InForce() {
+		c.shown = shownBy(ctx, authorization)
+		return nil
+	}
 	if authorization == "" {
 		if who, ok := trust.From(ctx); ok && len(who.Roles) > 0 {
 			c.token = certificateToken(who)
 		}
 		return nil
 	}
-	if len(authorization) <= len(bearer) || !strings.EqualFold(authorization[:len(bearer)], bearer) {
+	text, ok := bearerOf(authorization)
+	if !ok {
 		return proto.ErrUnauthenticated.Errorf("authorization is not of the form: Bearer TOKEN")
 	}
-	hash, ok := cluster.HashToken(strings.TrimSpace(authorization[len(bearer):]))
+	hash, ok := cluster.HashToken(text)
 	if !ok {
 		return proto.ErrUnauthenticated.Errorf("a token of more than %d bytes", proto.TokenLenMax)
 	}
+	return a.find(hash, c)
+}
+
+func (a *Access) find(hash cluster.TokenHash, c *caller) error {
 	if a.root[hash] {
 		c.token = rootToken
 		return nil
@@ -258,8 +218,8 @@ func (a *Access) lasts(t *cluster.Token) error {
 
 // welcome says who begins a stream, and lets nobody begin one whom its method is not for.
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
-	err := a.identify(r, info.Header, &r.caller)
-	if err == nil && r.caller.token == nil && !r.caller.node && rules[info.FullMethodName].who != everyone {
+	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
+	if err == nil && a.InForce() && r.caller.token == nil && !r.caller.own && rules[info.FullMethodName].who != everyone {
 		err = errNoToken()
 	}
 	if err != nil {
@@ -275,9 +235,6 @@ func (a *Access) identifyHTTP(r *http.Request) (context.Context, error) {
 	}
 	c := &caller{from: r.RemoteAddr}
 	ctx := context.WithValue(r.Context(), callerKey{}, c)
-	if !a.InForce() {
-		return ctx, nil
-	}
 	err := a.show(ctx, r.Header.Get(authorizationKey), c)
 	if err != nil {
 		a.deny(ctx, r.Method+" "+r.URL.Path, err)
@@ -305,10 +262,12 @@ func (c *caller) mayCall(method string, req any) error {
 		return nil
 	case r.who == nobody:
 		return proto.ErrPermissionDenied.Errorf("%s is for nobody", method)
-	case c.node && (c.token == nil || r.who == nodes):
+	case c.own:
 		return nil
 	case c.token == nil:
 		return errNoToken()
+	case r.who == nodes && c.node:
+		return nil
 	case r.who == nodes:
 		return proto.ErrPermissionDenied.Errorf("%s is for the nodes of the cluster among themselves", method)
 	case r.who == known:
@@ -319,13 +278,13 @@ func (c *caller) mayCall(method string, req any) error {
 
 func errNoToken() error {
 	return proto.ErrUnauthenticated.Errorf("callers of this cluster need a token, and none was shown").
-		WithHint("with `ebb`: --token-file FILE or EBB_TOKEN; with the SDK: WithToken; over HTTP: the header Authorization: Bearer TOKEN")
+		WithHint("with `ebb`: --token-file FILE or EBB_TOKEN; with the SDK: WithToken; over HTTP: the header Authorization: Bearer TOKEN; a certificate with roles stands for one")
 }
 
 // commandCheck returns what says of each command of a request whether the caller may apply it; nil if all may be.
 func (s *Services) commandCheck(ctx context.Context) func(command []byte) error {
 	c := callerOf(ctx)
-	if !s.Access.InForce() || c.node && c.token == nil {
+	if !s.Access.InForce() || c.own {
 		return nil
 	}
 	return func(command []byte) error {
@@ -343,7 +302,7 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 // still refuses a caller whose token has ended since a stream began, and one who has none where callers need one by now.
 func (s *Services) still(ctx context.Context, method string, req any) error {
 	a, c := s.Access, callerOf(ctx)
-	if !a.InForce() || c.node {
+	if !a.InForce() || c.own {
 		return nil
 	}
 	t := c.token
@@ -357,26 +316,3 @@ func (s *Services) still(ctx context.Context, method string, req any) error {
 	}
 	return (&caller{token: t}).mayCall(method, req)
 }
-
-// nodeCredentials are what a node shows others: that it is one, and for whom it asks.
-type nodeCredentials struct{ claim string }
-
-// Credentials returns what calls to other nodes carry.
-func (a *Access) Credentials() credentials.PerRPCCredentials {
-	claim := a.cfg.Node
-	if len(a.proofs) > 0 {
-		claim += " " + string(a.proofs[0])
-	}
-	return nodeCredentials{claim}
-}
-
-// GetRequestMetadata implements credentials.PerRPCCredentials.
-func (n nodeCredentials) GetRequestMetadata(ctx context.Context, _ ...string) (map[string]string, error) {
-	if t := callerOf(ctx).token; t != nil {
-		return map[string]string{peerKey: n.claim, originKey: originOf(t)}, nil
-	}
-	return map[string]string{peerKey: n.claim}, nil
-}
-
-// RequireTransportSecurity implements credentials.PerRPCCredentials. Whoever wants it uses TLS.
-func (nodeCredentials) RequireTransportSecurity() bool { return false }

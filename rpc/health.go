@@ -4,22 +4,63 @@ import (
 	"context"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
 // healthPoll is how often a health watcher's answer is looked at again.
 const healthPoll = time.Second
 
+// healthWatchesMax is how many watches of health a door has at a time, and how many of one host: they need no token.
+const (
+	healthWatchesMax       = 2_000
+	healthWatchesOfHostMax = 200
+)
+
 // healthServer is grpc.health.v1 over a readiness func: nothing is stored, so
 // nothing can be out of date.
 type healthServer struct {
 	healthpb.UnimplementedHealthServer
-	ready func() error
+	ready   func() error
+	crowd   *trust.Crowd // of watches
+	open    prometheus.Gauge
+	refused prometheus.Counter
+}
+
+func newHealth(ready func() error, r prometheus.Registerer) *healthServer {
+	h := &healthServer{
+		ready: ready, crowd: trust.NewCrowd(healthWatchesMax, healthWatchesOfHostMax),
+		open:    prometheus.NewGauge(prometheus.GaugeOpts{Name: "ebb_health_watches_open", Help: "Watches of the node's health (grpc.health.v1) that are open."}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{Name: "ebb_health_watches_refused_total", Help: "Watches of the node's health that were refused, because too many are open, or too many of one host."}),
+	}
+	if r != nil {
+		h.open, h.refused = registered(r, h.open), registered(r, h.refused)
+	}
+	return h
+}
+
+// enter counts a watch in; leave counts it out.
+func (h *healthServer) enter(ctx context.Context) (leave func(), err error) {
+	var host string
+	if p, ok := peer.FromContext(ctx); ok {
+		host = trust.HostOf(p.Addr)
+	}
+	out, ok := h.crowd.Enter(host)
+	if !ok {
+		h.refused.Inc()
+		return nil, proto.ErrOverloaded.Errorf("there are %d watches of this node's health, or %d of %s, which is the limit", healthWatchesMax, healthWatchesOfHostMax, host).
+			WithHint("end some, or use Check")
+	}
+	h.open.Inc()
+	return func() { out(); h.open.Dec() }, nil
 }
 
 func (h *healthServer) Check(_ context.Context, req *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
@@ -31,6 +72,11 @@ func (h *healthServer) Check(_ context.Context, req *healthpb.HealthCheckRequest
 }
 
 func (h *healthServer) Watch(req *healthpb.HealthCheckRequest, stream grpc.ServerStreamingServer[healthpb.HealthCheckResponse]) error {
+	leave, err := h.enter(stream.Context())
+	if err != nil {
+		return ebbv1grpc.Status(err)
+	}
+	defer leave()
 	tick := time.NewTicker(healthPoll)
 	defer tick.Stop()
 	last := healthpb.HealthCheckResponse_ServingStatus(-1)

@@ -57,19 +57,13 @@ func (w *Watches) enter() (leave func(), err error) {
 }
 
 // Watch implements service Ebb.
-func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingServer[ebbv1.WatchEvent]) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = panicked(s.Services, ebbv1grpc.Ebb_Watch_FullMethodName, p)
-		}
-		err = ebbv1grpc.Status(err)
-	}()
-	return s.watch(stream.Context(), req, func(e *ebbv1.WatchEvent) error {
+func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingServer[ebbv1.WatchEvent]) error {
+	return ebbv1grpc.Status(s.watch(stream.Context(), req, func(e *ebbv1.WatchEvent) error {
 		if e == nil {
 			return nil // the transport finds out by itself who has gone
 		}
 		return stream.Send(e)
-	})
+	}))
 }
 
 // watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails. While send waits

@@ -27,9 +27,25 @@ func (t *tlsFlags) add(f *pflag.FlagSet) {
 	f.StringVar(&t.files.ServerName, "tls-server-name", "", "`name` that the certificates of the nodes are for, if not the host of the address")
 }
 
+// unencrypted is an address beyond this machine that this command speaks to without TLS; "" if there is none.
+func (s *session) unencrypted() string {
+	if s.tls.wanted() {
+		return ""
+	}
+	for _, addr := range s.addrs {
+		if beyond(addr) {
+			return addr
+		}
+	}
+	return ""
+}
+
+// wanted reports whether connections are to be encrypted.
+func (t *tlsFlags) wanted() bool { return t.on || t.files != (client.TLSFiles{}) }
+
 // options are what the flags mean to a client.
 func (t *tlsFlags) options() ([]client.Option, error) {
-	if !t.on && t.files == (client.TLSFiles{}) {
+	if !t.wanted() {
 		return nil, nil
 	}
 	if (t.files.Cert == "") != (t.files.Key == "") {
@@ -50,7 +66,7 @@ func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
 	var open []openDoor
 	public := beyond(cfg.GRPC) || beyond(cfg.HTTP)
 	if public && !cfg.TLS.On() {
-		open = append(open, openDoor{"clients and nodes are not encrypted, and anybody can pass for a node", "--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)"})
+		open = append(open, openDoor{unencrypted(cfg), "--tls-cert, --tls-key and --tls-ca (`ebb cert` makes the files)"})
 	}
 	if public && !callersKnown {
 		open = append(open, openDoor{"whoever can connect can read and write", "--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert"})
@@ -62,6 +78,14 @@ func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
 		open = append(open, openDoor{"metrics and profiles are not encrypted", "--tls-admin, or --admin on loopback"})
 	}
 	return open
+}
+
+// unencrypted says what it means that a node has no TLS. Who has no root token needs no proof to pass for one.
+func unencrypted(cfg *node.Config) string {
+	if len(cfg.RootTokens) > 0 {
+		return "clients and nodes are not encrypted, and whoever hears the network hears tokens, and proofs of the root token that hold for five minutes"
+	}
+	return "clients and nodes are not encrypted, and anybody can pass for a node"
 }
 
 // beyond reports whether an address to listen on can be reached from other machines.

@@ -113,7 +113,7 @@ it the node refuses writes that need more memory, and goes on answering question
 	f.StringVar(&cfg.TLS.Key, "tls-key", "", "`file` with the key of --tls-cert (PEM)")
 	f.StringVar(&cfg.TLS.CA, "tls-ca", "", "`file` with the CA that issues the certificates of nodes, and of clients (PEM)")
 	f.StringVar(&cfg.TLS.ClientCA, "tls-client-ca", "", "`file` with further CAs for certificates of clients, never of nodes (PEM)")
-	f.BoolVar(&cfg.TLS.RequireClientCert, "tls-require-client-cert", false, "refuse clients without a certificate")
+	f.BoolVar(&cfg.TLS.RequireClientCert, "tls-require-client-cert", false, "refuse clients without a certificate; its roles (ebb cert client NAME --role ROLE) are what one may do without a token")
 	f.BoolVar(&cfg.TLS.Admin, "tls-admin", false, "encrypt the admin listener too")
 	f.StringVar(&cfg.GossipKeys, "gossip-keys", "", "`file` with the keys that encrypt gossip, one a line, the first for what is sent; it is read again when it changes. All nodes have it, or none")
 	f.BoolVar(&strict, "require-secure", false, "do not start when others than this machine can reach this node without TLS, without saying who they are, or gossip in the clear")

@@ -42,6 +42,7 @@ func newToken(s *session) *cobra.Command {
 func newTokenCreate(s *session) *cobra.Command {
 	var roles []string
 	var ttl string
+	var yes bool
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make a token and print it, once", Args: argsBetween(1, 1, "NAME"),
 		Long: "Make a token and print it, once: the cluster keeps its SHA-256 alone.\n\n" + tokenHelp,
@@ -64,11 +65,12 @@ func newTokenCreate(s *session) *cobra.Command {
 			if lasts != nil && *lasts > 0 {
 				expires = time.Now().Add(*lasts)
 			}
-			return s.createToken(cmd, args[0], expires, grants)
+			return s.createToken(cmd, client.NewToken{Name: args[0], Expires: expires, Grants: grants, MayEnd: yes})
 		},
 	}
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "`ROLE=NAMESPACES`, or operator (repeatable): reader=clicks, writer=web-*, admin=*")
 	cmd.Flags().StringVar(&ttl, "expires", "", "how long it lasts: 12h, 90d, 1y, or none (default none)")
+	cmd.Flags().BoolVar(&yes, "yes", false, "make the first token even if it has an end, after which nobody could make another")
 	return cmd
 }
 
@@ -112,21 +114,24 @@ func tokenRow(t client.Token) tokenJSON {
 	return out
 }
 
-func (s *session) createToken(cmd *cobra.Command, name string, expires time.Time, grants []client.Grant) error {
+func (s *session) createToken(cmd *cobra.Command, t client.NewToken) error {
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
 	}
 	defer done()
-	text, made, err := c.CreateToken(ctx, name, expires, grants...)
+	text, made, err := c.MakeToken(ctx, t)
 	if err != nil {
 		return err
+	}
+	if far := s.unencrypted(); far != "" {
+		fmt.Fprintf(s.term.err, "warning: connections to %s are not encrypted: whoever hears the network hears every token that is shown there; see `ebb cert`\n", far)
 	}
 	row := tokenRow(made)
 	if row.Token = text; s.output == "json" {
 		return printJSON(s.term.out, row)
 	}
-	fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", name, strings.Join(row.Roles, ", "))
+	fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", t.Name, strings.Join(row.Roles, ", "))
 	_, err = fmt.Fprintln(s.term.out, text)
 	return err
 }

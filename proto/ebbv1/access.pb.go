@@ -237,7 +237,9 @@ type CreateTokenRequest struct {
 	// 1 to 16
 	Grants []*Grant `protobuf:"bytes,3,rep,name=grants,proto3" json:"grants,omitempty"`
 	// when it ends; 0 for never
-	ExpiresUs     int64 `protobuf:"varint,4,opt,name=expires_us,json=expiresUs,proto3" json:"expires_us,omitempty"`
+	ExpiresUs int64 `protobuf:"varint,4,opt,name=expires_us,json=expiresUs,proto3" json:"expires_us,omitempty"`
+	// the first token of a cluster may end too, though nobody could make another then
+	MayEnd        bool `protobuf:"varint,5,opt,name=may_end,json=mayEnd,proto3" json:"may_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -298,6 +300,13 @@ func (x *CreateTokenRequest) GetExpiresUs() int64 {
 		return x.ExpiresUs
 	}
 	return 0
+}
+
+func (x *CreateTokenRequest) GetMayEnd() bool {
+	if x != nil {
+		return x.MayEnd
+	}
+	return false
 }
 
 type CreateTokenResponse struct {
@@ -487,7 +496,9 @@ func (x *RevokeTokenRequest) GetOpen() bool {
 }
 
 type RevokeTokenResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// there was no token of that name: it was revoked before, or never made
+	Absent        bool `protobuf:"varint,1,opt,name=absent,proto3" json:"absent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -522,6 +533,13 @@ func (*RevokeTokenResponse) Descriptor() ([]byte, []int) {
 	return file_ebb_v1_access_proto_rawDescGZIP(), []int{7}
 }
 
+func (x *RevokeTokenResponse) GetAbsent() bool {
+	if x != nil {
+		return x.Absent
+	}
+	return false
+}
+
 var File_ebb_v1_access_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_access_proto_rawDesc = "" +
@@ -541,13 +559,14 @@ const file_ebb_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"expires_us\x18\x05 \x01(\x03R\texpiresUs\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\x86\x01\n" +
+	"created_by\x18\x06 \x01(\tR\tcreatedBy\"\x9f\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12%\n" +
 	"\x06grants\x18\x03 \x03(\v2\r.ebb.v1.GrantR\x06grants\x12\x1d\n" +
 	"\n" +
-	"expires_us\x18\x04 \x01(\x03R\texpiresUs\"@\n" +
+	"expires_us\x18\x04 \x01(\x03R\texpiresUs\x12\x17\n" +
+	"\amay_end\x18\x05 \x01(\bR\x06mayEnd\"@\n" +
 	"\x13CreateTokenResponse\x12)\n" +
 	"\x05token\x18\x01 \x01(\v2\x13.ebb.v1.TokenRecordR\x05token\"\x13\n" +
 	"\x11ListTokensRequest\"\\\n" +
@@ -556,8 +575,9 @@ const file_ebb_v1_access_proto_rawDesc = "" +
 	"\bin_force\x18\x02 \x01(\bR\ainForce\"<\n" +
 	"\x12RevokeTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
-	"\x04open\x18\x02 \x01(\bR\x04open\"\x15\n" +
-	"\x13RevokeTokenResponse*a\n" +
+	"\x04open\x18\x02 \x01(\bR\x04open\"-\n" +
+	"\x13RevokeTokenResponse\x12\x16\n" +
+	"\x06absent\x18\x01 \x01(\bR\x06absent*a\n" +
 	"\x04Role\x12\x14\n" +
 	"\x10ROLE_UNSPECIFIED\x10\x00\x12\x0f\n" +
 	"\vROLE_READER\x10\x01\x12\x0f\n" +

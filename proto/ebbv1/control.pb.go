@@ -530,8 +530,12 @@ func (x *RaiseVersion) GetEpoch() uint64 {
 
 // PutToken makes a token. Made twice with the same hash and grants it is made once; another one of that name is refused.
 type PutToken struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Token         *TokenRecord           `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Token *TokenRecord           `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	// there is another way in than by tokens of the table: root tokens, or certificates that callers must show
+	Guarded bool `protobuf:"varint,2,opt,name=guarded,proto3" json:"guarded,omitempty"`
+	// the first may have an end
+	MayEnd        bool `protobuf:"varint,3,opt,name=may_end,json=mayEnd,proto3" json:"may_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -573,10 +577,30 @@ func (x *PutToken) GetToken() *TokenRecord {
 	return nil
 }
 
+func (x *PutToken) GetGuarded() bool {
+	if x != nil {
+		return x.Guarded
+	}
+	return false
+}
+
+func (x *PutToken) GetMayEnd() bool {
+	if x != nil {
+		return x.MayEnd
+	}
+	return false
+}
+
 // DropToken revokes a token. One that there is not is no error.
 type DropToken struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// the last token may go, after which everybody may do everything
+	Open bool `protobuf:"varint,2,opt,name=open,proto3" json:"open,omitempty"`
+	// there is another way in than by tokens of the table
+	Guarded bool `protobuf:"varint,3,opt,name=guarded,proto3" json:"guarded,omitempty"`
+	// by the clock of the node that proposes it: tokens that have ended by then let nobody in
+	NowUs         int64 `protobuf:"varint,4,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -616,6 +640,27 @@ func (x *DropToken) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *DropToken) GetOpen() bool {
+	if x != nil {
+		return x.Open
+	}
+	return false
+}
+
+func (x *DropToken) GetGuarded() bool {
+	if x != nil {
+		return x.Guarded
+	}
+	return false
+}
+
+func (x *DropToken) GetNowUs() int64 {
+	if x != nil {
+		return x.NowUs
+	}
+	return 0
 }
 
 // SetNodeState says what is wanted of a node.
@@ -1295,11 +1340,16 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x0estorage_newest\x18\x06 \x01(\rR\rstorageNewest\"4\n" +
 	"\fRaiseVersion\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"5\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"h\n" +
 	"\bPutToken\x12)\n" +
-	"\x05token\x18\x01 \x01(\v2\x13.ebb.v1.TokenRecordR\x05token\"\x1f\n" +
+	"\x05token\x18\x01 \x01(\v2\x13.ebb.v1.TokenRecordR\x05token\x12\x18\n" +
+	"\aguarded\x18\x02 \x01(\bR\aguarded\x12\x17\n" +
+	"\amay_end\x18\x03 \x01(\bR\x06mayEnd\"d\n" +
 	"\tDropToken\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"K\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04open\x18\x02 \x01(\bR\x04open\x12\x18\n" +
+	"\aguarded\x18\x03 \x01(\bR\aguarded\x12\x15\n" +
+	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\"K\n" +
 	"\fSetNodeState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"2\n" +

@@ -1,0 +1,85 @@
+package rpc
+
+import (
+	"context"
+	"testing"
+
+	"google.golang.org/grpc/metadata"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// A node that has not heard that callers need a token passes on what anybody asks it. The others are told of every call whose it is, and go by that: over any
+// number of such nodes a caller may do what he could have done himself, and what the node asks by itself is the node's.
+func TestANodeWithoutTokensLendsNobodyItsRights(t *testing.T) {
+	open := func(name string) *Access {
+		return NewAccess(AccessConfig{Tokens: (&tokenBox{}).tokens, Node: name})
+	}
+	guarded := NewAccess(AccessConfig{Tokens: boxOf().tokens, Node: "ebb-0"})
+	node := overTLS("ebb-1", "node")
+	for _, c := range []struct {
+		name, method, want string
+		ctx                context.Context
+		md                 []string
+	}{
+		{"a stranger", ebbv1grpc.Ebb_Delete_FullMethodName, "who?", context.Background(), nil},
+		{"a stranger over TLS", ebbv1grpc.Ebb_Delete_FullMethodName, "who?", overTLS(""), nil},
+		{"a stranger's shard", ebbv1grpc.Shards_ReadIndex_FullMethodName, "who?", context.Background(), nil},
+		{"a stranger asks the control group", ebbv1grpc.Shards_Manage_FullMethodName, "who?", context.Background(), nil},
+		{"a stranger who says that it is nobody's node", ebbv1grpc.Ebb_Delete_FullMethodName, "who?", context.Background(), []string{originKey, "operator"}},
+		{"a stranger's status", ebbv1grpc.Shards_NodeStatus_FullMethodName, "who?", context.Background(), nil},
+		{"health, which is everybody's", "/grpc.health.v1.Health/Check", "yes", context.Background(), nil},
+		{"a writer", ebbv1grpc.Ebb_Delete_FullMethodName, "yes", context.Background(), []string{authorizationKey, "Bearer " + secretOf("writer")}},
+		{"a reader", ebbv1grpc.Ebb_Delete_FullMethodName, "no", context.Background(), []string{authorizationKey, "Bearer " + secretOf("reader")}},
+		{"a token of another cluster", ebbv1grpc.Ebb_Delete_FullMethodName, "who?", context.Background(), []string{authorizationKey, "Bearer " + secretOf("eve")}},
+		{"no token at all", ebbv1grpc.Ebb_Delete_FullMethodName, "who?", context.Background(), []string{authorizationKey, "Basic x"}},
+		{"a certificate of a writer", ebbv1grpc.Ebb_Delete_FullMethodName, "yes", overTLS("ada", "writer=cl*"), nil},
+		{"a certificate of a reader", ebbv1grpc.Ebb_Delete_FullMethodName, "no", overTLS("ada", "reader"), nil},
+		{"a node for itself", ebbv1grpc.Ebb_Delete_FullMethodName, "yes", node, []string{peerKey, "ebb-2", originKey, "node"}},
+	} {
+		ctx, md, method := c.ctx, metadata.Pairs(c.md...), c.method
+		for _, relay := range []*Access{open("ebb-1"), open("ebb-2")} {
+			var who caller
+			if err := relay.identify(ctx, method, md, &who); err != nil {
+				t.Fatalf("%s: %s says %v, and knows no token", c.name, relay.cfg.Node, err)
+			}
+			if err := relay.admit(context.WithValue(ctx, callerKey{}, &who), method, nil); err != nil {
+				t.Fatalf("%s: %s says %v, and knows no token", c.name, relay.cfg.Node, err)
+			}
+			shown, err := relay.Credentials().GetRequestMetadata(context.WithValue(ctx, callerKey{}, &who))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, md = node, metadata.New(shown)
+		}
+		in, _, _ := sample(t, method)
+		var who caller
+		err := guarded.identify(ctx, method, md, &who)
+		if err == nil {
+			err = who.mayCall(method, in)
+		}
+		if got := verdict(err); got != c.want {
+			t.Errorf("%s: %s (%v), want %s", c.name, got, err, c.want)
+		}
+	}
+	own, err := open("ebb-1").Credentials().GetRequestMetadata(context.Background())
+	if err != nil || own[originKey] != "node" {
+		t.Errorf("what a node asks by itself is of %q (%v)", own[originKey], err)
+	}
+}
+
+// Checksums make leaders write: an operator may ask for them, and nobody else.
+func TestChecksumsAreForOperators(t *testing.T) {
+	s, access := guardedServices(boxOf())
+	conn := serve(t, s)
+	req := &ebbv1.StatusRequest{Checksums: []*ebbv1.ChecksumRequest{{Shard: 1}}}
+	for who, want := range map[string]string{"nobody": "who?", "reader": "no", "admin": "no", "operator": "yes", "node": "yes"} {
+		for _, method := range []string{ebbv1grpc.Ebb_Status_FullMethodName, ebbv1grpc.Shards_NodeStatus_FullMethodName} {
+			err := conn.Invoke(as(t, access, who), method, req, &ebbv1.StatusResponse{})
+			if got := verdict(ebbv1grpc.FromStatus(err)); got != want {
+				t.Errorf("%s by %s: %s, want %s", method, who, got, want)
+			}
+		}
+	}
+}
