@@ -43,7 +43,7 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	if !cmd.GetReplace() {
 		return 0, errNodeExists(have)
 	}
-	return c.replace(record)
+	return c.replace(cmd)
 }
 
 func errNodeExists(have *ebbv1.NodeRecord) *proto.Error {
@@ -72,75 +72,6 @@ func newcomer(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 	want.ProtoReflect().SetUnknown(nil)
 	want.Alive, want.Enrolled, want.State = false, false, ebbv1.NodeState_NODE_STATE_UNSPECIFIED
 	return want
-}
-
-// replace gives a node whose disk is lost another one: what it held leaves, and is given to it anew. It is refused where that
-// leaves a group without a majority: such a group could never agree that the replica is gone.
-func (c *Control) replace(record *ebbv1.NodeRecord) (uint64, *proto.Error) {
-	table := c.Table()
-	if err := table.survives(record.GetName()); err != nil {
-		return 0, err
-	}
-	wire := edit(table)
-	want := newcomer(record)
-	want.State = table.Node(record.GetName()).GetState()
-	wire.Nodes = put(wire.Nodes, want, (*ebbv1.NodeRecord).GetName)
-	voted := false
-	for id := range wire.Placement {
-		if _, here := table.ReplicaOn(record.GetName(), uint32(id)); !here {
-			continue
-		}
-		shard := editShard(wire, uint32(id))
-		shard.Replicas = slices.Clone(shard.Replicas)
-		for i, r := range shard.Replicas {
-			if r.GetNode() == record.GetName() {
-				voted = voted || id == ControlShard && !r.GetNonvoter()
-				shard.Replicas[i] = &ebbv1.ReplicaRecord{Id: r.Id, Node: r.Node, Nonvoter: r.Nonvoter, Leaving: true}
-			}
-		}
-		if len(shard.Target) == 0 {
-			shard.Target = targetOf(table.Shard(uint32(id)))
-		}
-		shard.Why = record.GetName() + " lost its disk"
-		prefer(shard)
-	}
-	replica := c.number(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: !voted, Joining: true})
-	control := editShard(wire, ControlShard)
-	control.Replicas = append(slices.Clone(control.Replicas), replica)
-	c.swap(wire)
-	return replica.Id, nil
-}
-
-// survives refuses what a group would not outlive: the loss of a node.
-func (t *Table) survives(node string) *proto.Error {
-	for id, record := range t.placement {
-		voters, here := 0, 0
-		for _, r := range record.GetReplicas() {
-			if r.GetNonvoter() || r.GetJoining() {
-				continue
-			}
-			voters++
-			if r.GetNode() == node {
-				here++
-			}
-		}
-		if here > 0 && voters-here < voters/2+1 {
-			return proto.ErrWrongCluster.Errorf("node %s has lost its disk, and held %d of %d replicas of group %d: without it there is no majority that could give it a new one", node, here, voters, id).
-				WithHint("start it with the --data-dir it had, or restore the cluster from a backup")
-		}
-	}
-	return nil
-}
-
-// OnlyCopies returns the groups of which a node holds the only replica.
-func (t *Table) OnlyCopies(node string) (groups []uint32) {
-	for id, record := range t.placement {
-		others := slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetNode() != node && !r.GetJoining() })
-		if _, here := t.ReplicaOn(node, uint32(id)); here && !others {
-			groups = append(groups, uint32(id))
-		}
-	}
-	return groups
 }
 
 // number gives a replica an id that none had before.
@@ -173,6 +104,9 @@ func prefer(record *ebbv1.ShardRecord) {
 }
 
 func preference(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) (rank int) {
+	if r.GetLost() {
+		return -1
+	}
 	if !r.GetLeaving() && !r.GetJoining() {
 		rank += 8
 	}
@@ -269,9 +203,8 @@ func (c *Control) setTargets(cmd *ebbv1.SetTargets) *proto.Error {
 		if target.GetShard() == ControlShard {
 			record.Replicas = slices.Clone(record.Replicas)
 			for i, r := range record.Replicas {
-				record.Replicas[i] = &ebbv1.ReplicaRecord{
-					Id: r.Id, Node: r.Node, Joining: r.Joining, Leaving: r.Leaving, Nonvoter: !slices.Contains(record.Target, r.Node),
-				}
+				record.Replicas[i] = pb.CloneOf(r)
+				record.Replicas[i].Nonvoter = !slices.Contains(record.Target, r.Node)
 			}
 		}
 		prefer(record)
@@ -295,13 +228,16 @@ func (t *Table) checkTarget(target *ebbv1.SetTargets_Target) *proto.Error {
 }
 
 // beginMove changes a group's record by one replica in, one out, or both. The group's leader makes it so. While that is under way
-// only a replica that joins can be told to leave, for another to join instead; and one that follows the control group.
+// only a replica that joins can be told to leave, for another to join instead; and one that follows the control group; and one that leaves can be
+// told to stay.
 func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 	table := c.Table()
 	have := table.Shard(cmd.GetShard())
 	switch {
 	case have == nil:
 		return proto.ErrBadRequest.Errorf("there is no shard %d", cmd.GetShard())
+	case cmd.GetKeep() != 0:
+		return c.takeBack(have, cmd.GetKeep())
 	case underWay(have) && !mayLeave(have, cmd.GetFrom()):
 		return proto.ErrBadRequest.Errorf("shard %d is being moved already", cmd.GetShard())
 	case cmd.GetTo() != "" && (table.Node(cmd.GetTo()) == nil || holds(have, cmd.GetTo())):
@@ -315,12 +251,27 @@ func (c *Control) beginMove(cmd *ebbv1.BeginMove) *proto.Error {
 		if at < 0 || len(record.Replicas) == 1 && cmd.GetTo() == "" {
 			return proto.ErrBadRequest.Errorf("shard %d has no replica %d, or no other", cmd.GetShard(), from)
 		}
-		r := record.Replicas[at]
-		record.Replicas[at] = &ebbv1.ReplicaRecord{Id: r.Id, Node: r.Node, Nonvoter: r.Nonvoter, Leaving: true}
+		record.Replicas[at] = pb.CloneOf(record.Replicas[at])
+		record.Replicas[at].Joining, record.Replicas[at].Leaving = false, true
 	}
 	if cmd.GetTo() != "" {
 		record.Replicas = append(record.Replicas, c.number(wire, &ebbv1.ReplicaRecord{Node: cmd.GetTo(), Joining: true}))
 	}
+	prefer(record)
+	c.swap(wire)
+	return nil
+}
+
+// takeBack makes a replica that leaves one that joins. Whether it is still a member the record cannot say; the group's leader finds that out.
+func (c *Control) takeBack(have *ebbv1.ShardRecord, replica uint64) *proto.Error {
+	at := slices.IndexFunc(have.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetId() == replica })
+	if at < 0 || kept(have, have.Replicas[at]) == have.Replicas[at] {
+		return proto.ErrBadRequest.Errorf("shard %d has no replica %d that leaves and could stay", have.GetShard(), replica)
+	}
+	wire := edit(c.Table())
+	record := editShard(wire, have.GetShard())
+	record.Replicas = slices.Clone(record.Replicas)
+	record.Replicas[at] = kept(record, record.Replicas[at])
 	prefer(record)
 	c.swap(wire)
 	return nil
@@ -356,7 +307,9 @@ func (c *Control) settleShard(cmd *ebbv1.SettleShard) *proto.Error {
 		if r.GetLeaving() && !member {
 			continue
 		}
-		record.Replicas = append(record.Replicas, &ebbv1.ReplicaRecord{Id: r.Id, Node: r.Node, Nonvoter: r.Nonvoter, Joining: r.Joining && !member, Leaving: r.Leaving})
+		is := pb.CloneOf(r)
+		is.Joining = r.GetJoining() && !member
+		record.Replicas = append(record.Replicas, is)
 	}
 	if !slices.ContainsFunc(record.Replicas, func(r *ebbv1.ReplicaRecord) bool { return !r.GetNonvoter() }) {
 		return proto.ErrBadRequest.Errorf("shard %d would have no voter", cmd.GetShard())

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -42,7 +43,7 @@ func newEstate(t *rapid.T, nodes, shards, replication int, zones []string) *esta
 		}
 	}
 	e := &estate{t: t, scribe: scribe{t, NewControl()}, conf: make(map[uint32][]Server), dead: make(map[string]bool), named: nodes}
-	e.must(initCommand("c", table))
+	e.must(initCommand("c", table.WithVersion(proto.StorageVersion)))
 	for _, record := range e.table().placement {
 		for _, r := range record.Replicas {
 			e.conf[record.Shard] = append(e.conf[record.Shard], Server{r.Id, !r.Nonvoter})
@@ -141,7 +142,7 @@ func nodeOf(record *ebbv1.ShardRecord, id uint64) string {
 func (e *estate) leader(shard uint32) (leader uint64) {
 	for _, r := range e.table().Replicas(shard) {
 		votes := slices.Contains(e.conf[shard], Server{r.GetId(), true})
-		if votes && e.alive(r.GetNode()) && (leader == 0 || !r.GetLeaving() && !r.GetNonvoter()) {
+		if votes && e.alive(r.GetNode()) && !r.GetLost() && (leader == 0 || !r.GetLeaving() && !r.GetNonvoter()) {
 			leader = r.GetId()
 		}
 	}

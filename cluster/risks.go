@@ -8,11 +8,15 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Hold says of moves to nodes that do not answer that they wait for these.
-func Hold(moves []*ebbv1.Move, alive func(node string) bool) {
+// Hold says of moves what they wait for: nodes that do not answer, and are to get a replica or are needed for a majority.
+func Hold(t *Table, moves []*ebbv1.Move, alive func(node string) bool) {
 	for _, m := range moves {
-		if m.GetTo() != "" && m.GetPhase() != "leading" && !alive(m.GetTo()) {
+		switch why := stuck(t.Shard(m.GetShard()), alive); {
+		case m.GetPhase() == "leading":
+		case m.GetTo() != "" && !alive(m.GetTo()):
 			m.Waits = m.GetTo() + " does not answer"
+		case m.GetShard() != ControlShard:
+			m.Waits = why
 		}
 	}
 }

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -45,11 +46,20 @@ type Step struct {
 // everything, the end of its own membership included. Nobody waits for one without a vote: a node that asked to
 // follow the control group and never came back would keep all others from joining and leaving.
 //
+// A vote is taken only if those who keep theirs have a majority that is there: Raft appends the smaller configuration at once, and then nobody
+// could commit it or undo it. One whose disk is lost goes first, since it only counts against the majority.
+//
 // record must be newer than configuration: read after it.
 func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, there func(node string, replica uint64) bool, caughtUp func(replica uint64) bool) Step {
 	members := make(map[uint64]bool, len(configuration)) // replica -> votes
 	for _, s := range configuration {
 		members[s.Replica] = s.Voter
+	}
+	d := discharge{record, configuration, self, there}
+	for _, r := range record.GetReplicas() {
+		if votes, member := members[r.GetId()]; r.GetLost() && member && (!votes || d.leavesMajority(r.GetId())) {
+			return parting(Remove, r.GetId(), self, r.GetNode(), "its disk is lost")
+		}
 	}
 	known := make(map[uint64]bool)
 	waits := Step{}
@@ -72,10 +82,12 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 	if waits.Action != Nothing {
 		return waits
 	}
-	settled := true
+	settled, withheld := true, Step{}
 	for _, r := range record.GetReplicas() {
 		votes, member := members[r.GetId()]
 		switch {
+		case votes && (r.GetLeaving() || r.GetNonvoter()) && !d.leavesMajority(r.GetId()):
+			withheld = Step{Wait, r.GetId(), r.GetNode(), "those that would go on voting have no majority that answers"}
 		case r.GetLeaving() && member:
 			return parting(Remove, r.GetId(), self, r.GetNode(), "the others hold the shard")
 		case !r.GetLeaving() && votes && r.GetNonvoter():
@@ -84,14 +96,49 @@ func NextStep(record *ebbv1.ShardRecord, configuration []Server, self uint64, th
 		settled = settled && !r.GetLeaving() && (!r.GetJoining() || !member)
 	}
 	for _, s := range configuration {
-		if !known[s.Replica] {
+		switch {
+		case known[s.Replica]:
+		case s.Voter && !d.leavesMajority(s.Replica):
+			withheld = Step{Wait, s.Replica, "", "those that would go on voting have no majority that answers"}
+		default:
 			return parting(Remove, s.Replica, self, "", "the table does not have it")
 		}
 	}
-	if settled {
+	switch {
+	case withheld.Action != Nothing:
+		return withheld
+	case settled:
 		return Step{}
 	}
 	return Step{Action: Settle, Why: fmt.Sprintf("its %d members are as the table wants them", len(configuration))}
+}
+
+// discharge is a group of which somebody is to lose the vote.
+type discharge struct {
+	record        *ebbv1.ShardRecord
+	configuration []Server
+	self          uint64
+	there         func(node string, replica uint64) bool
+}
+
+// leavesMajority reports whether most of the voters besides one are there. One that the record does not have is not.
+func (d *discharge) leavesMajority(one uint64) bool {
+	voters, here := 0, 0
+	for _, s := range d.configuration {
+		if !s.Voter || s.Replica == one {
+			continue
+		}
+		voters++
+		if s.Replica == d.self {
+			here++
+			continue
+		}
+		at := slices.IndexFunc(d.record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool { return r.GetId() == s.Replica && !r.GetLost() })
+		if at >= 0 && d.there(d.record.Replicas[at].GetNode(), s.Replica) {
+			here++
+		}
+	}
+	return 2*here > voters
 }
 
 // parting is what takes membership or vote from a replica. One that leads hands over first.

@@ -18,6 +18,10 @@ func TestNextStep(t *testing.T) {
 	absent := func(id uint64, nonvoter bool) *ebbv1.ReplicaRecord {
 		return &ebbv1.ReplicaRecord{Id: id, Node: "absent", Joining: true, Nonvoter: nonvoter}
 	}
+	away := func(id uint64) *ebbv1.ReplicaRecord { return &ebbv1.ReplicaRecord{Id: id, Node: "absent"} }
+	lost := func(id uint64) *ebbv1.ReplicaRecord {
+		return &ebbv1.ReplicaRecord{Id: id, Node: "n", Leaving: true, Lost: true} // its node answers, on another disk
+	}
 	v := func(id uint64) Server { return Server{id, true} }
 	n := func(id uint64) Server { return Server{id, false} }
 	for _, c := range []struct {
@@ -46,6 +50,16 @@ func TestNextStep(t *testing.T) {
 		{"who follows needs no vote", []*ebbv1.ReplicaRecord{stays(1), follows(2)}, []Server{v(1), n(2)}, false, Nothing, 0},
 		{"who voted is to follow", []*ebbv1.ReplicaRecord{stays(1), stays(2), follows(3)}, []Server{v(1), v(2), v(3)}, false, Demote, 3},
 		{"not before another votes", []*ebbv1.ReplicaRecord{stays(1), stays(2), follows(3)}, []Server{v(1), n(2), v(3)}, false, Promote, 2},
+		{"those that would stay have no majority that answers", []*ebbv1.ReplicaRecord{stays(1), away(2), leaves(3)}, []Server{v(1), v(2), v(3)}, false, Wait, 3},
+		{"nor would they if the leader went", []*ebbv1.ReplicaRecord{leaves(1), away(2), stays(3)}, []Server{v(1), v(2), v(3)}, false, Wait, 1},
+		{"nor if it lost its vote", []*ebbv1.ReplicaRecord{stays(1), away(2), follows(3)}, []Server{v(1), v(2), v(3)}, false, Wait, 3},
+		{"nor if one went that the table does not have", []*ebbv1.ReplicaRecord{stays(1), away(2)}, []Server{v(1), v(2), v(9)}, false, Wait, 9},
+		{"one without a vote can go", []*ebbv1.ReplicaRecord{stays(1), stays(3), away(2), leaves(4)}, []Server{v(1), v(2), v(3), n(4)}, false, Remove, 4},
+		{"one that does not answer can go", []*ebbv1.ReplicaRecord{stays(1), {Id: 2, Node: "absent", Leaving: true}, leaves(3), stays(4)}, []Server{v(1), v(2), v(3), v(4)}, false, Remove, 2},
+		{"one goes though another cannot", []*ebbv1.ReplicaRecord{leaves(3), stays(1), away(2), {Id: 4, Node: "absent", Leaving: true}}, []Server{v(1), v(2), v(3), v(4)}, false, Remove, 4},
+		{"a lost replica goes before another joins", []*ebbv1.ReplicaRecord{stays(1), stays(2), lost(3), joins(4)}, []Server{v(1), v(2), v(3)}, false, Remove, 3},
+		{"if enough are left", []*ebbv1.ReplicaRecord{stays(1), away(2), lost(3), joins(4)}, []Server{v(1), v(2), v(3)}, false, Add, 4},
+		{"one that is lost does not answer, whatever its node does", []*ebbv1.ReplicaRecord{stays(1), lost(2), leaves(3)}, []Server{v(1), v(2), v(3)}, false, Remove, 2},
 		{"who leads is to follow", []*ebbv1.ReplicaRecord{follows(1), stays(2), stays(3)}, []Server{v(1), v(2), v(3)}, false, HandOver, 1},
 	} {
 		got := NextStep(&ebbv1.ShardRecord{Replicas: c.record}, c.group, 1, func(node string, _ uint64) bool { return node != "absent" }, func(uint64) bool { return !c.behind })

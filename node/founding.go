@@ -29,8 +29,9 @@ type report struct {
 	clusterID string
 	phase     string
 	record    *ebbv1.NodeRecord
-	hears     []string // nodes whose replicas it has heard of late
-	met       []string // nodes whose replicas it has ever heard
+	hears     []string          // nodes whose replicas it has heard of late
+	met       []string          // nodes whose replicas it has ever heard
+	leads     map[uint32]uint64 // groups that it leads, with their terms
 	storage   proto.Versions
 }
 
@@ -76,8 +77,19 @@ func askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, erro
 	own := status.Nodes[0]
 	return report{
 		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
-		storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
+		leads: ledBy(own), storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
 	}, nil
+}
+
+// ledBy are the groups that a node says it leads, with their terms.
+func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
+	leads := make(map[uint32]uint64)
+	for _, r := range s.GetReplicas() {
+		if r.GetRole() == "leader" {
+			leads[r.GetShard()] = r.GetTerm()
+		}
+	}
+	return leads
 }
 
 // found waits until this node may make its first replicas: a majority of the

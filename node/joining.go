@@ -105,17 +105,18 @@ func (n *Node) joined(resp *ebbv1.ManageResponse) error {
 }
 
 // admit makes a node a member, on the node that leads the control group. A node whose name is a member's, on another disk,
-// takes that one's place when it is certain enough that nobody has the old disk any more.
+// takes that one's place when it is certain enough that nobody has the old disk any more. What is judged here, the node does not say itself.
 func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*ebbv1.ManageResponse, error) {
 	if err := n.speaks(join); err != nil {
 		return nil, err
 	}
+	join.Replace, join.LedWithout = false, nil
 	if have := n.Table().Node(join.GetRecord().GetName()); have != nil && have.GetDisk() != join.GetRecord().GetDisk() {
-		taken, err := n.lostDisks.judge(ctx, n, have, join.GetRecord().GetDisk())
+		taken, led, err := n.lostDisks.judge(ctx, n, have, join.GetRecord().GetDisk())
 		if err != nil {
 			return nil, err
 		}
-		join.Replace = !taken
+		join.Replace, join.LedWithout = !taken, led
 	}
 	result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: join}})
 	if err != nil {

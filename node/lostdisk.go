@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/rpc"
@@ -17,6 +18,8 @@ const (
 	lostAfter = 5 * time.Second
 	// lostGap is how long there may be between two looks: after more it begins anew.
 	lostGap = 5 * time.Second
+	// evidenceMax is for how much longer it is waited for somebody to lead a group that is being changed, and may need the disk.
+	evidenceMax = 15 * time.Second
 )
 
 // lostDisks judges, on the control leader, whether the disk of a member is lost, when a node of its name asks to join with another one. A call that is not
@@ -27,43 +30,69 @@ type lostDisks struct {
 	silent map[string]silence
 }
 
-// silence is since when nobody hears of a disk.
+// silence is since when nobody hears of a disk, and who leads groups meanwhile.
 type silence struct {
 	disk        string
 	since, last time.Time
+	led         map[uint32]lead // by group
+}
+
+// lead is a node that says it leads a group, again and again since then. A leader that hears no majority says so for an election timeout at most.
+type lead struct {
+	node  string
+	term  uint64
+	since time.Time
 }
 
 // judge reports whether a process that has the disk of a node's record answers, or, if the record does not know it yet, one with another disk than the one
-// that asks to join. It returns an error as long as that is not certain.
-func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, joins string) (taken bool, err error) {
+// that asks to join. If none does, it returns the groups that are led without the disk though their records leave that in doubt. It returns an error as long
+// as it is not certain.
+func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, joins string) (taken bool, led []uint32, err error) {
 	namesake := func(disk string) bool { return disk == have.GetDisk() }
 	if have.GetDisk() == "" {
 		namesake = func(disk string) bool { return disk != joins }
 	}
 	if have.GetName() == n.cfg.Name || n.answersWith(ctx, have, namesake) {
 		l.forget(have.GetName())
-		return true, nil
+		return true, nil, nil
 	}
 	members := append(n.others(), n.cfg.Name)
 	asked := slices.DeleteFunc(slices.Clone(members), func(node string) bool { return node == have.GetName() })
 	silent, hears := 0, ""
-	for _, r := range append(n.survey(ctx, asked), report{node: n.cfg.Name, hears: n.groups.Load().hears()}) {
+	reports := append(n.survey(ctx, asked), report{node: n.cfg.Name, hears: n.groups.Load().hears(), leads: ledBy(n.Status())})
+	for _, r := range reports {
 		if silent++; slices.Contains(r.hears, have.GetName()) {
 			hears = r.node
 		}
 	}
 	if hears != "" {
 		l.forget(have.GetName())
-		return false, proto.ErrStarting.Errorf("node %s had another disk, and node %s still hears of it: two processes may bear the name", have.GetName(), hears)
+		return false, nil, proto.ErrStarting.Errorf("node %s had another disk, and node %s still hears of it: two processes may bear the name", have.GetName(), hears)
 	}
 	if 2*silent <= len(members) {
 		l.forget(have.GetName())
-		return false, proto.ErrStarting.Errorf("node %s had another disk: only %d of %d nodes can say that it is gone", have.GetName(), silent, len(members))
+		return false, nil, proto.ErrStarting.Errorf("node %s had another disk: only %d of %d nodes can say that it is gone", have.GetName(), silent, len(members))
 	}
-	if d := l.lasts(have, time.Now()); d < lostAfter {
-		return false, proto.ErrStarting.Errorf("node %s had another disk: nobody has heard of it for %v, and after %v it is given up", have.GetName(), d.Round(time.Second), lostAfter)
+	now := time.Now()
+	d := l.lasts(have, now)
+	led = l.leads(have.GetName(), reports, now, electionTimeout(n.Table().Shards()))
+	if d < lostAfter {
+		return false, nil, proto.ErrStarting.Errorf("node %s had another disk: nobody has heard of it for %v, and after %v it is given up", have.GetName(), d.Round(time.Second), lostAfter)
 	}
-	return false, nil
+	if group, missing := unproven(n.Table(), have.GetName(), led); missing && d < lostAfter+evidenceMax {
+		return false, nil, proto.ErrStarting.Errorf("node %s had another disk, and the members of group %d are being changed: whether that does without it is seen when it has a leader", have.GetName(), group)
+	}
+	return false, led, nil
+}
+
+// unproven returns a group that may come to be led without a node's disk, and is not; if all would do with that one there is nothing to wait for.
+func unproven(table *cluster.Table, node string, led []uint32) (group uint32, missing bool) {
+	doubts := table.InDoubt(node)
+	at := slices.IndexFunc(doubts, func(group uint32) bool { return !slices.Contains(led, group) })
+	if at < 0 || table.Survives(node, doubts) != nil {
+		return 0, false
+	}
+	return doubts[at], true
 }
 
 // lasts notes that nobody hears of a node's disk now, and returns for how long that has been so.
@@ -80,6 +109,35 @@ func (l *lostDisks) lasts(have *ebbv1.NodeRecord, now time.Time) time.Duration {
 	}
 	l.silent[have.GetName()] = s
 	return now.Sub(s.since)
+}
+
+// leads notes who says that they lead, while nobody hears of a node's disk, and returns the groups that one and the same has led, in one term, for a while.
+func (l *lostDisks) leads(node string, reports []report, now time.Time, while time.Duration) (led []uint32) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := l.silent[node]
+	before := s.led
+	s.led = make(map[uint32]lead)
+	for _, r := range reports {
+		for group, term := range r.leads {
+			if s.led[group].term > term {
+				continue // somebody who has not heard of that one yet
+			}
+			is := lead{r.node, term, now}
+			if was := before[group]; was.node == r.node && was.term == term {
+				is.since = was.since
+			}
+			s.led[group] = is
+		}
+	}
+	l.silent[node] = s
+	for group, is := range s.led {
+		if now.Sub(is.since) > while {
+			led = append(led, group)
+		}
+	}
+	slices.Sort(led)
+	return led
 }
 
 func (l *lostDisks) forget(node string) {

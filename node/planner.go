@@ -129,6 +129,10 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 			p.n.logger.Debug("a move does not begin", "shard", m.GetShard(), "err", err)
 			return
 		}
+		if m.GetKeep() != 0 {
+			p.n.logger.Info("a move is taken back", "shard", m.GetShard(), "why", table.Shard(m.GetShard()).GetWhy())
+			continue
+		}
 		p.n.logger.Info("a move begins", "shard", m.GetShard(), "to", m.GetTo(), "from", nodeOf(table, m), "why", table.Shard(m.GetShard()).GetWhy())
 		p.n.counts.moves.begun.Add(1)
 	}
@@ -216,7 +220,7 @@ func (p *planner) change(ctx context.Context, c *control, req *ebbv1.ChangeClust
 		}
 	}
 	moves := cluster.Moves(paper)
-	cluster.Hold(moves, p.n.directory.alive)
+	cluster.Hold(paper, moves, p.n.directory.alive)
 	return &ebbv1.ChangeClusterResponse{
 		Moves: moves, Epoch: c.state.control.Table().Epoch(), Waits: cluster.Calm(paper, p.n.directory.alive),
 		Warnings: cluster.Risks(table, paper, p.n.directory.alive),

@@ -13,7 +13,7 @@ package proto
 //
 //	1  builds that say nothing of versions; those of wire version 1 have other snapshots, too, and cannot be upgraded while they run
 //	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of shards
-//	3  tokens: PutToken and DropToken in the control group's log
+//	3  tokens: PutToken and DropToken in the control group's log; replicas whose disk is lost, and moves taken back
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
@@ -26,6 +26,10 @@ const VersionRecordEpochs = 2
 
 // VersionTokens is from when on the control group keeps tokens.
 const VersionTokens = 3
+
+// VersionLostReplicas is from when on the control group marks replicas whose disk is lost, counts what survives that by these marks, and takes moves back. It
+// is the version that tokens came with: none from 2 on was released without these.
+const VersionLostReplicas = VersionTokens
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

@@ -348,15 +348,6 @@ func newClusterNodes(s *session) *cobra.Command {
 	}
 }
 
-func (s *session) table(cmd *cobra.Command) (*ebbv1.Table, error) {
-	ctx, c, done, err := s.connect(cmd)
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	return c.Table(ctx)
-}
-
 // nodesOf are the members by the table. What a node leads, it says itself: others may have heard of it long ago.
 func nodesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []*clusterNodeJSON {
 	members := make([]*clusterNodeJSON, 0, len(table.GetNodes()))
@@ -406,36 +397,60 @@ type placedJSON struct {
 func newClusterShards(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use: "shards", Short: "Where the replicas of each shard lie, and where they are to", Args: noArgs, Example: "  ebb cluster shards -o tsv",
+		Long: `Where the replicas of each shard lie, and where they are to.
+
+LEADER is the node that says it leads the shard; a shard without one takes no writes.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			table, err := s.table(cmd)
+			ctx, c, done, err := s.connect(cmd)
 			if err != nil {
 				return err
 			}
-			var shards []placedJSON
-			var rows [][]string
-			for _, record := range table.GetPlacement() {
-				p := placedJSON{Shard: record.GetShard(), Leader: record.GetLeader(), Preferred: record.GetPreferred(), Target: record.GetTarget(), Replicas: []string{}}
-				for _, r := range record.GetReplicas() {
-					switch {
-					case r.GetJoining():
-						p.Joining = append(p.Joining, r.GetNode())
-					case r.GetLeaving():
-						p.Leaving = append(p.Leaving, r.GetNode())
-					default:
-						p.Replicas = append(p.Replicas, r.GetNode())
-					}
-				}
-				slices.Sort(p.Replicas)
-				shards = append(shards, p)
-				join := func(names []string) string { return orDash(strings.Join(names, " ")) }
-				rows = append(rows, []string{strconv.FormatUint(uint64(p.Shard), 10), orDash(p.Leader), p.Preferred, join(p.Replicas), join(p.Joining), join(p.Leaving)})
+			defer done()
+			table, err := c.Table(ctx)
+			if err != nil {
+				return err
 			}
+			status, err := c.Status(ctx)
+			if err != nil {
+				return err
+			}
+			shards := placesOf(table, status)
 			if s.output == "json" {
 				return printJSON(s.term.out, map[string]any{"epoch": table.GetEpoch(), "shards": shards})
+			}
+			var rows [][]string
+			join := func(names []string) string { return orDash(strings.Join(names, " ")) }
+			for _, p := range shards {
+				rows = append(rows, []string{strconv.FormatUint(uint64(p.Shard), 10), orDash(p.Leader), p.Preferred, join(p.Replicas), join(p.Joining), join(p.Leaving)})
 			}
 			return s.printTable("SHARD\tLEADER\tPREFERRED\tREPLICAS\tJOINING\tLEAVING", rows)
 		},
 	}
+}
+
+// placesOf are the shards by the table. Who leads one says so itself: others may have heard of a leader that is gone.
+func placesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []placedJSON {
+	leaders := make(map[uint32]string)
+	for _, sh := range digest(status).Shards {
+		leaders[sh.Shard] = sh.Leader
+	}
+	shards := make([]placedJSON, 0, len(table.GetPlacement()))
+	for _, record := range table.GetPlacement() {
+		p := placedJSON{Shard: record.GetShard(), Leader: leaders[record.GetShard()], Preferred: record.GetPreferred(), Target: record.GetTarget(), Replicas: []string{}}
+		for _, r := range record.GetReplicas() {
+			switch {
+			case r.GetJoining():
+				p.Joining = append(p.Joining, r.GetNode())
+			case r.GetLeaving():
+				p.Leaving = append(p.Leaving, r.GetNode())
+			default:
+				p.Replicas = append(p.Replicas, r.GetNode())
+			}
+		}
+		slices.Sort(p.Replicas)
+		shards = append(shards, p)
+	}
+	return shards
 }
 
 // checkedJSON is one shard as `ebb cluster verify --json` prints it.

@@ -35,3 +35,31 @@ func TestStatusWarnsOfTooFewNodes(t *testing.T) {
 		}
 	}
 }
+
+// Who leads a shard is who says so, by the newest term; not who the table prefers, nor who was heard to lead before it died.
+func TestLeadersSayThatTheyLead(t *testing.T) {
+	replicas := []*ebbv1.ReplicaRecord{{Id: 1, Node: "ebb-0"}, {Id: 2, Node: "ebb-1"}, {Id: 3, Node: "ebb-2", Leaving: true, Lost: true}}
+	says := func(node, role string, term uint64) *ebbv1.NodeStatus {
+		return &ebbv1.NodeStatus{Node: &ebbv1.NodeRecord{Name: node}, Replicas: []*ebbv1.ReplicaStatus{{Shard: 1, Node: node, Role: role, Term: term}}}
+	}
+	for _, c := range []struct {
+		what  string
+		nodes []*ebbv1.NodeStatus
+		want  string
+	}{
+		{"nobody leads", []*ebbv1.NodeStatus{says("ebb-0", "candidate", 9), says("ebb-1", "follower", 9), {Node: &ebbv1.NodeRecord{Name: "ebb-2"}}}, ""},
+		{"one leads", []*ebbv1.NodeStatus{says("ebb-0", "follower", 9), says("ebb-1", "leader", 9)}, "ebb-1"},
+		{"one that was cut off has not heard of the next", []*ebbv1.NodeStatus{says("ebb-0", "leader", 9), says("ebb-1", "leader", 8)}, "ebb-0"},
+	} {
+		table := &ebbv1.Table{Placement: []*ebbv1.ShardRecord{
+			{Shard: 0}, {Shard: 1, Replicas: replicas, Preferred: "ebb-2", Leader: "ebb-2", Term: 7},
+		}}
+		shards := placesOf(table, &ebbv1.StatusResponse{Nodes: c.nodes})
+		if got := shards[1].Leader; got != c.want {
+			t.Errorf("%s: %q leads, want %q", c.what, got, c.want)
+		}
+		if got := shards[1].Leaving; len(got) != 1 || got[0] != "ebb-2" {
+			t.Errorf("%s: %v leave", c.what, got)
+		}
+	}
+}

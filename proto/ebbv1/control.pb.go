@@ -398,6 +398,9 @@ type JoinNode struct {
 	// storage versions that it can run with; 0 of a build that says nothing of them: only 1
 	StorageOldest uint32 `protobuf:"varint,5,opt,name=storage_oldest,json=storageOldest,proto3" json:"storage_oldest,omitempty"`
 	StorageNewest uint32 `protobuf:"varint,6,opt,name=storage_newest,json=storageNewest,proto3" json:"storage_newest,omitempty"`
+	// with replace: groups being changed that were led all the while by a node that did without the lost disk. Of these it need not be certain by their records alone that
+	// enough is left; filled in by the control leader
+	LedWithout    []uint32 `protobuf:"varint,7,rep,packed,name=led_without,json=ledWithout,proto3" json:"led_without,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -472,6 +475,13 @@ func (x *JoinNode) GetStorageNewest() uint32 {
 		return x.StorageNewest
 	}
 	return 0
+}
+
+func (x *JoinNode) GetLedWithout() []uint32 {
+	if x != nil {
+		return x.LedWithout
+	}
+	return nil
 }
 
 // RaiseVersion puts a newer storage version in force. It is proposed once every member knows it, and never lowers it.
@@ -806,14 +816,16 @@ func (x *SetTargets) GetTargets() []*SetTargets_Target {
 	return nil
 }
 
-// BeginMove gives a node a replica of a group, takes one from another, or both. The group must have no other move under way.
+// BeginMove gives a node a replica of a group, takes one from another, or both. The group must have no other move under way, unless one is to be taken back: keep.
 type BeginMove struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
 	// node that gets one; empty if none does
 	To string `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
 	// replica that goes; 0 if none does
-	From          uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	From uint64 `protobuf:"varint,3,opt,name=from,proto3" json:"from,omitempty"`
+	// replica that was to go and is to stay after all; 0 if none is. Nothing else is changed then
+	Keep          uint64 `protobuf:"varint,4,opt,name=keep,proto3" json:"keep,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -865,6 +877,13 @@ func (x *BeginMove) GetTo() string {
 func (x *BeginMove) GetFrom() uint64 {
 	if x != nil {
 		return x.From
+	}
+	return 0
+}
+
+func (x *BeginMove) GetKeep() uint64 {
+	if x != nil {
+		return x.Keep
 	}
 	return 0
 }
@@ -1329,7 +1348,7 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\"5\n" +
 	"\aPutNode\x12*\n" +
-	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\xd9\x01\n" +
+	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\xfa\x01\n" +
 	"\bJoinNode\x12*\n" +
 	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\x12\x1d\n" +
 	"\n" +
@@ -1337,7 +1356,9 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\areplace\x18\x03 \x01(\bR\areplace\x12\x1a\n" +
 	"\bprotocol\x18\x04 \x01(\x04R\bprotocol\x12%\n" +
 	"\x0estorage_oldest\x18\x05 \x01(\rR\rstorageOldest\x12%\n" +
-	"\x0estorage_newest\x18\x06 \x01(\rR\rstorageNewest\"4\n" +
+	"\x0estorage_newest\x18\x06 \x01(\rR\rstorageNewest\x12\x1f\n" +
+	"\vled_without\x18\a \x03(\rR\n" +
+	"ledWithout\"4\n" +
 	"\fRaiseVersion\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"h\n" +
@@ -1361,11 +1382,12 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x06Target\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x14\n" +
 	"\x05nodes\x18\x02 \x03(\tR\x05nodes\x12\x10\n" +
-	"\x03why\x18\x03 \x01(\tR\x03why\"E\n" +
+	"\x03why\x18\x03 \x01(\tR\x03why\"Y\n" +
 	"\tBeginMove\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x0e\n" +
 	"\x02to\x18\x02 \x01(\tR\x02to\x12\x12\n" +
-	"\x04from\x18\x03 \x01(\x04R\x04from\"U\n" +
+	"\x04from\x18\x03 \x01(\x04R\x04from\x12\x12\n" +
+	"\x04keep\x18\x04 \x01(\x04R\x04keep\"U\n" +
 	"\vSettleShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x04R\breplicas\x12\x14\n" +

@@ -11522,7 +11522,9 @@ type ReplicaRecord struct {
 	// is to become a member of the shard's group, and may not be one yet
 	Joining bool `protobuf:"varint,4,opt,name=joining,proto3" json:"joining,omitempty"`
 	// is to be none any more, and may still be one
-	Leaving       bool `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	Leaving bool `protobuf:"varint,5,opt,name=leaving,proto3" json:"leaving,omitempty"`
+	// the disk that it lay on is gone: it leaves, and answers nobody
+	Lost          bool `protobuf:"varint,6,opt,name=lost,proto3" json:"lost,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -11588,6 +11590,13 @@ func (x *ReplicaRecord) GetJoining() bool {
 func (x *ReplicaRecord) GetLeaving() bool {
 	if x != nil {
 		return x.Leaving
+	}
+	return false
+}
+
+func (x *ReplicaRecord) GetLost() bool {
+	if x != nil {
+		return x.Lost
 	}
 	return false
 }
@@ -13851,13 +13860,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04zone\x18\b \x01(\tR\x04zone\x12\x12\n" +
 	"\x04disk\x18\t \x01(\tR\x04disk\x12'\n" +
 	"\x05state\x18\n" +
-	" \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"\x83\x01\n" +
+	" \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"\x97\x01\n" +
 	"\rReplicaRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x1a\n" +
 	"\bnonvoter\x18\x03 \x01(\bR\bnonvoter\x12\x18\n" +
 	"\ajoining\x18\x04 \x01(\bR\ajoining\x12\x18\n" +
-	"\aleaving\x18\x05 \x01(\bR\aleaving\"\xe0\x01\n" +
+	"\aleaving\x18\x05 \x01(\bR\aleaving\x12\x12\n" +
+	"\x04lost\x18\x06 \x01(\bR\x04lost\"\xe0\x01\n" +
 	"\vShardRecord\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x121\n" +
 	"\breplicas\x18\x02 \x03(\v2\x15.ebb.v1.ReplicaRecordR\breplicas\x12\x1c\n" +

@@ -1,0 +1,157 @@
+package cluster
+
+import (
+	"slices"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// replace gives a node whose disk is lost another one: what it held leaves, and is given to it anew. It is refused where that
+// leaves a group without a majority: such a group could never agree that the replica is gone.
+//
+// Of a group that is in doubt, and is led all the same, somebody who was to leave may be what its majority is made of. So nobody leaves it now but the
+// lost replica: who was to is a member, or becomes one again, and where it should lie is seen to when that is settled.
+func (c *Control) replace(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
+	table, record := c.Table(), cmd.GetRecord()
+	if err := table.Survives(record.GetName(), cmd.GetLedWithout()); err != nil {
+		return 0, err
+	}
+	doubts := table.InDoubt(record.GetName())
+	wire := edit(table)
+	want := newcomer(record)
+	want.State = table.Node(record.GetName()).GetState()
+	wire.Nodes = put(wire.Nodes, want, (*ebbv1.NodeRecord).GetName)
+	voted := false
+	for id := range wire.Placement {
+		if _, here := table.ReplicaOn(record.GetName(), uint32(id)); !here {
+			continue
+		}
+		shard := editShard(wire, uint32(id))
+		shard.Replicas = slices.Clone(shard.Replicas)
+		for i, r := range shard.Replicas {
+			switch {
+			case r.GetNode() == record.GetName():
+				voted = voted || id == ControlShard && !r.GetNonvoter()
+				gone := pb.CloneOf(r)
+				gone.Joining, gone.Leaving, gone.Lost = false, true, table.marksLost()
+				shard.Replicas[i] = gone
+			case slices.Contains(doubts, uint32(id)):
+				shard.Replicas[i] = kept(shard, r)
+			}
+		}
+		if len(shard.Target) == 0 {
+			shard.Target = targetOf(table.Shard(uint32(id)))
+		}
+		shard.Why = record.GetName() + " lost its disk"
+		prefer(shard)
+	}
+	replica := c.number(wire, &ebbv1.ReplicaRecord{Node: record.GetName(), Nonvoter: !voted, Joining: true})
+	control := editShard(wire, ControlShard)
+	control.Replicas = append(slices.Clone(control.Replicas), replica)
+	c.swap(wire)
+	return replica.Id, nil
+}
+
+// kept returns a replica that was to leave as one that is to be a member, whether it is one or not. Others it returns as they are: lost ones, and one whose node
+// is to hold another.
+func kept(record *ebbv1.ShardRecord, r *ebbv1.ReplicaRecord) *ebbv1.ReplicaRecord {
+	another := slices.ContainsFunc(record.GetReplicas(), func(o *ebbv1.ReplicaRecord) bool { return o.GetNode() == r.GetNode() && !o.GetLeaving() })
+	if !r.GetLeaving() || r.GetLost() || another {
+		return r
+	}
+	stays := pb.CloneOf(r)
+	stays.Leaving, stays.Joining = false, true
+	return stays
+}
+
+func (t *Table) marksLost() bool { return t.Version() >= proto.VersionLostReplicas }
+
+// What a group has left when a node's disk is lost is seen in two ways.
+//
+// By count, of the replicas in its record that may vote. While it is being changed the record does not say who is in the group's configuration, only
+// who may be:
+//
+//	stay   neither join nor leave   in the configuration, with their data
+//	maybe  join or leave            in it or not; whoever has a vote in it has its data
+//	gone   lost, this one included  in it or not, and never heard again
+//
+// So the configuration has at most stay+maybe+gone voters. Those of maybe that are in it only add to those who answer, so the worst is that none is, and
+// all that are gone are: a majority is left for certain if stay > gone. With A lost now:
+//
+//	{A B C}                       2 > 1    certain, whoever else joins or leaves
+//	{A B}                         1 = 1    nothing is left that could agree on anything
+//	{A B, C leaves}               1 = 1    {A B C} is led by B or C, {A B} by nobody
+//	{A B, D joins}                1 = 1    {A B D} is led, {A B} is not
+//	{A B, C leaves, D joins}      1 = 1    {A B C}, {A B C D} and {A B D} are all led
+//	{A leaves, B, D joins}        1 = 1    {A B D} and {B D} are, {A B} is not
+//	{A joins, C leaves}           0 < 1    {C} is, {A C} and {A} are not
+//	{A B C, D lost and leaves}    2 = 2    {A B C} is led, {A B C D} is not
+//
+// By evidence, where the count leaves it in doubt: who leads hears a majority, and who still does when nothing has been heard of the disk for a while
+// does so without it. What is only to have other members, and is in the state that its record says, needs no evidence: there the count is exact. The
+// control group is changed by its targets as well, which no mark says: who votes may not have its vote yet, and who does not may still have it.
+
+// count returns whether a node holds a replica of a group that may vote, how many others are sure to be in its configuration with their data, and how many
+// that may be in it never answer again if the node's does not.
+func (t *Table) count(group uint32, node string) (holds bool, stay, gone int) {
+	for _, r := range t.Replicas(group) {
+		switch {
+		case r.GetLost():
+			gone++
+		case r.GetNonvoter() || r.GetJoining() && !t.marksLost():
+		case r.GetNode() == node:
+			holds = true
+			gone++
+		case r.GetJoining() || r.GetLeaving() && t.marksLost():
+		default:
+			stay++
+		}
+	}
+	return holds, stay, gone
+}
+
+// InDoubt returns the groups of which only evidence can tell whether they outlive the loss of a node's disk.
+func (t *Table) InDoubt(node string) (groups []uint32) {
+	for id, record := range t.placement {
+		holds, stay, gone := t.count(uint32(id), node)
+		if holds && stay <= gone && t.marksLost() && (id == ControlShard || underWay(record)) {
+			groups = append(groups, uint32(id))
+		}
+	}
+	return groups
+}
+
+// Survives refuses what a group would not outlive: the loss of a node's disk. ledWithout are those groups of which there is evidence that they do without it.
+func (t *Table) Survives(node string, ledWithout []uint32) *proto.Error {
+	doubts := t.InDoubt(node)
+	for id := range t.placement {
+		group := uint32(id)
+		holds, stay, gone := t.count(group, node)
+		switch {
+		case !holds || stay > gone:
+		case !slices.Contains(doubts, group):
+			return proto.ErrWrongCluster.Errorf("node %s has lost its disk, and held 1 of %d replicas of group %d: without it there is no majority that could give it a new one", node, stay+gone, id).
+				WithHint("start it with the --data-dir it had, or restore the cluster from a backup")
+		case !slices.Contains(ledWithout, group):
+			return proto.ErrWrongCluster.Errorf("node %s has lost its disk while the members of group %d were being changed, and nobody leads that without it: so it was needed for a majority", node, id).
+				WithHint("start it with the --data-dir it had, or restore the cluster from a backup")
+		}
+	}
+	return nil
+}
+
+// OnlyCopies returns the groups of which a node holds the only replica.
+func (t *Table) OnlyCopies(node string) (groups []uint32) {
+	for id, record := range t.placement {
+		others := slices.ContainsFunc(record.GetReplicas(), func(r *ebbv1.ReplicaRecord) bool {
+			return r.GetNode() != node && !r.GetJoining() && !r.GetLost()
+		})
+		if _, here := t.ReplicaOn(node, uint32(id)); here && !others {
+			groups = append(groups, uint32(id))
+		}
+	}
+	return groups
+}

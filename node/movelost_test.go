@@ -1,0 +1,151 @@
+package node_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/node/fail"
+	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// fewer asks for two replicas of each shard, and returns when nothing goes on any more because of an error at a point of moves, with the node that stays in most of the shards whose
+// members are being changed.
+func (b *bubble) fewer(point string) (stays int) {
+	b.Helper()
+	for i := range b.config {
+		b.config[i].Fail.Arm(point, 0, fail.Error(errors.New("not yet")))
+	}
+	b.until("the newest version", func() bool { return b.table(0).Version() == proto.StorageVersion })
+	b.change(0, &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Replication{Replication: 2}})
+	time.Sleep(10 * time.Second)
+	in := make([]int, len(b.config))
+	for shard := uint32(1); shard <= b.table(0).Shards(); shard++ {
+		for _, r := range b.table(0).Replicas(shard) {
+			if i := slices.Index([]string{"ebb-0", "ebb-1", "ebb-2"}, r.GetNode()); b.table(0).UnderWay(shard) && !r.GetLeaving() {
+				in[i]++
+			}
+		}
+	}
+	if slices.Max(in) == 0 {
+		b.Fatal("no move is under way")
+	}
+	return slices.Index(in, slices.Max(in))
+}
+
+// goOn takes back what keeps moves from going on.
+func (b *bubble) goOn(point string) {
+	for i := range b.config {
+		b.config[i].Fail.Disarm(point)
+	}
+}
+
+// writeAll writes once to every shard.
+func (b *bubble) writeAll() {
+	b.Helper()
+	c, table := b.client(), b.table(slices.IndexFunc(b.nodes, func(n *node.Node) bool { return n != nil }))
+	done := make(map[uint32]bool)
+	for k := 0; len(done) < int(table.Shards()); k++ {
+		key := fmt.Sprintf("k%d", k)
+		if shard := table.ShardOf("plain", []byte(key)); !done[shard] {
+			b.write(c, key, "x", 1)
+			done[shard] = true
+		}
+	}
+}
+
+// wipe gives a node that is down an empty disk, starts it, and returns the disk that it had.
+func (b *bubble) wipe(i int) (old *fs.Mem) {
+	old = b.disks[i]
+	b.disks[i] = fs.NewMem()
+	b.config[i].FS = b.disks[i]
+	b.open(i)
+	return old
+}
+
+func others(i int) []int { return []int{(i + 1) % 3, (i + 2) % 3} }
+
+// TestKilledWhileReplicasLeave: one of three nodes dies while its shards go down to two replicas. Those that would be left with it and one other keep the third, and take
+// writes; what waits says for whom; and when the node is removed, all shards come to lie on the other two.
+func TestKilledWhileReplicasLeave(t *testing.T) {
+	inBubble(t, 3, 8, func(b *bubble) {
+		b.openAll()
+		b.plain(b.client())
+		victim := b.fewer("move.before.remove")
+		name, rest := b.config[victim].Name, others(victim)
+		b.crash(victim)
+		b.goOn("move.before.remove")
+		time.Sleep(20 * time.Second)
+		b.writeAll()
+		b.until("a word of it", func() bool {
+			resp, _ := b.ask(rest[0], &ebbv1.ChangeClusterRequest{DryRun: true})
+			return slices.ContainsFunc(resp.GetMoves(), func(m *ebbv1.Move) bool {
+				return m.GetWaits() == name+" does not answer, and is needed for a majority"
+			})
+		})
+		b.change(rest[0], remove(name))
+		b.until("two nodes", func() bool { return b.whole(2, rest...) })
+		b.writeAll()
+		b.equal(rest...)
+	})
+}
+
+// TestWipedWhileReplicasLeave: likewise, and the node comes back with an empty disk. The others do without it, so it is let in, and gets its share.
+func TestWipedWhileReplicasLeave(t *testing.T) {
+	inBubble(t, 3, 8, func(b *bubble) {
+		b.openAll()
+		b.plain(b.client())
+		victim := b.fewer("move.before.remove")
+		b.crash(victim)
+		b.goOn("move.before.remove")
+		b.wipe(victim)
+		b.until("two replicas of each", func() bool {
+			for _, m := range cluster.Moves(b.table(others(victim)[0])) {
+				if m.GetFrom() == m.GetTo() {
+					t.Fatalf("a move is %v", m)
+				}
+			}
+			return b.whole(2, 0, 1, 2)
+		})
+		b.ready(victim)
+		b.writeAll()
+		if err := b.said(victim); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestNeededDiskIsNotGivenUp: likewise, when the third replicas are no members any more and the table does not know that yet. By the table a majority would be left; but
+// nobody leads these shards without the node. So it is refused with an empty disk, and with its own all goes on.
+func TestNeededDiskIsNotGivenUp(t *testing.T) {
+	inBubble(t, 3, 8, func(b *bubble) {
+		b.openAll()
+		b.plain(b.client())
+		victim := b.fewer("move.before.settle")
+		other := others(victim)[0]
+		disk := b.table(other).Node(b.config[victim].Name).GetDisk()
+		b.crash(victim)
+		b.goOn("move.before.settle")
+		old := b.wipe(victim)
+		b.until("its end", func() bool { return b.said(victim) != nil })
+		if err := b.said(victim); !errors.Is(err, proto.ErrWrongCluster) || !strings.Contains(err.Error(), "nobody leads that without it") {
+			t.Errorf("it says %v", err)
+		}
+		if got := b.table(other).Node(b.config[victim].Name).GetDisk(); got != disk {
+			t.Errorf("it has disk %s now, and had %s", got, disk)
+		}
+		b.nodes[victim].Kill()
+		b.disks[victim], b.config[victim].FS = old, old
+		b.fatals[victim].Store(nil)
+		b.open(victim)
+		b.until("two replicas of each", func() bool { return b.whole(2, 0, 1, 2) })
+		b.writeAll()
+	})
+}
