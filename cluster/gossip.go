@@ -188,6 +188,7 @@ func (g *Gossip) config() *memberlist.Config {
 	c.TCPTimeout = streamTimeout
 	c.RetransmitMult = retransmitMult
 	c.PushPullInterval = exchangeEvery
+	c.EnableCompression = false // of packets of some hundred bytes it saves few, and makes tables of 20 KiB for each
 	c.Delegate = gossipDelegate{g}
 	c.Events = gossipDelegate{g}
 	c.Alive = gossipDelegate{g}

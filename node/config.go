@@ -58,6 +58,8 @@ type Config struct {
 
 	// SnapshotBytes is how long the log of a group may grow, at least, before a snapshot is taken of it; 4 MiB by default.
 	SnapshotBytes int64
+	// LogSegmentBytes is how large the files of the log are, but for entries that are larger, and how much of its end is kept in memory, too; 32 MiB by default.
+	LogSegmentBytes int64
 
 	// ScrubEvery is how long after its start, and after each time, a node reads the snapshots and the log on its disk again: DefaultScrubEvery by default, never below 0.
 	ScrubEvery time.Duration

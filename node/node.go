@@ -138,7 +138,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 		return nil, err
 	}
 	n.log, err = wal.Open(wal.Config{
-		FS: cfg.FS, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used,
+		FS: cfg.FS, Dir: n.dir.file(walName), Logger: n.logger, Fail: cfg.Fail, Fatal: n.diskFailed, Existing: used, SegmentBytes: cfg.LogSegmentBytes,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("data directory %s: %w", cfg.DataDir, err)

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/zeebo/xxh3"
 )
 
 // Link is how one host reaches another; the other direction has its own.
@@ -37,6 +40,7 @@ type Net struct {
 	streams   map[*stream]struct{}
 	changed   chan struct{} // closed and replaced when a link changes
 	port      int
+	said      *xxh3.Hasher // all that was sent, by whom, to whom and when
 }
 
 // NewNet returns a network whose chances are drawn from seed and whose links
@@ -51,7 +55,25 @@ func NewNet(seed uint64) *Net {
 		streams:   map[*stream]struct{}{},
 		changed:   make(chan struct{}),
 		port:      30000,
+		said:      xxh3.New(),
 	}
+}
+
+// Trace is a hash of all that was sent so far, in order, with the times: equal in two runs that have taken the same course.
+func (n *Net) Trace() uint64 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.said.Sum64()
+}
+
+// trace takes down what is sent.
+func (n *Net) trace(from, to string, data []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, _ = n.said.Write(binary.LittleEndian.AppendUint64(nil, uint64(time.Now().UnixNano()))) // a hash takes everything
+	_, _ = n.said.WriteString(from)
+	_, _ = n.said.WriteString(to)
+	_, _ = n.said.Write(data)
 }
 
 // Host is one machine's view of the network. IP is its address.
@@ -455,6 +477,7 @@ func (n *Net) forget(s *stream) {
 }
 
 func (s *stream) push(b []byte, d *deadline) (int, error) {
+	s.net.trace(s.from, s.to, b)
 	l := s.net.link(s.from, s.to)
 	delay := s.net.latency(l)
 	if s.net.chance(l.Loss) {

@@ -69,6 +69,7 @@ func (p *packetConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	default:
 	}
 	n := p.net
+	n.trace(p.addr, to.String(), b)
 	l := n.link(hostOf(p.addr), hostOf(to.String()))
 	if l.Cut || n.chance(l.Loss) {
 		return len(b), nil

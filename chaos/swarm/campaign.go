@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// Mode says whether a plan that is run again takes the same course.
-const Mode = "exploring: a seed decides the faults, not how goroutines interleave"
-
 // Campaign is many seeds.
 type Campaign struct {
 	Fleet       *Fleet
@@ -67,13 +64,13 @@ type brief struct {
 const (
 	// shownMax is how many seeds that held are drawn in a report.
 	shownMax = 12
-	// shrunkMax is how many failing seeds are shrunk, and triesMax how often a smaller plan is tried before it is taken to hold.
-	shrunkMax, triesMax = 5, 3
+	// shrunkMax is how many failing seeds are shrunk.
+	shrunkMax = 5
 )
 
 // Run runs it. An error is of the machinery, not of what is tested.
 func (c *Campaign) Run(ctx context.Context) (*Report, error) {
-	r := &Report{Mode: Mode}
+	r := &Report{Mode: Mode()}
 	began := time.Now()
 	next, stop := c.First, false
 	plans := func() (Plan, bool) {
@@ -133,7 +130,7 @@ func (c *Campaign) again(ctx context.Context, p Plan, invariants []string) (fail
 	// an error of a worker means that nothing smaller was found
 	_ = c.Fleet.Judge(ctx, max(1, c.Workers), func() (Plan, bool) {
 		tries++
-		return p, tries <= triesMax && failing == nil
+		return p, tries <= triesMax() && failing == nil
 	}, func(v *Verdict) {
 		if slices.ContainsFunc(v.breached(), func(name string) bool { return slices.Contains(invariants, name) }) {
 			failing = v

@@ -130,6 +130,9 @@ func (w *worker) judge(ctx context.Context, p Plan) (*Verdict, error) {
 	defer stuck.Stop()
 	if _, err := w.in.Write(append(b, '\n')); err == nil {
 		if v := w.verdict(); v != nil {
+			if Replays() {
+				w.end() // the next plan has a process as new as this one had
+			}
 			return v, nil
 		}
 	}

@@ -10,9 +10,11 @@ import (
 
 // Plan is what a run consists of. Draw makes it of a seed; a part of one is as good a plan.
 type Plan struct {
-	Seed     uint64   `json:"seed"` // also of the network's chances, of what power cuts leave, and of the clients
-	Nodes    int      `json:"nodes"`
-	Shards   uint32   `json:"shards"`
+	Seed   uint64 `json:"seed"` // also of the network's chances, of what power cuts leave, and of the clients
+	Nodes  int    `json:"nodes"`
+	Shards uint32 `json:"shards"`
+	// Segment is how many bytes a file of a log has; 0 is as many as usual, which a run does not fill.
+	Segment  int64    `json:"segment,omitempty"`
 	Families []string `json:"families"` // that this seed has drawn from
 	// Outage begins the run with a leader that is cut off, and a majority that must go on.
 	Outage bool `json:"outage"`
@@ -69,6 +71,9 @@ const (
 	familyPart = 0.4
 )
 
+// segments are what the files of a log may hold: few batches, hundreds, as many as usual.
+var segments = [...]int64{16 << 10, 64 << 10, 256 << 10, 256 << 10, 256 << 10, 256 << 10, 256 << 10, 0}
+
 // Draw makes the plan of a seed, of the families named; of all if there are none. It knows no others.
 func Draw(seed uint64, families ...string) Plan {
 	rng := rand.New(rand.NewPCG(seed, 0x737761726d))
@@ -76,6 +81,7 @@ func Draw(seed uint64, families ...string) Plan {
 	if rng.IntN(4) == 0 {
 		p.Nodes, p.Shards = 5, 7
 	}
+	p.Segment = segments[rand.New(rand.NewPCG(seed, 0x6c6f67)).IntN(len(segments))]
 	var all, pool []Family
 	for _, f := range Families {
 		chosen := rng.Float64() < familyPart*f.share()

@@ -29,9 +29,10 @@ func TestPlansAreData(t *testing.T) {
 
 // Seeds draw subsets of the families, together all of them, and lose one disk each at most.
 func TestSeedsDrawFromSubsets(t *testing.T) {
-	used := map[string]int{}
+	used, logs := map[string]int{}, map[int64]int{}
 	for seed := range uint64(2000) {
 		p, lost := Draw(seed), 0
+		logs[p.Segment]++
 		for _, a := range p.Acts {
 			used[a.Family]++
 			f, ok := FamilyOf(a.Family)
@@ -49,6 +50,11 @@ func TestSeedsDrawFromSubsets(t *testing.T) {
 	for _, f := range Families {
 		if used[f.Name] == 0 {
 			t.Errorf("2,000 seeds do not draw %s", f.Name)
+		}
+	}
+	for _, size := range segments {
+		if logs[size] == 0 {
+			t.Errorf("2,000 seeds do not draw logs in files of %d bytes", size)
 		}
 	}
 	if p := Draw(1, "ring"); !slices.Equal(p.Families, []string{"ring"}) {
@@ -89,7 +95,7 @@ func TestPage(t *testing.T) {
 		Seconds:  []Second{{3, 4}, {0, 0}, {9, 1}},
 		Reigns:   []Reign{{1, "ebb-0", 2, 0, 3 * time.Second}},
 	}
-	r := &Report{Mode: Mode, Real: time.Second}
+	r := &Report{Mode: Mode(), Real: time.Second}
 	r.add(v)
 	r.add(&Verdict{Plan: Draw(8), Virtual: time.Second})
 	var b bytes.Buffer

@@ -16,6 +16,7 @@ type repeater struct {
 	rng  *rand.Rand
 	next uint64 // id
 	done []repeated
+	door map[int]*sim.Door // by node
 }
 
 // repeated is a command that was answered.
@@ -26,7 +27,9 @@ type repeated struct {
 
 const repeatKey = "repeated"
 
-func newRepeater(w *world) *repeater { return &repeater{w: w, rng: w.rng(4000)} }
+func newRepeater(w *world) *repeater {
+	return &repeater{w: w, rng: w.rng(4000), door: map[int]*sim.Door{}}
+}
 
 func (r *repeater) work(*ebb.Client) {
 	if len(r.done) > 0 && r.rng.IntN(2) == 0 {
@@ -59,11 +62,14 @@ func (r *repeater) again(d repeated) {
 // send asks any node; ok is whether that answered, and did not refuse.
 func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 	i := r.rng.IntN(r.w.plan.Nodes)
-	door, err := r.w.c.Door(clientIP(0), i)
-	if err != nil {
-		return 0, false
+	door := r.door[i]
+	if door == nil {
+		var err error
+		if door, err = r.w.c.Door(clientIP(0), i); err != nil {
+			return 0, false
+		}
+		r.door[i] = door
 	}
-	defer door.Close() //nolint:errcheck // the answer is here
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	resp, err := door.Bits(ctx, req)
@@ -77,6 +83,9 @@ func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 
 // settle finds that every id that was flipped is in, once.
 func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
+	for _, door := range r.door {
+		_ = door.Close() // nothing is under way
+	}
 	for _, d := range r.done {
 		got, err := c.Bitmap(countsNamespace, ebb.Bits(repeatKey)).Contains(ctx, d.req.Changes[0].Ids...)
 		if !r.w.hold("healed-reads", err == nil, "read the repeated ids when all was mended: %v", err) {

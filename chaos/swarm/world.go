@@ -105,6 +105,9 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 		}
 		w.live()
 		v.Virtual = w.now()
+		if w.c != nil {
+			v.Trace = fmt.Sprintf("%016x", w.c.Net.Trace())
+		}
 		time.Sleep(sim.Linger)
 		ended = true
 	})
@@ -117,7 +120,12 @@ func (w *world) now() time.Duration { return time.Since(w.begun) }
 func (w *world) live() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	configure := w.opts.Configure
+	configure := func(i int, cfg *node.Config) {
+		cfg.LogSegmentBytes = w.plan.Segment
+		if w.opts.Configure != nil {
+			w.opts.Configure(i, cfg)
+		}
+	}
 	var err error
 	w.c, err = sim.Start(ctx, sim.Options{
 		Nodes: w.plan.Nodes, Shards: w.plan.Shards, Seed: w.plan.Seed, Logger: w.opts.Logger, Sync: 300 * time.Microsecond, Configure: configure,

@@ -1,0 +1,31 @@
+package swarm
+
+// replays is set by the linker in a build whose runtime chaos/replay has changed: see the Makefile.
+var replays string
+
+// Replays reports whether a plan that is run again takes the same course in this build.
+func Replays() bool { return replays != "" }
+
+// Mode says whether it does.
+func Mode() string {
+	if Replays() {
+		return "replaying: a plan takes the same course each time"
+	}
+	return "exploring: a seed decides the faults, not how goroutines interleave"
+}
+
+// triesMax is how often a smaller plan is tried before it is taken to hold.
+func triesMax() int {
+	if Replays() {
+		return 1
+	}
+	return 3
+}
+
+// Environment is what a worker is started with beside what else there is. Several processes use several cores, so each has one.
+func Environment() []string {
+	if Replays() {
+		return []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=off"} // a collection empties pools
+	}
+	return []string{"GOMAXPROCS=1", "GOGC=400"} // a run makes 100 MB of garbage, and little stays
+}
