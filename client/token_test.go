@@ -49,3 +49,26 @@ func TestTokens(t *testing.T) {
 		t.Errorf("with a token that was revoked: %v", err)
 	}
 }
+
+// A revocation whose answer was lost is asked for again, and is no failure when the token has gone. One of a token that was never there is.
+func TestRevokingAgain(t *testing.T) {
+	w := newWorld(t, 3)
+	ctx := context.Background()
+	ops, _, err := w.connect().CreateToken(ctx, "ops", time.Time{}, ebb.Grant{Role: ebb.RoleOperator})
+	if err != nil {
+		t.Fatal(err)
+	}
+	operator := w.connect(ebb.WithToken(ops))
+	if _, _, err := operator.CreateToken(ctx, "dash", time.Time{}, ebb.Grant{Role: ebb.RoleReader, Namespaces: "*"}); err != nil {
+		t.Fatal(err)
+	}
+	w.mu.Lock()
+	w.loseRevocations = 2
+	w.mu.Unlock()
+	if err := operator.RevokeToken(ctx, "dash", false); err != nil {
+		t.Errorf("a token that is revoked: %v", err)
+	}
+	if err := operator.RevokeToken(ctx, "dash", false); !errors.Is(err, ebb.ErrBadRequest) || !strings.Contains(err.Error(), "there is no token dash") {
+		t.Errorf("a token that is not there: %v", err)
+	}
+}

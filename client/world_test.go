@@ -40,7 +40,9 @@ type world struct {
 	shards     map[uint32]*testShard
 	namespaces map[string]*ebbv1.Namespace
 	tokens     []*ebbv1.TokenRecord
-	applies    int // commands that reached a leader
+	// loseRevocations is how many answers to revocations are lost.
+	loseRevocations int
+	applies         int // commands that reached a leader
 	// fault is asked about each command that a leader is about to apply. It may
 	// refuse it, or say that it is applied and the answer lost.
 	fault func(node string, cmd *ebbv1.ShardCommand) (refuse *proto.Error, loseAnswer bool)
@@ -571,8 +573,13 @@ func (n *testNode) CreateToken(_ context.Context, _ *ebbv1.CreateTokenRequest, r
 func (n *testNode) RevokeToken(_ context.Context, req *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
 	n.world.mu.Lock()
 	defer n.world.mu.Unlock()
+	had := len(n.world.tokens)
 	n.world.tokens = slices.DeleteFunc(n.world.tokens, func(r *ebbv1.TokenRecord) bool { return r.GetName() == req.GetName() })
-	return &ebbv1.RevokeTokenResponse{}, nil
+	if n.world.loseRevocations > 0 {
+		n.world.loseRevocations--
+		return nil, proto.ErrUnknownOutcome.Errorf("the deadline passed")
+	}
+	return &ebbv1.RevokeTokenResponse{Absent: len(n.world.tokens) == had}, nil
 }
 
 func (n *testNode) TokenRecords() []*ebbv1.TokenRecord {

@@ -86,6 +86,9 @@ func (b *backups) write(ctx context.Context, view *shard.View, have map[[sha256.
 // RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the node that does, once.
 func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	err := b.node.asControlLeader(ctx, func(c *control) error {
+		if err := b.fit(req.GetNamespaces()); err != nil {
+			return err
+		}
 		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{RestoreNamespaces: req}})
 		return err
 	}, func(ctx context.Context, leader controlPeer) error {
@@ -93,4 +96,21 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 		return err
 	})
 	return new(ebbv1.RestoreNamespacesResponse), err
+}
+
+// fit refuses a namespace of which there are keys that mean nothing under what the backup says of it. Shards stay by what they know; those that
+// do not know the namespace yet would take the backup's word. What a restore has brought fits. A node can look at its own replicas only, which in
+// most clusters are of every shard.
+func (b *backups) fit(namespaces []*ebbv1.Namespace) error {
+	for _, ns := range namespaces {
+		for _, r := range b.node.groups.Load().replicas {
+			have := r.state.inhabited(ns.GetName())
+			if have == nil || have.GetHashSeed() == ns.GetHashSeed() && proto.BySlice(have) == proto.BySlice(ns) && have.GetDictionary().GetParts() == ns.GetDictionary().GetParts() {
+				continue
+			}
+			return proto.ErrBadNamespace.Errorf("namespace %s has keys in shard %d, which are hashed or laid out otherwise than those of the backup", ns.GetName(), r.group).
+				WithHint("restore into a new cluster")
+		}
+	}
+	return nil
 }

@@ -120,6 +120,13 @@ func (m *shardMachine) version(namespace string) uint64 {
 	return m.state.NamespaceVersion(namespace)
 }
 
+// inhabited returns the definition under which the shard has keys of a namespace; nil if it has none.
+func (m *shardMachine) inhabited(namespace string) *ebbv1.Namespace {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Inhabited(namespace)
+}
+
 // viewCost is the cost of a question, in bins visited, from which on it is not
 // answered under the lock: about a millisecond.
 const viewCost = 50_000

@@ -437,6 +437,23 @@ func TestAccessIsByElement(t *testing.T) {
 	}
 }
 
+// An admin may restore settings of a namespace that there is, and not another hash seed, under which its keys would mean nothing.
+func TestAnotherSeedIsForOperators(t *testing.T) {
+	box := &tokenBox{[]*ebbv1.TokenRecord{tokenRecord("admin", grant(admin, "*")), tokenRecord("operator", grant(operator, ""))}}
+	s, access := guardedServices(box)
+	shards := ebbv1grpc.NewShardsClient(serve(t, s))
+	for _, c := range []struct {
+		who  string
+		seed uint64
+		want string
+	}{{"admin", 18446744073709551615, "yes"}, {"admin", 7, "no"}, {"operator", 7, "yes"}, {"node", 7, "yes"}} {
+		_, err := shards.RestoreNamespaces(as(t, access, c.who), &ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{{Name: "new", HashSeed: 3}, {Name: "default", HashSeed: c.seed}}})
+		if got := verdict(ebbv1grpc.FromStatus(err)); got != c.want {
+			t.Errorf("seed %d by %s: %s, want %s", c.seed, c.who, got, c.want)
+		}
+	}
+}
+
 func restoreCommand(ns string) *ebbv1.Command {
 	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_Restore{Restore: &ebbv1.RestoreShard{Name: "r", Step: &ebbv1.RestoreShard_Cancel{Cancel: &ebbv1.RestoreCancel{Any: true}}}}}
 }

@@ -41,6 +41,9 @@ func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.Restore
 	if n := len(req.GetNamespaces()); n == 0 || n > proto.NamespacesMax {
 		return nil, proto.ErrBadNamespace.Errorf("%d namespaces: a request has 1 to %d", n, proto.NamespacesMax)
 	}
+	if err := s.maySeed(ctx, req.GetNamespaces()); err != nil {
+		return nil, err
+	}
 	return s.Backups.RestoreNamespaces(ctx, req)
 }
 
@@ -48,4 +51,22 @@ func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.Restore
 func (p *Peer) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	resp, err := p.shards.RestoreNamespaces(ctx, req)
 	return resp, p.named(err) // which may be done again
+}
+
+// maySeed refuses an admin of a namespace that there is another hash seed for it: who restores its keys, too, is an operator.
+func (s *Services) maySeed(ctx context.Context, namespaces []*ebbv1.Namespace) error {
+	c := callerOf(ctx)
+	if c.token == nil {
+		return nil // of a caller who needs none
+	}
+	seeds := make(map[string]uint64)
+	for _, have := range s.Cluster.Table().GetNamespaces() {
+		seeds[have.GetName()] = have.GetHashSeed()
+	}
+	for _, ns := range namespaces {
+		if seed, known := seeds[ns.GetName()]; known && seed != ns.GetHashSeed() {
+			return c.needs(operator, "")
+		}
+	}
+	return nil
 }

@@ -258,3 +258,12 @@ func (s *State) NamespaceVersion(name string) uint64 {
 	}
 	return s.namespaces[space].definition.GetVersion()
 }
+
+// Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller does not change it.
+func (s *State) Inhabited(name string) *ebbv1.Namespace {
+	space, ok := s.spaces[name]
+	if !ok || s.namespaces[space].keys == 0 {
+		return nil
+	}
+	return s.namespaces[space].definition
+}
