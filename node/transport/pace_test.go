@@ -3,6 +3,8 @@ package transport
 import (
 	"bytes"
 	"errors"
+	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -80,6 +82,57 @@ func TestTheNeededDoNotWait(t *testing.T) {
 		}
 		if err := <-patient; err != nil {
 			t.Fatal(err)
+		}
+	})
+}
+
+// Who is needed does not wait either for as many snapshots to come to an end as go to its node at a time; the needed among themselves are as few.
+func TestTheNeededPassTheOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, nil, "a", "b")
+		release := make(chan struct{})
+		goOn := sync.OnceFunc(func() { close(release) })
+		defer goOn()
+		send := func(group uint32, needed bool) <-chan error {
+			replica := uint64(group)
+			b := w.nodes["b"].Group(group, Address("b", replica))
+			t.Cleanup(respond(b, func(rpc raft.RPC) any {
+				if group <= 2*snapshotStreamsMax {
+					<-release
+				}
+				return echoed(rpc)
+			}))
+			g := w.nodes["a"].Group(group, Address("a", replica))
+			g.Hurry(func(uint64) bool { return needed })
+			done := make(chan error, 1)
+			go func() { done <- install(g, Address("b", replica), strings.NewReader("snap"), 4) }()
+			return done
+		}
+		var patient []<-chan error
+		sent := func() { // when those that wait have their places
+			for start := time.Now(); int(w.nodes["a"].Installs().Out) < len(patient); time.Sleep(time.Millisecond) {
+				if time.Since(start) > time.Minute {
+					t.Fatalf("%d snapshots are on their way, want %d", w.nodes["a"].Installs().Out, len(patient))
+				}
+			}
+		}
+		for i := range snapshotStreamsMax {
+			patient = append(patient, send(uint32(i+1), false))
+		}
+		sent()
+		if err := <-send(100, true); err != nil {
+			t.Errorf("one that is needed: %v", err)
+		}
+		for i := range snapshotStreamsMax {
+			patient = append(patient, send(uint32(snapshotStreamsMax+i+1), true))
+		}
+		sent()
+		isCode(t, <-send(101, true), proto.ErrOverloaded)
+		goOn()
+		for _, done := range patient {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }

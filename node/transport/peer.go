@@ -13,7 +13,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// snapshotStreamsMax is how many snapshots go to a peer at the same time.
+// snapshotStreamsMax is how many snapshots go to a peer at the same time, and how many more to replicas there that are needed: see Group.Hurry.
 const snapshotStreamsMax = 2
 
 // peer is another node, as this node asks it.
@@ -25,6 +25,7 @@ type peer struct {
 	met       atomic.Bool // a replica of its has asked one of ours, or answered
 	reads     readQueue
 	snapshots chan struct{} // a token for each snapshot on its way
+	urgent    chan struct{} // likewise, to those that are needed
 
 	mu      sync.Mutex // guards what follows
 	sess    *session
@@ -36,7 +37,7 @@ type peer struct {
 func newPeer(m *Mux, node string) *peer {
 	return &peer{
 		mux: m, node: node, reads: newReadQueue(), changed: make(chan struct{}),
-		snapshots: make(chan struct{}, snapshotStreamsMax),
+		snapshots: make(chan struct{}, snapshotStreamsMax), urgent: make(chan struct{}, snapshotStreamsMax),
 	}
 }
 

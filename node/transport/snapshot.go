@@ -44,9 +44,13 @@ func (g *Group) sendSnapshot(target raft.ServerAddress, args *raft.InstallSnapsh
 	if err != nil {
 		return err
 	}
+	slots := p.snapshots
+	if g.needed(replica) {
+		slots = p.urgent
+	}
 	select {
-	case p.snapshots <- struct{}{}:
-		defer func() { <-p.snapshots }()
+	case slots <- struct{}{}:
+		defer func() { <-slots }()
 	case <-timer.C:
 		return proto.ErrOverloaded.Errorf("%d snapshots are on their way to node %s", snapshotStreamsMax, node)
 	case <-g.ctx.Done():
