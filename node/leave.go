@@ -65,7 +65,7 @@ func (n *Node) Campaign(shard uint32) {
 // more than what is to come is sent the snapshot. So tests make seconds of what otherwise takes MiB of log. It does nothing where there is no replica.
 func (n *Node) Compact(shard uint32) (err error) {
 	if r, none := n.backend.replica(shard); none == nil && r.now.Load() != nil {
-		err = r.snapshot(0)
+		_, err = r.snapshot(0)
 	}
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) || errors.Is(err, raft.ErrRaftShutdown) {
 		return nil

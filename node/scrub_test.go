@@ -80,7 +80,7 @@ func TestWhatRotsIsReplaced(t *testing.T) {
 		s.open(2)
 		for i := range 2 {
 			s.fill(i, 200<<10)
-			if err := s.members[i].snapshot(0); err != nil { // the log does not reach back behind it
+			if _, err := s.members[i].snapshot(0); err != nil { // the log does not reach back behind it
 				t.Fatal(err)
 			}
 		}

@@ -197,7 +197,8 @@ func TestSnapshotUnderLoad(t *testing.T) {
 		}
 		since, before = b.r.state.freeze(), mapped.Used()
 		was, start := files.Written.Load(), time.Now()
-		must(t, b.r.snapshot(0))
+		_, err := b.r.snapshot(0)
+		must(t, err)
 		wrote = int64(files.Written.Load() - was)
 		t.Logf("%s: %d MiB of %d MiB written in %v", what, wrote>>20, b.r.snapshotBytes()>>20, time.Since(start).Round(time.Millisecond))
 		return wrote

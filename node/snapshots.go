@@ -144,11 +144,11 @@ func (s *snapshotter) pinning(stats wal.Stats) *member {
 func (s *snapshotter) take(m *member, keep int64) {
 	start, before := time.Now(), m.wal.Bytes()
 	hurt := m.hurt != nil && m.hurt.Swap(false)
-	err := m.snapshot(keep)
-	if hurt && err != nil {
+	taken, err := m.snapshot(keep)
+	if hurt && !taken {
 		m.hurt.Store(true)
 	}
-	if nothing := errors.Is(err, raft.ErrNothingNewToSnapshot); s.stir != nil && (hurt && nothing || keep == 0 && m.wal.Bytes() > before/2) {
+	if nothing := !taken && (err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot)); s.stir != nil && (hurt && nothing || keep == 0 && m.wal.Bytes() > before/2) {
 		s.stir(m) // for the next try
 	}
 	s.mu.Lock()
@@ -158,26 +158,27 @@ func (s *snapshotter) take(m *member, keep int64) {
 	}
 	s.mu.Unlock()
 	switch {
-	case err == nil:
+	case taken:
 		s.count.taken(time.Since(start), m.snapshotBytes())
 		s.logger.Debug("snapshot taken", "group", m.group, "bytes", m.snapshotBytes(), "log_bytes_before", before, "log_bytes", m.wal.Bytes(), "took", time.Since(start))
-	case !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown):
+	case err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown):
 		s.logger.Warn("snapshot failed", "group", m.group, "err", err)
 	}
 }
 
 // snapshot takes one now, and cuts the log behind it except for about keep
-// bytes.
-func (m *member) snapshot(keep int64) error {
+// bytes. It reports whether there is a new one: with keep = 0 the log is cut
+// behind the newest that there is if nothing has come since.
+func (m *member) snapshot(keep int64) (taken bool, err error) {
 	i := m.now.Load()
 	if err := m.trail(i, keep); err != nil {
-		return err
+		return false, err
 	}
-	err := mortal(i.raft.Snapshot(), i.life).Error()
+	err = mortal(i.raft.Snapshot(), i.life).Error()
 	if errors.Is(err, raft.ErrNothingNewToSnapshot) && keep == 0 {
-		return m.shed()
+		return false, m.shed()
 	}
-	return err
+	return err == nil, err
 }
 
 // shed deletes the log that the newest snapshot covers. Raft does that only

@@ -164,7 +164,7 @@ func TestIdleLogIsCut(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}
 		s.open(1)
 		s.fill(0, 20<<10)
-		if err := s.members[0].snapshot(1 << 20); err != nil {
+		if _, err := s.members[0].snapshot(1 << 20); err != nil {
 			t.Fatal(err)
 		}
 		s.close()
@@ -176,8 +176,39 @@ func TestIdleLogIsCut(t *testing.T) {
 			t.Errorf("snapshot of an idle group: %v; then this is no longer needed", err)
 		}
 		before := m.wal.Bytes()
-		if err := m.snapshot(0); err != nil || m.wal.Bytes() > before/4 {
+		if _, err := m.snapshot(0); err != nil || m.wal.Bytes() > before/4 {
 			t.Errorf("%v, %d bytes of %d are left", err, m.wal.Bytes(), before)
+		}
+	})
+}
+
+// A group whose snapshot is damaged keeps that in mind when it is chosen because it pins old segments, and is idle: then its log is cut and no snapshot is
+// taken, so that another is due as soon as something has come.
+func TestDamageIsRememberedBesidePinning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		s.fill(0, 20<<10)
+		if _, err := s.members[0].snapshot(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		s.mum = true
+		s.open(1)
+		defer s.close()
+		m, count := s.members[0], new(snapshotMetrics)
+		sn := newSnapshotter(s.log, func() []*member { return s.members }, slog.New(slog.DiscardHandler), count)
+		stirred := 0
+		sn.stir = func(*member) { stirred++ }
+		m.hurt.Store(true)
+		sn.take(m, 0)
+		if !m.hurt.Load() || stirred != 1 || count.snapshots.Load() != 0 {
+			t.Errorf("the damage is remembered: %v, an entry was asked for %d times, %d snapshots were taken", m.hurt.Load(), stirred, count.snapshots.Load())
+		}
+		s.fill(0, 4<<10)
+		sn.take(m, 0)
+		if m.hurt.Load() || count.snapshots.Load() != 1 {
+			t.Errorf("another was taken: %v; the damage is remembered still: %v", count.snapshots.Load() == 1, m.hurt.Load())
 		}
 	})
 }
@@ -188,7 +219,7 @@ func TestIdleGroupLetsSegmentsGo(t *testing.T) {
 		s := &shelf{t: t, disk: fs.NewMem()}
 		s.open(2)
 		s.fill(0, 20<<10)
-		if err := s.members[0].snapshot(1 << 20); err != nil { // keeps the entries, too
+		if _, err := s.members[0].snapshot(1 << 20); err != nil { // keeps the entries, too
 			t.Fatal(err)
 		}
 		s.close()
