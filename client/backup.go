@@ -46,7 +46,7 @@ func (c *Client) snapshot(ctx context.Context, p *peer, req *ebbv1.SnapshotReque
 	defer cancel()
 	stream, err := ebbv1grpc.NewShardsClient(conn).Snapshot(ctx, req)
 	if err != nil {
-		return nil, c.assess(ctx, ctx, p, err)
+		return nil, c.assess(ctx, ctx, 0, p, err)
 	}
 	for {
 		part, err := stream.Recv()
@@ -54,7 +54,7 @@ func (c *Client) snapshot(ctx context.Context, p *peer, req *ebbv1.SnapshotReque
 		case errors.Is(err, io.EOF):
 			return nil, proto.ErrInternal.Errorf("%s: a snapshot without an end", p.addr)
 		case err != nil:
-			return nil, c.assess(ctx, ctx, p, err)
+			return nil, c.assess(ctx, ctx, 0, p, err)
 		case part.GetSummary() != nil:
 			return part.GetSummary(), nil
 		}

@@ -124,6 +124,11 @@ func (c *Client) firstTable(ctx context.Context) error {
 		return nil
 	default:
 	}
+	for i, err := range causes {
+		if ctx.Err() == nil {
+			causes[i] = c.whoListens(ctx, c.seeds[i], err)
+		}
+	}
 	return c.unreachableAll(start, causes)
 }
 

@@ -105,7 +105,7 @@ func (e *Error) Error() string {
 	if e.Node != "" && !strings.Contains(cause, e.Node) {
 		fmt.Fprintf(&b, " at %s", e.Node)
 	}
-	fmt.Fprintf(&b, ": %s (EBB-%d", cause, int32(e.Code))
+	fmt.Fprintf(&b, ": %s (EBB-%d", strings.TrimSuffix(cause, fmt.Sprintf(" (EBB-%d)", e.Code)), int32(e.Code))
 	if e.Attempt > 1 {
 		fmt.Fprintf(&b, ", %d tries in %s", e.Attempt, e.Elapsed.Round(time.Millisecond))
 	}
@@ -148,6 +148,7 @@ type attempt struct {
 	node    string
 	tries   int
 	start   time.Time
+	limit   time.Duration // of one try; 0: the client's
 }
 
 func (c *Client) fail(a attempt, err error) *Error {

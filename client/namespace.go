@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -248,7 +249,7 @@ func (c *Client) anywhere(
 		}
 		p = c.anotherPeer(p)
 		a.node = c.chart.nodeAt(p.addr)
-		sent, err := c.try(ctx, p, func(ctx context.Context, conn *grpc.ClientConn) error { return call(ctx, conn) })
+		sent, err := c.tryFor(ctx, cmp.Or(a.limit, c.cfg.attemptTimeout), p, func(ctx context.Context, conn *grpc.ClientConn) error { return call(ctx, conn) })
 		if err == nil {
 			return nil
 		}

@@ -44,7 +44,6 @@ type peer struct {
 
 	dialErr   atomic.Pointer[error] // why the last connection could not be opened
 	downUntil atomic.Int64          // Unix nanoseconds; 0: up
-	met       atomic.Bool           // it has answered once
 
 	mu      sync.Mutex // guards all below
 	conn    *grpc.ClientConn
@@ -120,20 +119,25 @@ func (p *peer) connection() (*grpc.ClientConn, error) {
 // the peer did. The error is coded; sent is false if the request surely never
 // left.
 func (c *Client) try(ctx context.Context, p *peer, call func(context.Context, *grpc.ClientConn) error) (sent bool, err error) {
+	return c.tryFor(ctx, c.cfg.attemptTimeout, p, call)
+}
+
+// tryFor is try with a limit of its own.
+func (c *Client) tryFor(ctx context.Context, limit time.Duration, p *peer, call func(context.Context, *grpc.ClientConn) error) (sent bool, err error) {
 	conn, err := p.connection()
 	if err != nil {
 		return false, err
 	}
-	tryCtx, cancel := context.WithTimeout(ctx, c.cfg.attemptTimeout)
+	tryCtx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tryCtx, handed := withSent(tryCtx)
 	err = call(tryCtx, conn)
-	return handed.Load(), c.assess(ctx, tryCtx, p, err)
+	return handed.Load(), c.assess(ctx, tryCtx, limit, p, err)
 }
 
 // assess turns what a call returned into a coded error, and notes what it says
-// about the peer.
-func (c *Client) assess(ctx, tryCtx context.Context, p *peer, err error) error {
+// about the peer. tryCtx ends with ctx, or after limit.
+func (c *Client) assess(ctx, tryCtx context.Context, limit time.Duration, p *peer, err error) error {
 	switch {
 	case err == nil:
 		p.answered()
@@ -142,7 +146,7 @@ func (c *Client) assess(ctx, tryCtx context.Context, p *peer, err error) error {
 		return context.Cause(ctx)
 	case tryCtx.Err() != nil:
 		p.failed(c.now())
-		return proto.ErrUnreachable.Errorf("%s: no answer in %s", p.addr, c.cfg.attemptTimeout)
+		return proto.ErrUnreachable.Errorf("%s: no answer in %s", p.addr, limit.Round(time.Millisecond))
 	case saidByPeer(err):
 		p.answered()
 		return ebbv1grpc.FromStatus(err)
@@ -151,7 +155,7 @@ func (c *Client) assess(ctx, tryCtx context.Context, p *peer, err error) error {
 	if status.Code(err) != codes.Unavailable && status.Code(err) != codes.Canceled {
 		return ebbv1grpc.FromStatus(err)
 	}
-	return &unreachable{addr: p.addr, err: c.cause(p, err)}
+	return &unreachable{addr: p.addr, err: cause(p, err)}
 }
 
 // saidByPeer tells an error that the node itself sent from one of the
@@ -161,15 +165,11 @@ func saidByPeer(err error) bool {
 }
 
 // cause finds the error of the socket below what gRPC says about it.
-func (c *Client) cause(p *peer, err error) error {
+func cause(p *peer, err error) error {
 	if dialErr := p.dialErr.Load(); dialErr != nil && *dialErr != nil {
 		return *dialErr
 	}
-	message := status.Convert(err).Message()
-	if why := c.hungUp(message); why != nil && !p.met.Load() {
-		return why
-	}
-	return errors.New(message)
+	return errors.New(status.Convert(err).Message())
 }
 
 // unreachable is ErrUnreachable with the error of the socket below it.
@@ -226,7 +226,6 @@ func (p *peer) retire() {
 
 // answered notes that the peer is there, whatever it said.
 func (p *peer) answered() {
-	p.met.Store(true)
 	p.downUntil.Store(0)
 }
 

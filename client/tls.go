@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"net"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -128,13 +126,4 @@ func (a *afterHandshake) Write(b []byte) (int, error) {
 		}
 	}
 	return n, err
-}
-
-// hungUp is what a connection says about TLS that broke off, to a node that has never answered: nil if that is nothing.
-func (c *Client) hungUp(message string) error {
-	words := []string{"EOF", "connection reset", "broken pipe"}
-	if c.cfg.tls != nil || !slices.ContainsFunc(words, func(w string) bool { return strings.Contains(message, w) }) {
-		return nil
-	}
-	return &trust.Fault{Message: "it hangs up on connections that are not encrypted, as nodes with TLS do", Hint: "--tls-ca names the file with the CA of the nodes"}
 }

@@ -202,12 +202,12 @@ func (c *Client) followPeer(ctx context.Context, p *peer, req *ebbv1.WatchReques
 	defer context.AfterFunc(c.ctx, cancel)()
 	stream, err := ebbv1grpc.NewEbbClient(conn).Watch(ctx, req)
 	if err != nil {
-		return c.assess(ctx, ctx, p, err)
+		return c.assess(ctx, ctx, 0, p, err)
 	}
 	for {
 		e, err := stream.Recv()
 		if err != nil {
-			return c.assess(ctx, ctx, p, err)
+			return c.assess(ctx, ctx, 0, p, err)
 		}
 		take(e)
 	}

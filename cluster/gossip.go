@@ -122,6 +122,7 @@ type Gossip struct {
 	roster    *roster
 	strangers map[string]string // gossip address -> cluster, of those that are of another
 	warned    map[string]bool   // addresses of which something was said
+	tried     map[string]string // address -> why it could not be joined when that was tried last
 	announced Member            // what the others were told of this node
 
 	opened   time.Time
@@ -144,7 +145,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	}
 	g := &Gossip{
 		cfg: cfg, transport: transport, roster: newRoster(), opened: time.Now(),
-		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]string), warned: make(map[string]bool),
+		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]string), warned: make(map[string]bool), tried: make(map[string]string),
 		log: cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip"),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -401,9 +402,11 @@ func (g *Gossip) join(most int) {
 		if g.ctx.Err() != nil {
 			return
 		}
-		if _, err := g.list.Join([]string{addr}); err != nil {
+		_, err := g.list.Join([]string{addr})
+		if err != nil {
 			g.log.Debug("join", "addr", addr, "err", err)
 		}
+		g.tries(addr, err)
 		g.mu.Lock()
 		theirs, strange := g.strangers[addr]
 		news := strange && !g.warned[addr]

@@ -116,7 +116,7 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 		if told+1 >= need {
 			return false, nil
 		}
-		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found", who, strings.Join(founders, ", "), told+1, len(founders)))
+		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders, ", "), told+1, len(founders), n.unjoined()))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():

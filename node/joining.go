@@ -3,7 +3,7 @@ package node
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strings"
 	"time"
 
 	"github.com/ebbdb/ebb/cluster"
@@ -29,7 +29,7 @@ func (n *Node) join(ctx context.Context) error {
 		if final(err) || ctx.Err() != nil {
 			return err
 		}
-		n.phase.enter(phaseJoining, err.Error())
+		n.phase.enter(phaseJoining, proto.AsError(err).Message)
 		select {
 		case <-time.After(joinEvery):
 		case <-ctx.Done():
@@ -50,7 +50,7 @@ func final(err error) bool {
 
 // askToJoin asks one node after the other, until one answers.
 func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
-	last := error(proto.ErrUnreachable.Errorf("none of %v answers that belongs to a cluster", n.cfg.Join))
+	last := error(proto.ErrUnreachable.Errorf("none of %s answers that belongs to a cluster%s", strings.Join(n.cfg.Join, ", "), n.unjoined()))
 	for _, m := range n.directory.members() {
 		if m.Node == n.cfg.Name || !m.Alive || m.Cluster == "" {
 			continue
@@ -71,9 +71,22 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 		if err == nil || final(err) {
 			return resp, err
 		}
-		last = fmt.Errorf("node %s: %w", m.Node, err)
+		coded := proto.AsError(err)
+		last = coded.Errorf("node %s: %s", m.Node, coded.Message)
 	}
 	return nil, last
+}
+
+// unjoined says what is wrong with the addresses to join, behind a sentence about them; "" if nothing is, as far as is known.
+func (n *Node) unjoined() string {
+	g := n.directory.gossip.Load()
+	if g == nil {
+		return ""
+	}
+	if why := g.Unjoined(); why != "" {
+		return " (" + why + ")"
+	}
+	return ""
 }
 
 // joined writes down what this node is now a member of.

@@ -271,7 +271,7 @@ func (n *Node) serve() {
 	services := rpc.Services{
 		Router: n.router, Coordinator: n.coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: n.backend, Cluster: clusterView{n}, Backups: newBackups(n),
-		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.readiness, Started: n.startup, Logger: n.logger, Traces: n.cfg.Traces,
+		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.Readiness, Started: n.startup, Logger: n.logger, Traces: n.cfg.Traces,
 		Access: n.access, Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
 	options := append(n.cfg.tracedServer(), n.securedServer()...)

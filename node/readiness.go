@@ -29,9 +29,9 @@ func (n *Node) startup() error {
 	return nil
 }
 
-// readiness says why this node should get no requests, or no other node be
-// stopped yet; nil when both may be.
-func (n *Node) readiness() error {
+// Readiness says why this node should get no requests, or no other node be
+// stopped yet; nil when both may be. It is the answer of the readiness probe.
+func (n *Node) Readiness() error {
 	switch name, detail := n.phase.now(); name {
 	case phaseServing:
 	case phaseStopping:

@@ -77,7 +77,7 @@ func TestStartupAndReadinessByPhase(t *testing.T) {
 		if err := n.startup(); (err == nil) != c.started {
 			t.Errorf("%s: startup: %v", c.phase, err)
 		}
-		if err := n.readiness(); !errors.Is(err, c.ready) {
+		if err := n.Readiness(); !errors.Is(err, c.ready) {
 			t.Errorf("%s: readiness: %v, want %v", c.phase, err, c.ready)
 		}
 	}
@@ -140,17 +140,17 @@ func TestReadyWithItsShare(t *testing.T) {
 			ready bool
 		}{{"half of it", partly, false}, {"all of it", whole, true}, {"something moves", partly, true}} {
 			n.tables = newTables(c.table)
-			if err := n.readiness(); (err == nil) != c.ready || err != nil && !errors.Is(err, proto.ErrStarting) {
+			if err := n.Readiness(); (err == nil) != c.ready || err != nil && !errors.Is(err, proto.ErrStarting) {
 				t.Errorf("%s: %v", c.what, err)
 			}
 		}
 		late := &Node{cfg: Config{Name: "ebb-9"}, phase: newPhase(slog.New(slog.NewTextHandler(io.Discard, nil))), tables: newTables(whole)}
 		late.groups.Store(&groups{})
 		late.phase.enter(phaseServing, "")
-		if err := late.readiness(); err == nil {
+		if err := late.Readiness(); err == nil {
 			t.Error("a node that has just joined is ready")
 		}
-		if time.Sleep(shareMax); late.readiness() != nil {
+		if time.Sleep(shareMax); late.Readiness() != nil {
 			t.Error("a node that is given nothing is never ready")
 		}
 	})

@@ -21,7 +21,7 @@ func (r Removed) Unwrap() error { return r.Err }
 // started again.
 func Idle(ctx context.Context, given Config, why error) error {
 	cfg := given.withDefaults()
-	store, err := cfg.openStore(cfg.Logger)
+	store, err := cfg.TLS.open(cfg.Clock.Now, cfg.Logger)
 	if err != nil {
 		return err
 	}

@@ -60,19 +60,27 @@ func (t *TLS) check() error {
 	return nil
 }
 
-// openStore reads the certificates; nil if there are to be none.
-func (c *Config) openStore(logger *slog.Logger) (*trust.Store, error) {
-	t := &c.TLS
+// Check says why a node would not start with it: settings that do not go together, or files that cannot be used.
+func (t *TLS) Check(now func() time.Time) error {
+	if err := t.check(); err != nil {
+		return err
+	}
+	_, err := t.open(now, slog.New(slog.DiscardHandler))
+	return err
+}
+
+// open reads the certificates; nil if there are to be none.
+func (t *TLS) open(now func() time.Time, logger *slog.Logger) (*trust.Store, error) {
 	if !t.On() {
 		return nil, nil
 	}
-	return trust.Open(trust.Files{Cert: t.Cert, Key: t.Key, CA: t.CA, ClientCA: t.ClientCA}, c.Clock.Now, logger)
+	return trust.Open(trust.Files{Cert: t.Cert, Key: t.Key, CA: t.CA, ClientCA: t.ClientCA}, now, logger)
 }
 
 // openTrust reads certificates and keys, if there are to be any.
 func (n *Node) openTrust() (err error) {
 	n.handshakes = &handshakes{logger: n.logger, repeats: n.repeats}
-	if n.trust, err = n.cfg.openStore(n.logger); err != nil {
+	if n.trust, err = n.cfg.TLS.open(n.cfg.Clock.Now, n.logger); err != nil {
 		return err
 	}
 	if n.trust != nil {

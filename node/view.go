@@ -147,11 +147,21 @@ func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, error) {
 
 // NodeStatus reports on this node alone.
 func (v clusterView) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	ctx, cancel := reporting(ctx, checksumsMax)
+	defer cancel()
 	own, err := v.n.summed(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return &ebbv1.StatusResponse{ClusterId: v.n.clusterID(), Version: v.n.Table().Version(), Tokens: v.n.tokens(), Nodes: []*ebbv1.NodeStatus{own}}, nil
+}
+
+// reporting is how long a report may take: a tenth less than the caller waits, so that what is known by then arrives.
+func reporting(ctx context.Context, atMost time.Duration) (context.Context, context.CancelFunc) {
+	if end, ends := ctx.Deadline(); ends {
+		atMost = min(atMost, time.Until(end)*9/10)
+	}
+	return context.WithTimeout(ctx, atMost)
 }
 
 // Status reports on all nodes, this one first.
@@ -161,7 +171,7 @@ func (v clusterView) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebb
 	if len(req.GetChecksums()) > 0 {
 		atMost = checksumsMax
 	}
-	ctx, cancel := context.WithTimeout(ctx, atMost)
+	ctx, cancel := reporting(ctx, atMost)
 	defer cancel()
 	names := n.others()
 	reports := make([]*ebbv1.NodeStatus, len(names))

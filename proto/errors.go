@@ -3,6 +3,7 @@ package proto
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -108,7 +109,8 @@ func (e *Error) WithShard(shard uint32) *Error {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("%s (EBB-%d)", e.Message, int32(e.Code))
+	code := fmt.Sprintf(" (EBB-%d)", int32(e.Code))
+	return strings.TrimSuffix(e.Message, code) + code // a message that quotes an error of the same code has it already
 }
 
 // Is reports whether target is an Error of the same code.

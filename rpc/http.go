@@ -48,6 +48,10 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.serveOpenAPI(w, r)
 		return
 	}
+	if path == "/" && (r.Method == http.MethodGet || r.Method == http.MethodHead) {
+		serveFront(w, r)
+		return
+	}
 	if op, ok := h.forgettable.operation(path); ok {
 		h.forgettable.serve(w, r, op)
 		return

@@ -27,11 +27,12 @@ func newCert(s *session) *cobra.Command {
 there is cert-manager or another issuer, let it make the same: a node's certificate is
 for servers and clients, and its subject has the organizational unit ebb:node.
 
-Nodes read their files again when they change.`,
+Nodes read their files again when they change. A certificate, and the key of it, that is
+there already is replaced with --force alone.`,
 			Example: `  ebb cert ca
   ebb cert node ebb-0 --host 10.0.0.1
   ebb cert client ada --role reader
-  ebb cert gossip-key > certs/gossip.keys
+  ebb cert gossip-key --out certs/gossip.keys
   ebb serve --tls-cert certs/ebb-0.crt --tls-key certs/ebb-0.key --tls-ca certs/ca.crt --gossip-keys certs/gossip.keys
   ebb status --tls-ca certs/ca.crt --tls-cert certs/ada.crt --tls-key certs/ada.key`,
 		},
@@ -41,13 +42,20 @@ Nodes read their files again when they change.`,
 
 // certFlags are where certificates are made, and for how long they hold.
 type certFlags struct {
-	dir  string
-	life time.Duration
+	dir   string
+	life  time.Duration
+	force bool
 }
 
 func (c *certFlags) add(cmd *cobra.Command, life time.Duration) {
 	cmd.Flags().StringVar(&c.dir, "dir", "certs", "`directory` of the CA and of what it issues")
 	durationVar(cmd.Flags(), &c.life, "life", life, time.Minute, "how long the certificate holds")
+	cmd.Flags().BoolVar(&c.force, "force", false, "replace a certificate and its key that are there")
+}
+
+// vacant refuses to replace what is there of a name.
+func (c *certFlags) vacant(name string) error {
+	return vacant(c.force, c.path(name+".key"), c.path(name+".crt"))
 }
 
 func (c *certFlags) path(name string) string { return filepath.Join(c.dir, name) }
@@ -75,8 +83,8 @@ func newCertCA(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ca", Short: "Make a CA: ca.crt, which all may have, and ca.key, which nobody else may", Args: noArgs, Example: "  ebb cert ca --dir certs",
 		RunE: func(*cobra.Command, []string) error {
-			if _, err := os.Stat(c.path("ca.key")); err == nil {
-				return usagef("%s is there: certificates of it would not hold any more; remove it first, or choose another --dir", c.path("ca.key"))
+			if err := c.vacant("ca"); err != nil {
+				return fmt.Errorf("%w, and certificates of it do not hold any more then; --dir names another directory", err)
 			}
 			from := time.Now()
 			ca, err := trust.NewAuthority(name, from, from.Add(min(c.life, lifeMax)))
@@ -91,6 +99,7 @@ func newCertCA(s *session) *cobra.Command {
 		},
 	}
 	c.add(cmd, 10*365*24*time.Hour)
+	cmd.Flags().Lookup("force").Usage = "replace a CA that is there: no certificate of it holds any more"
 	cmd.Flags().StringVar(&name, "name", "ebb", "`name` of the CA")
 	return cmd
 }
@@ -102,7 +111,8 @@ func newCertNode(s *session) *cobra.Command {
 		Use: "node NAME", Short: "Make a certificate for a node: NAME.crt and NAME.key", Args: argsBetween(1, 1, "NAME"),
 		Long: `It holds for the node's name, for localhost, and for the hosts given: names and addresses
 at which clients and other nodes reach it.`,
-		Example: "  ebb cert node ebb-0 --host 10.0.0.1,ebb-0.example.org",
+		Example: `  ebb cert node ebb-0 --host 10.0.0.1,ebb-0.example.org
+  ebb cert node ebb-0 --host 10.0.0.1,ebb-0.example.org --force   # before the one that is there ends`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkCertName(args[0]); err != nil {
 				return err
@@ -140,25 +150,32 @@ func newCertClient(s *session) *cobra.Command {
 }
 
 func newCertGossipKey(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use: "gossip-key", Short: "Make a key for --gossip-keys, and print it", Args: noArgs, Example: "  ebb cert gossip-key > gossip.keys",
+	var out secretFile
+	cmd := &cobra.Command{
+		Use: "gossip-key", Short: "Make a key for --gossip-keys", Args: noArgs, Example: "  ebb cert gossip-key --out gossip.keys",
 		RunE: func(*cobra.Command, []string) error {
+			f, err := out.open()
+			if err != nil {
+				return err
+			}
+			defer f.drop()
 			key := make([]byte, 32)
 			if _, err := rand.Read(key); err != nil {
 				return err
 			}
 			text := base64.StdEncoding.EncodeToString(key)
-			if s.output == "json" {
-				return printJSON(s.term.out, map[string]string{"key": text})
-			}
-			_, err := fmt.Fprintln(s.term.out, text)
-			return err
+			return s.handOut(f, text, map[string]string{"key": text})
 		},
 	}
+	out.add(cmd)
+	return cmd
 }
 
 // issue makes a certificate by the CA of the directory.
 func (s *session) issue(c *certFlags, r trust.Request) error {
+	if err := c.vacant(r.Name); err != nil {
+		return err
+	}
 	ca, err := trust.ReadAuthority(c.path("ca.crt"), c.path("ca.key"))
 	if err != nil {
 		if _, missing := os.Stat(c.path("ca.key")); errors.Is(missing, fs.ErrNotExist) {
@@ -193,15 +210,14 @@ func (s *session) putCert(c *certFlags, name string, cert, key []byte, until tim
 	if s.output == "tsv" {
 		return s.printTable("", [][]string{{m.Cert, m.Key, m.Until.Format(time.RFC3339)}})
 	}
-	_, err := fmt.Fprintf(s.term.out, "%s and %s, until %s\n", m.Cert, m.Key, m.Until.Format(time.DateOnly))
+	_, err := fmt.Fprintf(s.term.out, "%s and %s, until %s\n", m.Cert, m.Key, endText(m.Until, time.Now()))
 	return err
 }
 
-// replaceFile writes a file whole or not at all.
-func replaceFile(path string, content []byte, mode os.FileMode) error {
-	next := path + ".new"
-	if err := os.WriteFile(next, content, mode); err != nil {
-		return err
+// endText is a day, or the minute of one that is close.
+func endText(until, now time.Time) string {
+	if until.Sub(now) < 48*time.Hour {
+		return until.Format("2006-01-02 15:04 MST")
 	}
-	return os.Rename(next, path)
+	return until.Format(time.DateOnly)
 }

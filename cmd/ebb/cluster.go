@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -40,8 +39,7 @@ up, and its replicas are made anew on others, unless a third of the nodes look d
 			}),
 		newClusterChange(s, "remove NODE", "Move all replicas away from a node, and then end its membership: its process stops by itself", "  ebb cluster remove ebb-1 --wait",
 			func(args []string) (*ebbv1.ChangeClusterRequest, error) { return removeRequest(args[0]), nil }),
-		newClusterChange(s, "replication N", "How many replicas each shard has", "  ebb cluster replication 3 --wait",
-			func(args []string) (*ebbv1.ChangeClusterRequest, error) { return replicationRequest(args[0]) }),
+		newClusterReplication(s),
 		newClusterChange(s, "rebalance", "Level what nodes hold and lead to within one, where usually a tenth is let be", "  ebb cluster rebalance --dry-run",
 			func([]string) (*ebbv1.ChangeClusterRequest, error) { return rebalanceRequest(), nil }),
 		newClusterVerify(s),
@@ -303,8 +301,10 @@ type clusterNodeJSON struct {
 	Name     string `json:"name"`
 	State    string `json:"state"`
 	Alive    bool   `json:"alive"`
+	Answers  bool   `json:"answers"` // what it holds is known
 	Zone     string `json:"zone,omitempty"`
-	Replicas int    `json:"replicas"`
+	Replicas int    `json:"replicas"` // of data shards, that it holds
+	Wanted   int    `json:"wanted"`   // that it has by the table, or is to have
 	Leads    int    `json:"leads"`
 	Votes    bool   `json:"votes"` // in the control group
 	GRPC     string `json:"grpc"`
@@ -314,6 +314,10 @@ type clusterNodeJSON struct {
 func newClusterNodes(s *session) *cobra.Command {
 	return &cobra.Command{
 		Use: "nodes", Short: "The members, what is wanted of them and what they hold", Args: noArgs, Example: "  ebb cluster nodes --json",
+		Long: `The members, what is wanted of them and what they hold.
+
+REPLICAS of data shards, and how many of them a node leads, are what it says itself: a node that does not answer says nothing (-). WANTED is how many
+the cluster's table gives it, also those on their way. VOTES says whether it votes in the control group, which is counted nowhere else here.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, c, done, err := s.connect(cmd)
 			if err != nil {
@@ -334,21 +338,34 @@ func newClusterNodes(s *session) *cobra.Command {
 			}
 			var rows [][]string
 			for _, m := range members {
-				alive, votes := "no", "no"
-				if m.Alive {
-					alive = "yes"
+				holds, leads := "-", "-"
+				if m.Answers {
+					holds, leads = strconv.Itoa(m.Replicas), strconv.Itoa(m.Leads)
 				}
-				if m.Votes {
-					votes = "yes"
-				}
-				rows = append(rows, []string{m.Name, m.State, alive, orDash(m.Zone), strconv.Itoa(m.Replicas), strconv.Itoa(m.Leads), votes, m.GRPC, m.Version})
+				rows = append(rows, []string{m.Name, m.State, yesNo(m.Alive), orDash(m.Zone), holds, strconv.Itoa(m.Wanted), leads, yesNo(m.Votes), m.GRPC, m.Version})
 			}
-			return s.printTable("NODE\tSTATE\tALIVE\tZONE\tREPLICAS\tLEADS\tVOTES\tGRPC\tVERSION", rows)
+			return s.printTable("NODE\tSTATE\tALIVE\tZONE\tREPLICAS\tWANTED\tLEADS\tVOTES\tGRPC\tVERSION", rows)
 		},
 	}
 }
 
-// nodesOf are the members by the table. What a node leads, it says itself: others may have heard of it long ago.
+func (s *session) table(cmd *cobra.Command) (*ebbv1.Table, error) {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return c.Table(ctx)
+}
+
+func yesNo(is bool) string {
+	if is {
+		return "yes"
+	}
+	return "no"
+}
+
+// nodesOf are the members by the table. What a node holds and leads, it says itself: others may have heard of it long ago.
 func nodesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []*clusterNodeJSON {
 	members := make([]*clusterNodeJSON, 0, len(table.GetNodes()))
 	byName := make(map[string]*clusterNodeJSON)
@@ -363,16 +380,17 @@ func nodesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []*clusterNodeJSO
 			case record.GetShard() == 0:
 				m.Votes = m.Votes || !r.GetNonvoter() && !r.GetLeaving()
 			default:
-				m.Replicas++
+				m.Wanted++
 			}
 		}
 	}
 	for _, n := range status.GetNodes() {
-		for _, r := range n.GetReplicas() {
-			if m := byName[n.GetNode().GetName()]; m != nil && r.GetShard() != 0 && r.GetRole() == "leader" {
-				m.Leads++
-			}
+		m := byName[n.GetNode().GetName()]
+		if m == nil {
+			continue
 		}
+		m.Answers = true
+		m.Replicas, m.Leads = heldBy(n)
 	}
 	return members
 }
@@ -451,68 +469,4 @@ func placesOf(table *ebbv1.Table, status *ebbv1.StatusResponse) []placedJSON {
 		shards = append(shards, p)
 	}
 	return shards
-}
-
-// checkedJSON is one shard as `ebb cluster verify --json` prints it.
-type checkedJSON struct {
-	Shard    uint32            `json:"shard"`
-	Index    uint64            `json:"index"`
-	Equal    bool              `json:"equal"`
-	Replicas map[string]string `json:"replicas"` // node -> checksum
-	Missing  []string          `json:"missing,omitempty"`
-}
-
-func newClusterVerify(s *session) *cobra.Command {
-	return &cobra.Command{
-		Use: "verify", Short: "Compare the checksums of all replicas of each shard, at one and the same entry of its log", Args: noArgs,
-		Long: `Reads all that is replicated, on all nodes. Shards that are written to meanwhile are
-compared at an entry that is still to come. The exit status is not 0 if replicas differ or
-could not be compared.`,
-		Example: "  ebb cluster verify",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := s.dial(cmd, client.WithTimeout(max(s.timeout, time.Minute)))
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			checks, err := c.Verify(cmd.Context(), func(left int) {
-				if left > 0 {
-					fmt.Fprintf(s.term.err, "%d shards are written to and compared again\n", left)
-				}
-			})
-			if err != nil {
-				return err
-			}
-			return s.printChecks(checks)
-		},
-	}
-}
-
-func (s *session) printChecks(checks []client.ShardCheck) error {
-	out := make([]checkedJSON, 0, len(checks))
-	var rows [][]string
-	var bad []error
-	replicas := 0
-	for _, check := range checks {
-		j := checkedJSON{Shard: check.Shard, Index: check.Index, Equal: check.Equal, Missing: check.Missing, Replicas: make(map[string]string)}
-		for node, sum := range check.Replicas {
-			j.Replicas[node] = fmt.Sprintf("%016x", sum)
-		}
-		replicas += len(check.Replicas)
-		out = append(out, j)
-		if err := check.Err(); err != nil {
-			bad = append(bad, err)
-		}
-		rows = append(rows, []string{strconv.FormatUint(uint64(check.Shard), 10), strconv.FormatUint(check.Index, 10), strconv.FormatBool(check.Equal), strconv.Itoa(len(check.Replicas))})
-	}
-	var err error
-	switch s.output {
-	case "json":
-		err = printJSON(s.term.out, map[string]any{"equal": len(bad) == 0, "shards": out})
-	case "tsv":
-		err = s.printTable("", rows)
-	default:
-		_, err = fmt.Fprintf(s.term.out, "%d shards, %d replicas: %d shards are equal on all their nodes\n", len(checks), replicas, len(checks)-len(bad))
-	}
-	return errors.Join(append(bad, err)...)
 }

@@ -102,6 +102,11 @@ func settleDefaults(root *cobra.Command) {
 	}
 }
 
+// variableOf is the variable of the environment by which a flag can be set.
+func variableOf(flag string) string {
+	return "EBB_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+}
+
 // settle takes flags that were not given from the environment, and checks the
 // shared ones.
 func (s *session) settle(flags *pflag.FlagSet) error {
@@ -109,7 +114,7 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 	s.given = map[string]bool{}
 	flags.Visit(func(f *pflag.Flag) { s.given[f.Name] = true })
 	flags.VisitAll(func(f *pflag.Flag) {
-		name := "EBB_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+		name := variableOf(f.Name)
 		if value := os.Getenv(name); value != "" && !f.Changed && err == nil {
 			if e := flags.Set(f.Name, value); e != nil {
 				err = usagef("%s %q: %s", name, value, whyNot(f, e))

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -56,6 +58,27 @@ func (t *tlsFlags) options() ([]client.Option, error) {
 		return nil, usageError{err}
 	}
 	return []client.Option{client.WithTLS(cfg)}, nil
+}
+
+// checkTLS refuses a node's certificates that cannot work. Variables of the environment that are meant for clients are a node's too, so it names
+// those that had a part in it.
+func (s *session) checkTLS(flags *pflag.FlagSet, t *node.TLS) error {
+	err := t.Check(time.Now)
+	var refused *proto.Error
+	if !errors.As(err, &refused) {
+		return err
+	}
+	var set []string
+	for _, name := range []string{"tls-cert", "tls-key", "tls-ca"} {
+		if flags.Changed(name) && !s.given[name] {
+			set = append(set, variableOf(name))
+		}
+	}
+	if len(set) == 0 {
+		return err
+	}
+	return refused.WithHint(fmt.Sprintf("set for clients, perhaps: %s. `env -u %s ebb serve` starts a node without; %s",
+		strings.Join(set, ", "), strings.Join(set, " -u "), refused.Hint))
 }
 
 // openDoor is a way for strangers into a node.

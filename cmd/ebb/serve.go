@@ -21,8 +21,12 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// unionMBMax is a TiB.
-const unionMBMax = 1 << 20
+const (
+	// unionMBMax is a TiB.
+	unionMBMax = 1 << 20
+	// readyEvery is how often a node that is not ready yet is asked whether it is.
+	readyEvery = 100 * time.Millisecond
+)
 
 func newServe(s *session) *cobra.Command {
 	var cfg node.Config
@@ -43,6 +47,11 @@ it the node refuses writes that need more memory, and goes on answering question
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.DataDir == "" {
 				return usagef("--data-dir is empty: it names the directory for everything that survives a restart")
+			}
+			for _, name := range []string{"shards", "replication"} {
+				if f := cmd.Flags().Lookup(name); f.Changed && f.Value.String() == "0" {
+					return usagef("--%s 0: it is at least 1; leave it out for the default", name)
+				}
 			}
 			logger, err := newLogger(s, logFormat, logLevel)
 			if err != nil {
@@ -74,6 +83,9 @@ it the node refuses writes that need more memory, and goes on answering question
 				return err
 			}
 			defer closeAudit()
+			if err := s.checkTLS(cmd.Flags(), &cfg.TLS); err != nil {
+				return startError{err}
+			}
 			if err := lock(&cfg, cfg.TLS.RequireClientCert || len(cfg.RootTokens) > 0, strict); err != nil {
 				return startError{err}
 			}
@@ -204,12 +216,17 @@ func serve(ctx context.Context, s *session, cfg node.Config, removed <-chan erro
 	if err := printBox(s, cfg, n.Addresses()); err != nil {
 		cfg.Logger.Warn("print addresses", "err", err)
 	}
-	ready := n.Ready()
+	serves, looks := n.Ready(), time.NewTicker(readyEvery)
+	defer looks.Stop()
 	for ctx.Err() == nil {
 		select {
-		case <-ready:
-			cfg.Logger.Info("ready", "node", cfg.Name)
-			ready = nil
+		case <-serves:
+			serves = nil
+		case <-looks.C:
+			if serves == nil && n.Readiness() == nil { // what the probe says too, from now on
+				cfg.Logger.Info("ready", "node", cfg.Name)
+				looks.Stop()
+			}
 		case why := <-removed:
 			n.Kill() // nobody is left to hand anything over to
 			cfg.Logger.Warn("removed: this process does nothing any more, and waits to be stopped", "node", cfg.Name, "why", why)

@@ -79,8 +79,8 @@ type nodeJSON struct {
 	HTTP     string `json:"http"`
 	Phase    string `json:"phase"`
 	Detail   string `json:"detail,omitempty"`
-	Leads    int    `json:"leads"`
-	Replicas int    `json:"replicas"`
+	Leads    int    `json:"leads"`    // data shards
+	Replicas int    `json:"replicas"` // of data shards
 	LagMax   uint64 `json:"lag_max"`
 	LogBytes uint64 `json:"log_bytes"`
 	Version  string `json:"version"`
@@ -98,6 +98,19 @@ type shardJSON struct {
 	Replicas int               `json:"replicas"`
 }
 
+// heldBy counts what a node holds of data shards, and how many of them it leads.
+func heldBy(n *ebbv1.NodeStatus) (replicas, leads int) {
+	for _, r := range n.GetReplicas() {
+		if r.GetShard() == 0 {
+			continue // the control group
+		}
+		if replicas++; r.GetRole() == "leader" {
+			leads++
+		}
+	}
+	return replicas, leads
+}
+
 // digest turns the nodes' own reports into a view by shard.
 func digest(st *ebbv1.StatusResponse) statusJSON {
 	out := statusJSON{ClusterID: st.GetClusterId(), Storage: max(st.GetVersion(), 1), Tokens: st.GetTokens(), Unreachable: append([]string{}, st.GetUnreachable()...)}
@@ -111,9 +124,10 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 	for _, n := range st.GetNodes() {
 		nj := nodeJSON{
 			Name: n.GetNode().GetName(), GRPC: n.GetNode().GetGrpcAddress(), HTTP: n.GetNode().GetHttpAddress(), Phase: n.GetPhase(),
-			Detail: n.GetDetail(), Replicas: len(n.GetReplicas()), LogBytes: n.GetLogBytes(), Version: n.GetNode().GetVersion(),
+			Detail: n.GetDetail(), LogBytes: n.GetLogBytes(), Version: n.GetNode().GetVersion(),
 			Storage: proto.ToldVersions(n.GetStorageOldest(), n.GetStorageNewest()).Newest, Guarded: n.GetGuarded(),
 		}
+		nj.Replicas, nj.Leads = heldBy(n)
 		for _, r := range n.GetReplicas() {
 			sj := byShard[r.GetShard()]
 			if sj == nil {
@@ -128,9 +142,6 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 			nj.LagMax = max(nj.LagMax, lag)
 			if r.GetRole() == "leader" && r.GetTerm() >= sj.Term {
 				sj.Leader, sj.Term = nj.Name, r.GetTerm()
-			}
-			if r.GetRole() == "leader" {
-				nj.Leads++
 			}
 		}
 		out.Nodes = append(out.Nodes, nj)

@@ -29,24 +29,37 @@ func newToken(s *session) *cobra.Command {
 			RunE: func(cmd *cobra.Command, _ []string) error { return s.listTokens(cmd) },
 		},
 		newTokenRevoke(s),
-		&cobra.Command{
-			Use: "secret", Short: "Print a new random token, for ebb serve --root-token-file", Args: noArgs, Example: "  ebb token secret > root.token",
-			RunE: func(*cobra.Command, []string) error {
-				_, err := fmt.Fprintln(s.term.out, client.NewTokenText())
-				return err
-			},
-		},
+		newTokenSecret(s),
 	)
+}
+
+func newTokenSecret(s *session) *cobra.Command {
+	var out secretFile
+	cmd := &cobra.Command{
+		Use: "secret", Short: "Make a new random token, for ebb serve --root-token-file", Args: noArgs, Example: "  ebb token secret --out root.token",
+		RunE: func(*cobra.Command, []string) error {
+			f, err := out.open()
+			if err != nil {
+				return err
+			}
+			defer f.drop()
+			text := client.NewTokenText()
+			return s.handOut(f, text, map[string]string{"token": text})
+		},
+	}
+	out.add(cmd)
+	return cmd
 }
 
 func newTokenCreate(s *session) *cobra.Command {
 	var roles []string
 	var ttl string
 	var yes bool
+	var out secretFile
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Make a token and print it, once", Args: argsBetween(1, 1, "NAME"),
-		Long: "Make a token and print it, once: the cluster keeps its SHA-256 alone.\n\n" + tokenHelp,
-		Example: `  ebb token create ops --role operator > ops.token
+		Long: "Make a token and print it, once, or put it into a file (--out): the cluster keeps its SHA-256 alone.\n\n" + tokenHelp,
+		Example: `  ebb token create ops --role operator --out ops.token
   ebb token create dashboard --role reader=clicks --role 'reader=web-*' --expires 90d
   ebb token create collector --role writer=clicks`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -65,12 +78,18 @@ func newTokenCreate(s *session) *cobra.Command {
 			if lasts != nil && *lasts > 0 {
 				expires = time.Now().Add(*lasts)
 			}
-			return s.createToken(cmd, client.NewToken{Name: args[0], Expires: expires, Grants: grants, MayEnd: yes})
+			f, err := out.open()
+			if err != nil {
+				return err
+			}
+			defer f.drop()
+			return s.createToken(cmd, f, client.NewToken{Name: args[0], Expires: expires, Grants: grants, MayEnd: yes})
 		},
 	}
 	cmd.Flags().StringSliceVar(&roles, "role", nil, "`ROLE=NAMESPACES`, or operator (repeatable): reader=clicks, writer=web-*, admin=*")
 	cmd.Flags().StringVar(&ttl, "expires", "", "how long it lasts: 12h, 90d, 1y, or none (default none)")
 	cmd.Flags().BoolVar(&yes, "yes", false, "make the first token even if it has an end, after which nobody could make another")
+	out.add(cmd)
 	return cmd
 }
 
@@ -114,7 +133,7 @@ func tokenRow(t client.Token) tokenJSON {
 	return out
 }
 
-func (s *session) createToken(cmd *cobra.Command, t client.NewToken) error {
+func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewToken) error {
 	ctx, c, done, err := s.connect(cmd)
 	if err != nil {
 		return err
@@ -128,12 +147,14 @@ func (s *session) createToken(cmd *cobra.Command, t client.NewToken) error {
 		fmt.Fprintf(s.term.err, "warning: connections to %s are not encrypted: whoever hears the network hears every token that is shown there; see `ebb cert`\n", far)
 	}
 	row := tokenRow(made)
-	if row.Token = text; s.output == "json" {
-		return printJSON(s.term.out, row)
+	row.Token = text
+	if s.output != "json" {
+		fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", t.Name, strings.Join(row.Roles, ", "))
 	}
-	fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", t.Name, strings.Join(row.Roles, ", "))
-	_, err = fmt.Fprintln(s.term.out, text)
-	return err
+	if err := s.handOut(f, text, row); err != nil {
+		return fmt.Errorf("token %s is made, and lost: `ebb token revoke %s`, and make it again: %w", t.Name, t.Name, err)
+	}
+	return nil
 }
 
 func (s *session) listTokens(cmd *cobra.Command) error {

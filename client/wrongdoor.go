@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ebbdb/ebb/internal/trust"
+)
+
+// doorMax is how long it may take to find out what listens at an address that does not speak gRPC.
+const doorMax = time.Second
+
+// doorHint is what to do when it is another of a node's doors.
+const doorHint = "clients speak to the gRPC address of a node, port " + PortDefault + " unless `ebb serve --grpc` says otherwise: --addr names it"
+
+// whoListens makes of the error of an address that has never answered one that says what is there instead of gRPC, if that can be found out.
+func (c *Client) whoListens(ctx context.Context, addr string, err error) error {
+	text := err.Error()
+	says := func(words ...string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(text, w) })
+	}
+	fault := func(hint, message string) error {
+		return &unreachable{addr: addr, err: &trust.Fault{Message: message, Hint: hint}}
+	}
+	switch {
+	case says("looked like an HTTP/1.1 header", "unexpected HTTP status code", "received unexpected content-type"):
+		return fault(doorHint, "it speaks HTTP, not gRPC")
+	case says("tls: no application protocol"):
+		return fault(doorHint, "it speaks TLS and no gRPC in it, as a node's HTTP does")
+	case !says("EOF", "connection reset", "broken pipe", "server preface", "does not speak TLS"):
+		return err
+	case c.gossips(ctx, addr):
+		return fault(doorHint, "it speaks gossip, not gRPC")
+	case c.cfg.tls != nil, says("server preface: http2"):
+		return err
+	case c.encrypts(ctx, addr):
+		return fault("--tls-ca names the file with the CA of the nodes", "it hangs up on connections that are not encrypted, as nodes with TLS do")
+	}
+	return fault(doorHint, "it hangs up on gRPC and on TLS")
+}
+
+// knock opens a connection of a second at most.
+func (c *Client) knock(ctx context.Context, addr string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, doorMax)
+	defer cancel()
+	conn, err := c.cfg.dialer(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return conn, conn.SetDeadline(time.Now().Add(doorMax))
+}
+
+// gossipPing is a ping of memberlist for whoever is there: {"SeqNo": 1, "Node": ""}. gossipAnswers are what an answer may begin with: that it is an
+// acknowledgement, compressed, encrypted (then it is an error), or an error.
+const (
+	gossipPing    = "\x00\x82\xa5SeqNo\x01\xa4Node\xa0"
+	gossipAnswers = "\x02\x09\x0a\x0d"
+)
+
+// gossips reports whether an address answers a ping of gossip.
+func (c *Client) gossips(ctx context.Context, addr string) bool {
+	conn, err := c.knock(ctx, addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, gossipPing); err != nil {
+		return false
+	}
+	first := make([]byte, 1)
+	_, err = io.ReadFull(conn, first)
+	return err == nil && strings.IndexByte(gossipAnswers, first[0]) >= 0
+}
+
+// encrypts reports whether an address speaks TLS, whatever it thinks of us.
+func (c *Client) encrypts(ctx context.Context, addr string) bool {
+	conn, err := c.knock(ctx, addr)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	err = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}).HandshakeContext(ctx)
+	alert := tls.AlertError(0)
+	return err == nil || errors.As(err, &alert) || trust.IsAlert(err)
+}

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"github.com/spf13/cobra"
+)
+
+// secretFile is where a command puts what nobody else may read, instead of printing it.
+type secretFile struct {
+	path  string
+	force bool
+}
+
+func (f *secretFile) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.path, "out", "", "`file` that gets it, readable for its owner alone, instead of printing it")
+	cmd.Flags().BoolVar(&f.force, "force", false, "replace --out if it is there")
+}
+
+// open makes the file that is to hold the secret: before the secret itself, which is shown once. Without --out it is nil, and a nil one is closed
+// and kept without effect.
+func (f *secretFile) open() (*pendingFile, error) {
+	if f.path == "" {
+		return nil, nil
+	}
+	if err := vacant(f.force, f.path); err != nil {
+		return nil, err
+	}
+	return createFile(f.path, 0o600)
+}
+
+// vacant refuses to replace files, unless that is asked for.
+func vacant(force bool, paths ...string) error {
+	for _, path := range paths {
+		switch _, err := os.Lstat(path); {
+		case force || errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return usageError{err}
+		default:
+			return usagef("%s is there: --force replaces it", path)
+		}
+	}
+	return nil
+}
+
+// pendingFile is a file that others see when it is whole.
+type pendingFile struct {
+	*os.File
+	path string
+}
+
+// createFile begins a file. Its mode is as given whatever was there before.
+func createFile(path string, mode os.FileMode) (*pendingFile, error) {
+	next := path + ".new"
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		return nil, err
+	}
+	return &pendingFile{f, path}, nil
+}
+
+// keep puts the file in its place, with this content.
+func (f *pendingFile) keep(content []byte) error {
+	_, err := f.Write(content)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return os.Rename(f.Name(), f.path)
+}
+
+// drop takes back a file that was not kept.
+func (f *pendingFile) drop() {
+	if f != nil && f.Close() == nil { // a file that was kept is closed
+		_ = os.Remove(f.Name()) // nothing is in it
+	}
+}
+
+// replaceFile writes a file whole or not at all.
+func replaceFile(path string, content []byte, mode os.FileMode) error {
+	f, err := createFile(path, mode)
+	if err != nil {
+		return err
+	}
+	return f.keep(content)
+}
+
+// handOut gives a secret to its file, or else prints it; as is what --json prints.
+func (s *session) handOut(f *pendingFile, text string, as any) error {
+	if f == nil {
+		if s.output == "json" {
+			return printJSON(s.term.out, as)
+		}
+		_, err := fmt.Fprintln(s.term.out, text)
+		return err
+	}
+	if err := f.keep([]byte(text + "\n")); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(s.term.err, "%s holds it, for its owner alone\n", f.path)
+	return err
+}
