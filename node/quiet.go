@@ -13,13 +13,18 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// repeatQuiet is how long a kind of message stays silent after it was logged.
-const repeatQuiet = 10 * time.Second
+// repeatQuiet is how long a kind of message stays silent after it was logged: twice as long each time that it goes on, up to repeatQuietMax, until it has
+// not come for repeatOver. Raft tries a node that is away every 20 seconds at least.
+const (
+	repeatQuiet    = 10 * time.Second
+	repeatQuietMax = 5 * time.Minute
+	repeatOver     = time.Minute
+)
 
 // quiet passes on what Raft says, much reduced: 64 groups a node tell every
 // election and every failed heartbeat, each in several lines. What Raft calls
 // information is debugging to an operator, and an error is said once in ten
-// seconds for all groups, with the number of times it was not.
+// seconds for all groups, and less and less often while it lasts, with the number of times it was not.
 type quiet struct {
 	out   *slog.Logger
 	shown *repeats // shared by all groups of the node
@@ -33,7 +38,9 @@ type repeats struct {
 }
 
 type repeat struct {
-	at      time.Time
+	at      time.Time     // when it was shown
+	heard   time.Time     // when it came last
+	quiet   time.Duration // after at
 	skipped int
 }
 
@@ -44,12 +51,16 @@ func (r *repeats) due(message string, now time.Time) (skipped int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, known := r.last[message]
-	if known && now.Sub(last.at) < repeatQuiet {
-		last.skipped++
+	if known && now.Sub(last.at) < last.quiet {
+		last.skipped, last.heard = last.skipped+1, now
 		r.last[message] = last
 		return 0, false
 	}
-	r.last[message] = repeat{at: now}
+	quiet := repeatQuiet
+	if known && now.Sub(last.heard) < repeatOver {
+		quiet = min(2*last.quiet, repeatQuietMax)
+	}
+	r.last[message] = repeat{at: now, heard: now, quiet: quiet}
 	return last.skipped, true
 }
 

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ebbdb/ebb/proto"
 )
@@ -35,6 +36,30 @@ func TestQuietShowsFewErrors(t *testing.T) {
 		log.Warn(c.message)
 		if strings.Count(out.String(), "\n") > 1 {
 			t.Errorf("%s: information is shown: %s", name, out.String())
+		}
+	}
+}
+
+// What goes on for an hour is said seldom; what comes again after a pause is said at once, and soon again.
+func TestRepeatsGrowRare(t *testing.T) {
+	r, now := newRepeats(), time.Unix(1_700_000_000, 0)
+	shown, unsaid := 0, 0
+	for end := now.Add(time.Hour); now.Before(end); now = now.Add(5 * time.Second) {
+		if skipped, ok := r.due("failed", now); ok {
+			shown++
+			unsaid += skipped
+		}
+	}
+	if shown < 8 || shown > 18 || unsaid < 500 {
+		t.Errorf("it was said %d times in an hour, and %d times not", shown, unsaid)
+	}
+	for _, c := range []struct {
+		after time.Duration
+		said  bool
+	}{{20 * time.Minute, true}, {5 * time.Second, false}, {5 * time.Second, true}} {
+		now = now.Add(c.after)
+		if _, ok := r.due("failed", now); ok != c.said {
+			t.Errorf("%v later it is said: %v", c.after, ok)
 		}
 	}
 }

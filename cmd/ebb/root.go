@@ -24,6 +24,7 @@ type session struct {
 	addrs     []string
 	namespace string
 	timeout   time.Duration
+	patient   bool // timeout was given, on the command line or in the environment
 	output    string
 	json      bool
 	tls       tlsFlags
@@ -124,6 +125,7 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 	if err != nil {
 		return err
 	}
+	s.patient = flags.Changed("timeout")
 	if err := s.settleOutput(flags); err != nil {
 		return err
 	}
@@ -147,9 +149,13 @@ func (s *session) settleOutput(flags *pflag.FlagSet) error {
 	return nil
 }
 
-// dial connects to the cluster.
+// dial connects to the cluster. Who says how long a question may take waits as long for a node that is slow to answer at all.
 func (s *session) dial(cmd *cobra.Command, opts ...client.Option) (*client.Client, error) {
-	return s.dialIn(cmd.Context(), append([]client.Option{client.WithTimeout(s.timeout)}, opts...)...)
+	own := []client.Option{client.WithTimeout(s.timeout)}
+	if s.patient {
+		own = append(own, client.WithDialTimeout(max(s.timeout, client.DialTimeoutDefault)))
+	}
+	return s.dialIn(cmd.Context(), append(own, opts...)...)
 }
 
 // dialIn connects to the cluster for as long as ctx lasts.

@@ -69,6 +69,7 @@ func setupScript(env *testscript.Env) error {
 		env.Setenv(name, addrs[i])
 	}
 	env.Setenv("EBB_ADDR", env.Getenv("GRPC"))
+	env.Setenv("EBB_TIMEOUT", "1m") // a machine that does other things answers late
 	env.Setenv("HOME", env.WorkDir)
 	env.Setenv("NO_COLOR", "1")
 	return nil
