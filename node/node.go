@@ -159,7 +159,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 func (n *Node) wire() {
 	n.access = n.newAccess()
 	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, network: n.cfg.Network, table: n.Table}
-	election := electionTimeout(n.shardsAtMost())
+	election := ElectionTimeout(n.shardsAtMost())
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
 		Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),

@@ -21,10 +21,10 @@ const (
 	never = 100 * 365 * 24 * time.Hour
 )
 
-// electionTimeout is one setting of the cluster, derived from its number of
+// ElectionTimeout is one setting of the cluster, derived from its number of
 // shards: how long a group may be without a leader before it elects another.
 // Heartbeats go ten times as often, so more groups need longer ones.
-func electionTimeout(shards uint32) time.Duration {
+func ElectionTimeout(shards uint32) time.Duration {
 	switch {
 	case shards <= 64:
 		return time.Second

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -24,21 +25,25 @@ type Options struct {
 	Binary string   // the ebb binary
 	Dir    string   // below it, each node has a data directory and a log file
 	Nodes  int      // 3 if 0
-	Args   []string // further arguments of `ebb serve`
+	Args   []string // further arguments of `ebb serve` for those that the cluster is born with
+	Every  []string // and for those that join, too
 	Env    []string // further environment
+	Ground *Ground  // machines of their own for the nodes; nil: all listen on loopback and write to Dir
 }
 
 // Fleet is a cluster of processes.
 type Fleet struct {
 	opts  Options
 	nodes []*process
+	http  *http.Client // to the admin listeners
 }
 
 // process is one `ebb serve`, over its restarts.
 type process struct {
 	name                      string
 	grpc, http, gossip, admin string
-	binary                    string // that of the fleet if empty; changed while it does not run
+	binary                    string   // that of the fleet if empty; changed while it does not run
+	machine                   *Machine // nil: none of its own
 
 	mu   sync.Mutex // guards what follows; never held across a wait
 	cmd  *exec.Cmd
@@ -54,14 +59,13 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 	if err := os.MkdirAll(opts.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	addrs, err := FreeAddresses(4 * opts.Nodes)
-	if err != nil {
-		return nil, err
-	}
-	f := &Fleet{opts: opts}
-	for i := range opts.Nodes {
-		a := addrs[4*i:]
-		f.nodes = append(f.nodes, &process{name: "ebb-" + strconv.Itoa(i), grpc: a[0], http: a[1], gossip: a[2], admin: a[3]})
+	f := &Fleet{opts: opts, http: &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) { return opts.Ground.Dial(ctx, addr) },
+	}}}
+	for range opts.Nodes {
+		if err := f.place(); err != nil {
+			return nil, err
+		}
 	}
 	for i := range f.nodes {
 		if err := f.Launch(i); err != nil {
@@ -78,17 +82,43 @@ func Start(ctx context.Context, opts Options) (*Fleet, error) {
 
 // Join adds a node that is told nothing but where the first one gossips, and returns its number.
 func (f *Fleet) Join() (int, error) {
-	addrs, err := FreeAddresses(4)
-	if err != nil {
+	if err := f.place(); err != nil {
 		return 0, err
 	}
-	i := len(f.nodes)
-	f.nodes = append(f.nodes, &process{name: "ebb-" + strconv.Itoa(i), grpc: addrs[0], http: addrs[1], gossip: addrs[2], admin: addrs[3]})
+	i := len(f.nodes) - 1
 	return i, f.Launch(i)
 }
 
+// place finds the next node a place to run at.
+func (f *Fleet) place() error {
+	i := len(f.nodes)
+	p := &process{name: "ebb-" + strconv.Itoa(i)}
+	addrs, err := f.opts.Ground.place(p, f.dataDirOf(p.name))
+	if err != nil {
+		return err
+	}
+	p.grpc, p.http, p.gossip, p.admin = addrs[0], addrs[1], addrs[2], addrs[3]
+	f.nodes = append(f.nodes, p)
+	return nil
+}
+
+// Leave gives up the place and the data of node i, which has ended and does not come back.
+func (f *Fleet) Leave(i int) error { return f.opts.Ground.leave(f.nodes[i], f.DataDir(i)) }
+
 // Wipe deletes all that node i, which must not run, has stored.
-func (f *Fleet) Wipe(i int) error { return os.RemoveAll(f.DataDir(i)) }
+func (f *Fleet) Wipe(i int) error {
+	dir := f.DataDir(i)
+	if f.nodes[i].machine == nil {
+		return os.RemoveAll(dir)
+	}
+	return f.nodes[i].machine.do(func() error { // the directory itself may be where a disk is mounted
+		names, err := filepath.Glob(filepath.Join(dir, "*"))
+		for _, name := range names {
+			err = errors.Join(err, os.RemoveAll(name))
+		}
+		return err
+	})
+}
 
 // Runs reports whether the process of node i has not ended.
 func (f *Fleet) Runs(i int) bool { return f.nodes[i].running() }
@@ -108,6 +138,7 @@ func (f *Fleet) Launch(i int) error {
 		"--grpc", p.grpc, "--http", p.http, "--gossip", p.gossip, "--admin", p.admin,
 		"--join", strings.Join(join, ","),
 	}
+	args = append(args, f.opts.Every...)
 	if i < f.opts.Nodes {
 		args = append(args, "--bootstrap-expect", strconv.Itoa(f.opts.Nodes))
 		args = append(args, f.opts.Args...)
@@ -120,7 +151,7 @@ func (f *Fleet) Launch(i int) error {
 	cmd := exec.Command(cmp.Or(p.binary, f.opts.Binary), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), f.opts.Env...)
-	if err := cmd.Start(); err != nil {
+	if err := p.machine.starts(cmd); err != nil {
 		return fmt.Errorf("start %s: %w", p.name, err)
 	}
 	done := make(chan struct{})
@@ -158,16 +189,16 @@ func (f *Fleet) WaitReady(ctx context.Context) error {
 }
 
 func (f *Fleet) ready(ctx context.Context, p *process) bool {
-	_, err := fetch(ctx, "http://"+p.admin+"/readyz")
+	_, err := f.fetch(ctx, "http://"+p.admin+"/readyz")
 	return err == nil
 }
 
-func fetch(ctx context.Context, url string) ([]byte, error) {
+func (f *Fleet) fetch(ctx context.Context, url string) ([]byte, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := f.http.Do(req)
 	if err != nil {
 		return nil, err
 	}
@@ -226,6 +257,7 @@ func (f *Fleet) Close() {
 	for _, p := range f.nodes {
 		p.end(os.Kill)
 	}
+	f.http.CloseIdleConnections()
 }
 
 // Nodes is how many there are.
@@ -244,7 +276,32 @@ func (f *Fleet) HTTP(i int) string { return f.nodes[i].http }
 func (f *Fleet) Gossip(i int) string { return f.nodes[i].gossip }
 
 // DataDir is where node i keeps its data.
-func (f *Fleet) DataDir(i int) string { return filepath.Join(f.opts.Dir, f.nodes[i].name) }
+func (f *Fleet) DataDir(i int) string { return f.dataDirOf(f.nodes[i].name) }
+
+// dataDirOf is where the node of that name keeps its data.
+func (f *Fleet) dataDirOf(name string) string { return filepath.Join(f.opts.Dir, name) }
+
+// Machine is what node i runs on; nil if it has none of its own.
+func (f *Fleet) Machine(i int) *Machine { return f.nodes[i].machine }
+
+// Pause stops the process of node i where it is, until Resume.
+func (f *Fleet) Pause(i int) error { return f.nodes[i].signal(pause) }
+
+// Resume lets the process of node i go on.
+func (f *Fleet) Resume(i int) error { return f.nodes[i].signal(resume) }
+
+func (p *process) signal(send func(*os.Process) error) error {
+	p.mu.Lock()
+	cmd := p.cmd
+	p.mu.Unlock()
+	if err := send(cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("%s: %w", p.name, err)
+	}
+	return nil
+}
+
+// Ready reports whether node i says that it is ready.
+func (f *Fleet) Ready(ctx context.Context, i int) bool { return f.ready(ctx, f.nodes[i]) }
 
 // Admin returns the admin address of node i.
 func (f *Fleet) Admin(i int) string { return f.nodes[i].admin }
@@ -281,7 +338,7 @@ func (f *Fleet) NodeCPU(ctx context.Context, i int) (time.Duration, error) {
 	if !p.running() {
 		return used, nil
 	}
-	body, err := fetch(ctx, "http://"+p.admin+"/metrics")
+	body, err := f.fetch(ctx, "http://"+p.admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}
@@ -294,7 +351,7 @@ func (f *Fleet) NodeCPU(ctx context.Context, i int) (time.Duration, error) {
 
 // Metric is the value of a metric without labels of node i, which runs.
 func (f *Fleet) Metric(ctx context.Context, i int, name string) (float64, error) {
-	body, err := fetch(ctx, "http://"+f.nodes[i].admin+"/metrics")
+	body, err := f.fetch(ctx, "http://"+f.nodes[i].admin+"/metrics")
 	if err != nil {
 		return 0, err
 	}

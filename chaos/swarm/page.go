@@ -103,7 +103,16 @@ func (p *page) run(v *Verdict, replay string) {
 		class = "bad"
 	}
 	p.fill("<h3>seed %d: %d nodes, %v: <span class=\"%v\">%v</span></h3>\n", v.Plan.Seed, v.Plan.Nodes, v.Plan, class, verdictWord(v.Failed()))
-	c := chartOf(v)
+	p.draw(chartOf(v))
+	p.fill("<p>%v.</p>\n", v.Tally)
+	if replay != "" {
+		p.fill("<p>Replay: <code>%v</code></p>\n", replay)
+	}
+	p.story(v)
+}
+
+// draw writes a chart.
+func (p *page) draw(c chart) {
 	p.fill("<svg viewBox=\"0 0 1000 %d\" role=\"img\">\n", c.Height)
 	for _, t := range c.Ticks {
 		p.fill("<line class=\"tick\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"/><text x=\"%.1f\" y=\"%d\" dy=\"-3\">%v</text>\n", t.X, t.X, c.Height, t.X, c.Height, t.Title)
@@ -120,10 +129,11 @@ func (p *page) run(v *Verdict, replay string) {
 	for _, m := range c.Marks {
 		p.fill("<line class=\"breach\" x1=\"%.1f\" x2=\"%.1f\" y1=\"0\" y2=\"%d\"><title>%v</title></line>\n", m.X, m.X, c.Height, m.Title)
 	}
-	p.fill("</svg>\n<p>%v.</p>\n", v.Tally)
-	if replay != "" {
-		p.fill("<p>Replay: <code>%v</code></p>\n", replay)
-	}
+	p.put("</svg>\n")
+}
+
+// story writes what happened, to be unfolded.
+func (p *page) story(v *Verdict) {
 	open := ""
 	if v.Failed() {
 		open = " open"

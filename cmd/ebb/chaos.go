@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/ebbdb/ebb/chaos/proc"
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
@@ -65,7 +66,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 		Use: "list", Short: "The families of faults, and what must hold under all of them", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return chaosList(s) },
 	}
-	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, list, worker)
+	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, newChaosProc(s), newChaosFailover(s), newChaosSoak(s), newChaosMutants(s), list, worker)
 }
 
 // chaosSim runs seeds, and fails if one of them does.
@@ -224,12 +225,23 @@ func chaosList(s *session) error {
 		var out struct {
 			Families   []row `json:"families"`
 			Invariants []row `json:"invariants"`
+			// of real processes
+			Processes struct {
+				Families   []row `json:"families"`
+				Invariants []row `json:"invariants"`
+			} `json:"processes"`
 		}
 		for _, f := range swarm.Families {
 			out.Families = append(out.Families, row{f.Name, f.What, f.Dose})
 		}
 		for _, i := range swarm.Invariants {
 			out.Invariants = append(out.Invariants, row{i.Name, i.Holds, ""})
+		}
+		for _, f := range proc.Families {
+			out.Processes.Families = append(out.Processes.Families, row{f.Name, f.What, ""})
+		}
+		for _, i := range proc.Invariants {
+			out.Processes.Invariants = append(out.Processes.Invariants, row{i.Name, i.Holds, ""})
 		}
 		return printJSON(s.term.out, out)
 	}
@@ -241,6 +253,14 @@ func chaosList(s *session) error {
 		rows = append(rows, []string{i.Name, i.Holds, ""})
 	}
 	rows = slices.Insert(rows, len(swarm.Families), []string{"", "", ""}, []string{"INVARIANT", "WHAT HOLDS", ""})
+	rows = append(rows, []string{"", "", ""}, []string{"FAMILY OF chaos proc", "WHAT HAPPENS", ""})
+	for _, f := range proc.Families {
+		rows = append(rows, []string{f.Name, f.What, ""})
+	}
+	rows = append(rows, []string{"", "", ""}, []string{"INVARIANT OF chaos proc", "WHAT HOLDS", ""})
+	for _, i := range proc.Invariants {
+		rows = append(rows, []string{i.Name, i.Holds, ""})
+	}
 	return s.printTable("FAMILY\tWHAT HAPPENS\tDOSE", rows)
 }
 

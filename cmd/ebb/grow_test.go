@@ -115,7 +115,7 @@ func members(ctx context.Context, t *testing.T, c *client.Client, f *proc.Fleet,
 		want = append(want, f.Name(i))
 	}
 	for {
-		have, whole, why := atRest(ctx, c, replicas)
+		have, whole, why := proc.AtRest(ctx, c, replicas)
 		if whole && slices.Equal(have, want) {
 			t.Logf("the cluster has %v", have)
 			return
@@ -126,30 +126,6 @@ func members(ctx context.Context, t *testing.T, c *client.Client, f *proc.Fleet,
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// atRest returns the nodes, and whether every shard has so many replicas and nothing is left to move.
-func atRest(ctx context.Context, c *client.Client, replicas int) (nodes []string, whole bool, why string) {
-	table, err := c.Table(ctx)
-	if err != nil {
-		return nil, false, err.Error()
-	}
-	for _, n := range table.GetNodes() {
-		nodes = append(nodes, n.GetName())
-	}
-	for _, record := range table.GetPlacement() {
-		target := record.GetTarget()
-		for _, r := range record.GetReplicas() {
-			moving := r.GetJoining() || r.GetLeaving() || record.GetShard() > 0 && len(target) > 0 && !slices.Contains(target, r.GetNode())
-			if moving {
-				return nodes, false, fmt.Sprintf("shard %d moves", record.GetShard())
-			}
-		}
-		if record.GetShard() > 0 && len(record.GetReplicas()) != replicas {
-			return nodes, false, fmt.Sprintf("shard %d has %d replicas", record.GetShard(), len(record.GetReplicas()))
-		}
-	}
-	return nodes, true, ""
 }
 
 // ended waits until a process has ended by itself.

@@ -1,0 +1,132 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+)
+
+// failedMax is how long a process may take to end when its disk has failed.
+const failedMax = 30 * time.Second
+
+var diskFaults = []Family{
+	{
+		Name: "power-one", What: "a machine loses power: its process ends, and what was not synced is lost", Can: canLose, disk: true, holdMin: 100 * time.Millisecond, holdMax: 4 * time.Second,
+		strike: func(ctx context.Context, w *world) (func() error, error) { return w.powerLoss(w.mortal(ctx)) },
+	},
+	{
+		Name: "power-all", What: "all machines lose power at once", Can: canLose, disk: true, holdMax: 500 * time.Millisecond,
+		strike: func(_ context.Context, w *world) (func() error, error) { return w.powerLoss(w.mortals()...) },
+	},
+	{
+		Name: "disk-error", What: "a disk fails all reads, writes and syncs, and its process must end; then the disk is as after a loss of power", Can: canLose, disk: true,
+		strike: func(ctx context.Context, w *world) (func() error, error) {
+			i := w.mortal(ctx)
+			w.tell("the disk of %s fails", w.f.Name(i))
+			w.down[i] = true
+			if err := w.f.Machine(i).cutPower(); err != nil {
+				return nil, err
+			}
+			ended := w.until(ctx, failedMax, func(context.Context) bool { return !w.f.Runs(i) })
+			w.hold("fail-stop", ended, "%s goes on %v after its disk failed", w.f.Name(i), failedMax)
+			w.f.Kill(i)
+			return w.f.Machine(i).remount, nil
+		},
+	},
+	{
+		Name: "full-disk", What: "no room is left on a disk", Can: canLose, disk: true, holdMin: 500 * time.Millisecond, holdMax: 6 * time.Second,
+		strike: func(ctx context.Context, w *world) (func() error, error) {
+			i := w.mortal(ctx)
+			w.tell("the disk of %s is full", w.f.Name(i))
+			w.down[i] = true // it may end
+			return w.f.Machine(i).empty, w.f.Machine(i).fill()
+		},
+	},
+	{
+		Name: "slow-disk", What: "writes to a disk wait, for 50 to 400 ms of every half second", Can: canLose, disk: true, holdMin: time.Second, holdMax: 8 * time.Second,
+		strike: func(ctx context.Context, w *world) (func() error, error) {
+			return w.slow(w.victim(ctx), w.between(50*time.Millisecond, 400*time.Millisecond)), nil
+		},
+	},
+	{
+		Name: "hung-disk", What: "writes to a disk wait for 3 to 30 s: after 20 a process may end", Can: canLose, disk: true, holdMin: 3 * time.Second, holdMax: 30 * time.Second,
+		strike: func(ctx context.Context, w *world) (func() error, error) {
+			i := w.mortal(ctx)
+			w.tell("the disk of %s hangs", w.f.Name(i))
+			w.down[i] = true
+			return w.f.Machine(i).thaw, w.f.Machine(i).freeze()
+		},
+	},
+	{
+		Name: "lost-disk", What: "a node is killed, and comes back with an empty disk", Can: can,
+		strike: func(ctx context.Context, w *world) (func() error, error) {
+			i := w.mortal(ctx)
+			w.kill(i)
+			w.tell("%s loses all that it has stored", w.f.Name(i))
+			if err := w.f.Wipe(i); err != nil {
+				return nil, err
+			}
+			w.start(i)
+			w.whole(ctx, w.names(w.members)...)
+			return nil, nil //nolint:nilnil // it is back
+		},
+	},
+}
+
+// powerLoss ends disks and then processes. What the kernel had not written yet is lost, but for what was synced.
+func (w *world) powerLoss(nodes ...int) (mend func() error, err error) {
+	for _, i := range nodes {
+		w.down[i] = true
+		w.tell("%s loses power", w.f.Name(i))
+	}
+	each := func(f func(i int) error) error {
+		failed := make([]error, len(nodes))
+		var wg sync.WaitGroup
+		for n, i := range nodes {
+			wg.Go(func() { failed[n] = f(i) })
+		}
+		wg.Wait()
+		return errors.Join(failed...)
+	}
+	err = each(func(i int) error {
+		err := w.f.Machine(i).cutPower()
+		w.f.Kill(i)
+		return err
+	})
+	return func() error { return each(func(i int) error { return w.f.Machine(i).remount() }) }, err
+}
+
+// slow lets the writes of a node wait for a part of each half second.
+func (w *world) slow(i int, part time.Duration) (mend func() error) {
+	const period = 500 * time.Millisecond
+	w.tell("the disk of %s does nothing for %v of every %v", w.f.Name(i), part, period)
+	m := w.f.Machine(i)
+	ctx, cancel := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	var failed error
+	wg.Go(func() {
+		for failed == nil {
+			failed = m.freeze()
+			over := wait(ctx, part)
+			failed = errors.Join(failed, m.thaw())
+			if over || wait(ctx, period-part) {
+				return
+			}
+		}
+	})
+	return func() error {
+		cancel()
+		wg.Wait()
+		return failed
+	}
+}
+
+func (w *world) names(nodes []int) (names []string) {
+	for _, i := range nodes {
+		names = append(names, w.f.Name(i))
+	}
+	slices.Sort(names)
+	return names
+}

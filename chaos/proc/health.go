@@ -1,0 +1,126 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Sample is what a process holds at a moment.
+type Sample struct {
+	At   time.Duration `json:"at_ns"`
+	Node string        `json:"node"`
+	// Since is when the process was started: another one begins anew.
+	Since       float64 `json:"since"`
+	Goroutines  float64 `json:"goroutines"`
+	Descriptors float64 `json:"descriptors"`
+	Resident    float64 `json:"resident_bytes"`
+}
+
+// Sample asks node i what it holds.
+func (f *Fleet) Sample(ctx context.Context, i int) (s Sample, err error) {
+	body, err := f.fetch(ctx, "http://"+f.nodes[i].admin+"/metrics")
+	if err != nil {
+		return s, err
+	}
+	s.Node = f.Name(i)
+	for name, to := range map[string]*float64{
+		"process_start_time_seconds": &s.Since, "go_goroutines": &s.Goroutines, "process_open_fds": &s.Descriptors, "process_resident_memory_bytes": &s.Resident,
+	} {
+		if *to, err = metric(body, name); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+// Trend is how something that a process holds changed in the second half of a run.
+type Trend struct {
+	Node    string        `json:"node"`
+	What    string        `json:"what"`
+	Over    time.Duration `json:"over_ns"`
+	Samples int           `json:"samples"`
+	Mean    float64       `json:"mean"`
+	Growth  float64       `json:"growth"` // from the beginning to the end of the line through the samples
+	Limit   float64       `json:"limit"`
+}
+
+// Grows reports whether it grew beyond the limit.
+func (t Trend) Grows() bool { return t.Growth > t.Limit }
+
+func (t Trend) String() string {
+	return fmt.Sprintf("%s: %s changed by %+.0f over %v, of %.0f on average (limit %+.0f, %d samples)", t.Node, t.What, t.Growth, t.Over.Round(time.Second), t.Mean, t.Limit, t.Samples)
+}
+
+const (
+	// trendSamplesMin and trendMin are with how little nothing is said of a process.
+	trendSamplesMin = 10
+	trendMin        = time.Minute
+	// growthShare of the mean, and a little more, may be growth: caches and windows that fill.
+	growthShare = 0.1
+)
+
+// held is what must not grow, and by how much it may beside growthShare.
+var held = []struct {
+	what string
+	of   func(Sample) float64
+	more float64
+}{
+	{"goroutines", func(s Sample) float64 { return s.Goroutines }, 40},
+	{"open descriptors", func(s Sample) float64 { return s.Descriptors }, 20},
+	{"resident bytes", func(s Sample) float64 { return s.Resident }, 24 << 20},
+}
+
+// Trends judges the processes that have lived through the second half of a run.
+func Trends(samples []Sample, whole time.Duration) (trends []Trend) {
+	lives := make(map[string][]Sample)
+	var order []string
+	for _, s := range samples {
+		if s.At < whole/2 {
+			continue
+		}
+		old, known := lives[s.Node]
+		if !known {
+			order = append(order, s.Node)
+		}
+		if known && len(old) > 0 && old[0].Since != s.Since {
+			old = nil // it is another process
+		}
+		lives[s.Node] = append(old, s)
+	}
+	for _, node := range order {
+		life := lives[node]
+		over := life[len(life)-1].At - life[0].At
+		if len(life) < trendSamplesMin || over < trendMin || over < whole/2*8/10 {
+			continue
+		}
+		for _, h := range held {
+			mean, slope := line(life, h.of)
+			trends = append(trends, Trend{
+				Node: node, What: h.what, Over: over, Samples: len(life), Mean: mean,
+				Growth: slope * over.Seconds(), Limit: growthShare*mean + h.more,
+			})
+		}
+	}
+	return trends
+}
+
+// line fits one through samples, by least squares: its value in the middle, and what it gains a second.
+func line(samples []Sample, of func(Sample) float64) (mean, slope float64) {
+	n := float64(len(samples))
+	at := 0.0
+	for _, s := range samples {
+		at += s.At.Seconds() / n
+		mean += of(s) / n
+	}
+	above, below := 0.0, 0.0
+	for _, s := range samples {
+		d := s.At.Seconds() - at
+		above += d * (of(s) - mean)
+		below += d * d
+	}
+	if below == 0 {
+		return mean, 0
+	}
+	return mean, above / below
+}

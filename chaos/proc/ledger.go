@@ -1,0 +1,114 @@
+package proc
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+)
+
+// Ledger knows of each key what was acknowledged, and what else may have been counted.
+//
+//	acknowledged <= counted <= acknowledged + unknown + open
+//
+// holds for a count that is asked for after the left side was read and before the right side is. The zero value is ready.
+type Ledger struct {
+	mu   sync.Mutex // guards rows
+	rows map[string]*row
+}
+
+// row is the increments by 1 of a key. Each was begun, and is open until it has an outcome.
+type row struct{ acked, unknown, refused, open int64 }
+
+// Outcome is what a client knows of an increment at the end.
+type Outcome int
+
+// The outcomes.
+const (
+	Acknowledged Outcome = iota
+	Unknown              // it may be counted
+	Refused              // it is not counted
+)
+
+// Begin notes that an increment is sent for each of these keys.
+func (l *Ledger) Begin(keys []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.rows == nil {
+		l.rows = make(map[string]*row)
+	}
+	for _, key := range keys {
+		if l.rows[key] == nil {
+			l.rows[key] = new(row)
+		}
+		l.rows[key].open++
+	}
+}
+
+// End notes what became of an increment of each of these keys, which were begun together.
+func (l *Ledger) End(keys []string, o Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		r := l.rows[key]
+		r.open--
+		switch o {
+		case Acknowledged:
+			r.acked++
+		case Unknown:
+			r.unknown++
+		case Refused:
+			r.refused++
+		}
+	}
+}
+
+// Floors are what at least is counted of each key, by a read that begins now.
+func (l *Ledger) Floors() map[string]int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	floors := make(map[string]int64, len(l.rows))
+	for key, r := range l.rows {
+		floors[key] = r.acked
+	}
+	return floors
+}
+
+// Audit compares counts, asked for after floors were read, with the ledger as it is now. It returns a sentence for each kind of difference: lost says what was acknowledged and
+// is missing, twice what was counted and never sent, or more often than it was.
+func (l *Ledger) Audit(floors map[string]int64, counts map[string]float64) (lost, twice []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, floor := range floors {
+		got, r := counts[key], l.rows[key]
+		if got < float64(floor) {
+			lost = append(lost, fmt.Sprintf("%s: %v is counted, %d was acknowledged", key, got, floor))
+		}
+		if most := r.acked + r.unknown + r.open; got > float64(most) {
+			twice = append(twice, fmt.Sprintf("%s: %v is counted, and %d was acknowledged, %d unknown, %d under way", key, got, r.acked, r.unknown, r.open))
+		}
+	}
+	slices.Sort(lost)
+	slices.Sort(twice)
+	return lost, twice
+}
+
+// Totals are the sums over all keys.
+type Totals struct {
+	Acknowledged int64 `json:"acknowledged"`
+	Unknown      int64 `json:"unknown"`
+	Refused      int64 `json:"refused"`
+	Open         int64 `json:"open,omitempty"`
+}
+
+// Totals adds all keys up.
+func (l *Ledger) Totals() (t Totals) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, r := range l.rows {
+		t.Acknowledged += r.acked
+		t.Unknown += r.unknown
+		t.Refused += r.refused
+		t.Open += r.open
+	}
+	return t
+}

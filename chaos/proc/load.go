@@ -1,0 +1,245 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// LedgerNamespace is where the load counts, without decay.
+const LedgerNamespace = "ledger"
+
+const (
+	// keysAShard is how many keys the load has in each shard.
+	keysAShard = 32
+	// batchesMax bounds how many batches a second the load sends: a higher rate makes larger batches.
+	batchesMax = 200
+	// loadWorkers send side by side, half of them by sessions and half under idempotency keys.
+	loadWorkers = 16
+	// attemptMax is how long a try of a batch under an idempotency key may take.
+	attemptMax = 3 * time.Second
+)
+
+// Load increments at a rate, and keeps the ledger. Each batch is of one shard's keys, so that it is counted wholly or not at all, and is sent under one identity until its outcome is known: half
+// of them by the SDK, in sessions; half under idempotency keys, each try to another node.
+type Load struct {
+	Ledger Ledger
+
+	client *client.Client
+	doors  []ebbv1grpc.EbbClient // of the nodes that the fleet was born with
+	conns  []*grpc.ClientConn
+	keys   [][]string // by shard
+	batch  int
+	pace   *rate.Limiter
+	// patience is how long a batch is sent again and again.
+	patience time.Duration
+
+	acked   atomic.Int64
+	life    context.Context // of what was sent
+	abandon context.CancelFunc
+	cancel  context.CancelFunc // sends nothing new
+	wg      sync.WaitGroup
+}
+
+// LoadOptions says how much is sent where.
+type LoadOptions struct {
+	Client   *client.Client
+	Addrs    []string // of the nodes
+	Dial     func(ctx context.Context, addr string) (net.Conn, error)
+	TLS      credentials.TransportCredentials // nil: none
+	Shards   uint32
+	Rate     int // increments a second
+	Patience time.Duration
+}
+
+// StartLoad begins to increment. Its namespace must be there.
+func StartLoad(o LoadOptions) (*Load, error) {
+	batches := min(batchesMax, max(1, o.Rate/4))
+	l := &Load{
+		client: o.Client, keys: shardKeys(o.Shards), batch: max(1, o.Rate/batches), patience: o.Patience,
+		pace: rate.NewLimiter(rate.Limit(batches), 1),
+	}
+	if o.TLS == nil {
+		o.TLS = insecure.NewCredentials()
+	}
+	for _, addr := range o.Addrs {
+		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(o.TLS), grpc.WithContextDialer(o.Dial),
+			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: attemptMax}))
+		if err != nil {
+			return nil, errors.Join(err, l.hangUp())
+		}
+		l.conns = append(l.conns, conn)
+		l.doors = append(l.doors, ebbv1grpc.NewEbbClient(conn))
+	}
+	l.life, l.abandon = context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(l.life)
+	l.cancel = cancel
+	for i := range loadWorkers {
+		send := l.inSession
+		if i%2 == 0 {
+			send = l.underKey
+		}
+		l.wg.Go(func() { l.work(ctx, i, send) })
+	}
+	return l, nil
+}
+
+// shardKeys finds keys for every shard; shard s has those at s-1.
+func shardKeys(shards uint32) [][]string {
+	keys := make([][]string, shards)
+	for i, missing := 0, int(shards)*keysAShard; missing > 0; i++ {
+		key := "account/" + strconv.Itoa(i)
+		if at := &keys[proto.ShardOf(LedgerNamespace, []byte(key), shards)-1]; len(*at) < keysAShard {
+			*at = append(*at, key)
+			missing--
+		}
+	}
+	return keys
+}
+
+func (l *Load) work(ctx context.Context, worker int, send func(context.Context, []client.Increment) Outcome) {
+	rng := rand.New(rand.NewPCG(uint64(worker), 0x6c6f6164))
+	for l.pace.Wait(ctx) == nil {
+		of := l.keys[rng.IntN(len(l.keys))]
+		keys, batch := make([]string, l.batch), make([]client.Increment, l.batch)
+		for i := range keys {
+			keys[i] = of[(worker+i)%len(of)]
+			batch[i] = client.One(keys[i], "b")
+		}
+		l.Ledger.Begin(keys)
+		patient, cancel := context.WithTimeout(l.life, l.patience)
+		outcome := send(patient, batch)
+		cancel()
+		if outcome == Acknowledged {
+			l.acked.Add(int64(len(keys)))
+		}
+		l.Ledger.End(keys, outcome)
+	}
+}
+
+func (l *Load) inSession(ctx context.Context, batch []client.Increment) Outcome {
+	err := l.client.Increment(ctx, LedgerNamespace, batch...)
+	switch {
+	case err == nil:
+		return Acknowledged
+	case errors.Is(err, client.ErrUnknownOutcome):
+		return Unknown
+	}
+	return Refused
+}
+
+// underKey sends a batch to one node after the other, until one says what became of it.
+func (l *Load) underKey(ctx context.Context, batch []client.Increment) Outcome {
+	req := &ebbv1.IncrementRequest{
+		Namespace:      LedgerNamespace,
+		IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: time.Now().UnixMicro(), Hi: rand.Uint64(), Lo: rand.Uint64()},
+	}
+	for _, in := range batch {
+		req.Increments = append(req.Increments, &ebbv1.Increment{Key: []byte(in.Key), Bin: []byte(in.Bin), Amount: new(in.Amount)})
+	}
+	outcome := Refused
+	pause := 20 * time.Millisecond
+	for at := rand.IntN(len(l.doors)); ; at++ {
+		err := l.attempt(ctx, l.doors[at%len(l.doors)], req)
+		if err == nil {
+			return Acknowledged
+		}
+		if mayHaveCounted(err) {
+			outcome = Unknown
+		}
+		select {
+		case <-ctx.Done():
+			return outcome
+		case <-time.After(pause/2 + rand.N(pause)):
+		}
+		pause = min(2*pause, 500*time.Millisecond)
+	}
+}
+
+func (l *Load) attempt(ctx context.Context, door ebbv1grpc.EbbClient, req *ebbv1.IncrementRequest) error {
+	ctx, cancel := context.WithTimeout(ctx, attemptMax)
+	defer cancel()
+	resp, err := door.Increment(ctx, req)
+	if err != nil {
+		return ebbv1grpc.FromStatus(err)
+	}
+	for _, r := range resp.GetRefused() {
+		return proto.FromWire(r.GetError())
+	}
+	return nil
+}
+
+// mayHaveCounted reports whether a try that failed so may have been applied.
+func mayHaveCounted(err error) bool {
+	switch proto.AsError(err).Code {
+	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_CLOCK_SKEW, ebbv1.Code_CODE_STARTING,
+		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_OUT_OF_MEMORY:
+		return false
+	}
+	return true
+}
+
+// Acked is how many increments were acknowledged so far.
+func (l *Load) Acked() int64 { return l.acked.Load() }
+
+// Audit asks for all keys and compares them with the ledger; the load may go on.
+func (l *Load) Audit(ctx context.Context) (keys int, lost, twice []string, err error) {
+	floors := l.Ledger.Floors()
+	counts := make(map[string]float64, len(floors))
+	var mu sync.Mutex // guards counts and err
+	var wg sync.WaitGroup
+	for key := range floors {
+		wg.Go(func() {
+			got, rerr := l.client.Count(ctx, LedgerNamespace, key)
+			mu.Lock()
+			defer mu.Unlock()
+			if rerr != nil {
+				err = fmt.Errorf("count %s: %w", key, rerr)
+			}
+			counts[key] = got.Value
+		})
+	}
+	wg.Wait()
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	lost, twice = l.Ledger.Audit(floors, counts)
+	return len(floors), lost, twice, nil
+}
+
+// Stop sends nothing new, and returns when everything that was sent has an outcome.
+func (l *Load) Stop() error {
+	l.cancel()
+	l.wg.Wait()
+	return l.hangUp()
+}
+
+// Abandon is Stop for who does not care any more about outcomes.
+func (l *Load) Abandon() {
+	l.abandon()
+	_ = l.Stop() // again perhaps
+}
+
+func (l *Load) hangUp() (err error) {
+	for _, c := range l.conns {
+		err = errors.Join(err, c.Close())
+	}
+	l.conns = nil
+	return err
+}

@@ -1,0 +1,82 @@
+package proc
+
+import (
+	"math/rand/v2"
+	"sync"
+	"time"
+)
+
+// Network is a switch in this process between machines, each of which has one port. It passes IP packets on, and does to those from one port to another what it is told.
+type Network struct {
+	mu    sync.RWMutex       // guards what follows
+	rules map[[2]int]Weather // from, to
+	rng   *rand.Rand
+
+	site *networkSite
+}
+
+// Weather is what becomes of packets on their way from one machine to another.
+type Weather struct {
+	Cut       bool
+	Delay     time.Duration
+	Jitter    time.Duration // up to as much again
+	Loss      float64       // share of packets
+	Duplicate float64
+}
+
+// Set changes what becomes of packets from one machine to another, by their numbers.
+func (n *Network) Set(from, to int, w Weather) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.rules[[2]int{from, to}] = w
+}
+
+// Isolate cuts one machine off from some others, in both directions.
+func (n *Network) Isolate(one int, others []int) {
+	for _, other := range others {
+		if other != one {
+			n.Set(one, other, Weather{Cut: true})
+			n.Set(other, one, Weather{Cut: true})
+		}
+	}
+}
+
+// Heal lets everything pass again.
+func (n *Network) Heal() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.rules)
+}
+
+// fate decides what becomes of a packet: the delays of its copies, none for one that is lost.
+func (n *Network) fate(from, to int) (copies []time.Duration) {
+	n.mu.RLock()
+	w, known := n.rules[[2]int{from, to}]
+	n.mu.RUnlock()
+	if !known || w == (Weather{}) {
+		return undelayed
+	}
+	if w.Cut {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.rng.Float64() < w.Loss {
+		return nil
+	}
+	copies = append(copies, n.late(w))
+	if n.rng.Float64() < w.Duplicate {
+		copies = append(copies, n.late(w))
+	}
+	return copies
+}
+
+// late draws a delay. n.mu is held.
+func (n *Network) late(w Weather) time.Duration {
+	if w.Jitter <= 0 {
+		return w.Delay
+	}
+	return w.Delay + time.Duration(n.rng.Int64N(int64(w.Jitter)))
+}
+
+var undelayed = []time.Duration{0}

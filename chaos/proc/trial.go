@@ -1,0 +1,297 @@
+package proc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"google.golang.org/grpc/credentials"
+
+	"github.com/ebbdb/ebb/chaos/swarm"
+	"github.com/ebbdb/ebb/client"
+)
+
+// Trial breaks a fleet of processes under load, again and again, and mends it each time.
+//
+//	start ── load ──────────────────────────────────────────────────────────── stop
+//	          fault, hold, mend, healed? | fault, hold, mend, healed? | ...  | count every key, compare replicas
+//
+// A seed decides which faults come in which order, for how long, and against whom; what processes do meanwhile it does not.
+type Trial struct {
+	Binary   string        // the ebb binary
+	Dir      string        // for data and logs
+	Seed     uint64        //
+	Nodes    int           // that the cluster is born with
+	Shards   uint32        //
+	Families []string      // of faults; all that this machine can do if empty
+	Rate     int           // increments a second
+	For      time.Duration // begin no fault after this long; 0: see Cycles
+	Cycles   int           // so many faults; 0: see For
+	Witness  bool          // end the process of the first node never, so that one sees what it holds after a long time
+	// Progress is told of what happens, and now and then how far it is. It may be nil.
+	Progress func(line string)
+}
+
+const (
+	// spareMachines are for nodes that join.
+	spareMachines = 2
+	// patience is how long the load sends a batch again and again: longer than anything is broken.
+	patience = 4 * time.Minute
+	// readyMax is how long nodes may take to be ready when all is mended, and healedMax writes to be acknowledged in every shard.
+	readyMax, healedMax = 2 * time.Minute, time.Minute
+	// movedMax is how long replicas may take to be where they are to be.
+	movedMax = 4 * time.Minute
+	// auditMax is how long reading all keys, and comparing all replicas, may take.
+	auditMax = time.Minute
+	// gapMin and gapMax are between what was mended and the next fault.
+	gapMin, gapMax = 200 * time.Millisecond, 1500 * time.Millisecond
+	// auditEvery is after how many faults all keys are counted, while the load goes on.
+	auditEvery = 5
+	// samples is about how often it is looked what a process holds.
+	samples = 240
+)
+
+// Invariants are what must hold.
+var Invariants = []swarm.Invariant{
+	{Name: "acked-kept", Holds: "what was acknowledged is counted, during the run and at its end"},
+	{Name: "counted-once", Holds: "no more is counted than was acknowledged, has an unknown outcome or is under way"},
+	{Name: "readable", Holds: "every key is readable when all was mended"},
+	{Name: "restarts", Holds: fmt.Sprintf("whoever was ended starts again, and is ready within %v", readyMax)},
+	{Name: "healed-writes", Holds: fmt.Sprintf("the load is acknowledged again within %v after all was mended", healedMax)},
+	{Name: "no-collapse", Holds: "no process ends of itself, except where its disk failed or it was removed"},
+	{Name: "fail-stop", Holds: "a process whose disk has failed ends"},
+	{Name: "members-as-asked", Holds: fmt.Sprintf("nodes have come and gone, and replicas moved, within %v", movedMax)},
+	{Name: "replicas-equal", Holds: "at the end all replicas of a shard have the same checksum"},
+	{Name: "nothing-grows", Holds: "goroutines, descriptors and memory of a process are flat over the second half of the run (a tenth more, at most), where one lived so long"},
+}
+
+// Report is what came of a trial.
+type Report struct {
+	Command string         `json:"command,omitempty"`
+	Verdict *swarm.Verdict `json:"verdict"`
+	Ledger  Totals         `json:"ledger"`
+	Keys    int            `json:"keys"`    // that were compared with the ledger at the end
+	Skipped []Skipped      `json:"skipped"` // families that this machine cannot do
+	Outages []Outage       `json:"outages"`
+	Trends  []Trend        `json:"trends"` // none where no process lived long enough
+	Samples []Sample       `json:"samples,omitempty"`
+}
+
+// Skipped is a family of faults that cannot be had here.
+type Skipped struct {
+	Family string `json:"family"`
+	Why    string `json:"why"`
+}
+
+// Outage is how long it took, after faults of a family were mended, until all nodes were ready and the load was acknowledged again.
+type Outage struct {
+	Family  string        `json:"family"`
+	Times   int           `json:"times"`
+	Median  time.Duration `json:"median_ns"`
+	Longest time.Duration `json:"longest_ns"`
+}
+
+// Failed reports whether any invariant did not hold.
+func (r *Report) Failed() bool { return r.Verdict.Failed() }
+
+// Run starts the fleet, breaks it and judges. The error says why there is no verdict.
+func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
+	able, skipped, err := Choose(t.Families)
+	if err != nil {
+		return nil, err
+	}
+	w, err := t.open(ctx, able)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, w.close()) }()
+	if err := w.strikeAll(ctx, able); err != nil {
+		return nil, err
+	}
+	if err := w.settle(ctx); err != nil {
+		return nil, err
+	}
+	return w.report(skipped), nil
+}
+
+// open starts a fleet and a load.
+func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
+	w = &world{t: t, began: time.Now(), down: make(map[int]bool), witness: -1, healed: make(map[string][]time.Duration)}
+	if t.Witness {
+		w.witness = 0
+	}
+	w.verdict = &swarm.Verdict{Plan: swarm.Plan{Seed: t.Seed, Nodes: t.Nodes, Shards: t.Shards}, Faults: map[string]int{}, Checks: map[string]int{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.close())
+		}
+	}()
+	o := GroundOptions{Dir: filepath.Join(t.Dir, "disks"), Machines: t.Nodes + spareMachines}
+	sealed := false
+	for _, f := range able {
+		o.Network, o.Disks, sealed = o.Network || f.network, o.Disks || f.disk, sealed || f.sealed
+	}
+	if w.ground, err = NewGround(o); err != nil {
+		return w, err
+	}
+	opts := Options{Binary: t.Binary, Dir: filepath.Join(t.Dir, "nodes"), Nodes: t.Nodes, Args: []string{"--shards", fmt.Sprint(t.Shards)}, Ground: w.ground}
+	dial := []client.Option{client.WithDialer(w.ground.Dial)}
+	var creds credentials.TransportCredentials
+	if sealed {
+		if w.seal, err = newSeal(ctx, t.Binary, filepath.Join(t.Dir, "certs"), w.ground); err != nil {
+			return w, err
+		}
+		opts.Every = w.seal.serveArgs()
+		cfg, err := w.seal.client()
+		if err != nil {
+			return w, err
+		}
+		creds = credentials.NewTLS(cfg)
+		dial = append(dial, client.WithTLS(cfg))
+	}
+	started, cancel := context.WithTimeout(ctx, readyMax)
+	defer cancel()
+	if w.f, err = Start(started, opts); err != nil {
+		return w, err
+	}
+	for i := range t.Nodes {
+		w.members = append(w.members, i)
+	}
+	if w.admin, err = client.DialOptions(started, w.f.Addrs(), dial...); err != nil {
+		return w, err
+	}
+	if _, err = w.admin.CreateNamespace(started, client.Namespace{Name: LedgerNamespace, Decay: client.DecayNone}); err != nil {
+		return w, err
+	}
+	w.began = time.Now()
+	w.load, err = StartLoad(LoadOptions{
+		Client: w.admin, Addrs: w.f.Addrs(), Dial: w.ground.Dial, TLS: creds, Shards: t.Shards, Rate: t.Rate, Patience: patience,
+	})
+	if err == nil {
+		w.count()
+	}
+	return w, err
+}
+
+// strikeAll lets one fault follow the other, in rounds of all families, each round in another order.
+func (w *world) strikeAll(ctx context.Context, able []Family) error {
+	order := rand.New(rand.NewPCG(w.t.Seed, 0x6f72646572))
+	var round []Family
+	for number := 1; w.goesOn(number); number++ {
+		if len(round) == 0 {
+			round = slices.Clone(able)
+			order.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
+		}
+		f := round[0]
+		round = round[1:]
+		w.rng = rand.New(rand.NewPCG(w.t.Seed, uint64(number)))
+		if err := w.strike(ctx, f); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if number%auditEvery == 0 {
+			if err := w.audit(ctx); err != nil {
+				return err
+			}
+		}
+		w.tell("%s", w.progress(number))
+		if len(w.verdict.Breaches) > 0 {
+			return nil // what comes after it says nothing new
+		}
+	}
+	return nil
+}
+
+func (w *world) goesOn(number int) bool {
+	if w.t.Cycles > 0 && number > w.t.Cycles {
+		return false
+	}
+	return w.t.For == 0 || w.now() < w.t.For
+}
+
+// strike is one fault, from the wait before it until the cluster has healed.
+func (w *world) strike(ctx context.Context, f Family) error {
+	w.pass(ctx, w.between(gapMin, gapMax))
+	from := w.now()
+	mend, err := f.strike(ctx, w)
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Name, err)
+	}
+	w.verdict.Faults[f.Name]++
+	if f.holdMax > 0 {
+		w.pass(ctx, w.between(f.holdMin, f.holdMax))
+	}
+	w.collapses()
+	if mend != nil {
+		if err := mend(); err != nil {
+			return fmt.Errorf("mend %s: %w", f.Name, err)
+		}
+	}
+	w.verdict.Spans = append(w.verdict.Spans, swarm.Span{Act: f.Name, From: from, To: w.now()})
+	if took, ok := w.heal(ctx); ok {
+		w.healed[f.Name] = append(w.healed[f.Name], took)
+	}
+	return nil
+}
+
+// settle is the last reckoning: everything is mended, and stays so.
+func (w *world) settle(ctx context.Context) error {
+	if len(w.verdict.Breaches) == 0 {
+		w.heal(ctx)
+	}
+	if len(w.verdict.Breaches) > 0 {
+		w.load.Abandon() // it is not worth waiting for what may never come
+	} else if err := w.load.Stop(); err != nil {
+		return err
+	}
+	w.stopCounting()
+	if err := w.audit(ctx); err != nil {
+		return err
+	}
+	w.compareReplicas(ctx)
+	w.verdict.Virtual = w.now()
+	for _, trend := range Trends(w.samples, w.now()) {
+		w.trends = append(w.trends, trend)
+		w.hold("nothing-grows", !trend.Grows(), "%v", trend)
+	}
+	return nil
+}
+
+func (w *world) report(skipped []Skipped) *Report {
+	r := &Report{Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Skipped: skipped, Trends: w.trends, Samples: w.samples}
+	w.verdict.Real = w.now()
+	w.verdict.Tally = swarm.Tally{Acked: int(r.Ledger.Acknowledged), Unknown: int(r.Ledger.Unknown), Failed: int(r.Ledger.Refused), Reads: w.reads}
+	for _, f := range Families {
+		if all := w.healed[f.Name]; len(all) > 0 {
+			slices.Sort(all)
+			r.Outages = append(r.Outages, Outage{f.Name, len(all), all[len(all)/2], all[len(all)-1]})
+		}
+	}
+	return r
+}
+
+// close ends everything, in the reverse order.
+func (w *world) close() (err error) {
+	w.stopCounting()
+	if w.load != nil {
+		w.load.Abandon()
+	}
+	if w.admin != nil {
+		w.admin.Close()
+	}
+	if w.f != nil {
+		w.f.Close()
+	}
+	w.ground.Close()
+	if len(w.verdict.Breaches) == 0 {
+		err = os.RemoveAll(filepath.Join(w.t.Dir, "disks"))
+	}
+	return err
+}

@@ -1,0 +1,93 @@
+package swarm
+
+import (
+	"bufio"
+	"io"
+)
+
+// RunPage is a page about one run of something else than the simulation, drawn as its runs are.
+type RunPage struct {
+	Title   string // what was run
+	Lead    string // what came of it, in a sentence
+	Command string
+	Verdict *Verdict
+	Tables  []PageTable
+}
+
+// PageTable is a table of a page.
+type PageTable struct {
+	Title string
+	Head  []string
+	Rows  [][]string
+}
+
+// HTML writes the page, which needs nothing else.
+func (r *RunPage) HTML(w io.Writer) error {
+	p := &page{w: bufio.NewWriter(w)}
+	p.fill("<!doctype html>\n<html lang=\"en\"><meta charset=\"utf-8\"><title>%v</title>\n", r.Title)
+	p.put("<style>\n" + pageStyle + "</style>\n")
+	class := "good"
+	if r.Verdict.Failed() {
+		class = "bad"
+	}
+	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n", r.Title, class, verdictWord(r.Verdict.Failed()), r.Lead, r.Command)
+	if r.Verdict.Failed() {
+		p.put("<h2>What failed</h2>\n<table><tr><th>invariant<th>at<th>what\n")
+		for _, b := range r.Verdict.Breaches {
+			p.row(b.Invariant, b.At, b.What)
+		}
+		p.put("</table>\n")
+	}
+	p.put("<h2>The run</h2>\n<p>Bars: faults until they were mended, and commands acknowledged in each second. Red lines: invariants that did not hold.</p>\n")
+	p.draw(chartByFamily(r.Verdict))
+	p.story(r.Verdict)
+	for _, t := range r.Tables {
+		p.fill("<h2>%v</h2>\n<table><tr>", t.Title)
+		for _, h := range t.Head {
+			p.fill("<th>%v", h)
+		}
+		p.put("\n")
+		for _, row := range t.Rows {
+			p.put("<tr>")
+			for _, cell := range row {
+				p.fill("<td>%v", cell)
+			}
+			p.put("\n")
+		}
+		p.put("</table>\n")
+	}
+	p.put("</html>\n")
+	return p.w.Flush()
+}
+
+// chartByFamily draws a run in which many faults follow each other: a lane for each family.
+func chartByFamily(v *Verdict) chart {
+	lanes := map[string]*Span{}
+	flat := *v
+	flat.Spans, flat.Plan.Shards = nil, 0
+	for i := range v.Spans {
+		s := v.Spans[i]
+		if lanes[s.Act] == nil {
+			lanes[s.Act] = &s
+			flat.Spans = append(flat.Spans, s)
+		}
+	}
+	c := chartOf(&flat)
+	first := map[string]box{} // what chartOf made of each family's first fault
+	for i, s := range flat.Spans {
+		first[s.Act] = c.Boxes[i]
+	}
+	if len(v.Spans) == 0 {
+		return c
+	}
+	whole := max(v.Virtual, v.Spans[len(v.Spans)-1].To)
+	for _, s := range v.Spans {
+		if b := first[s.Act]; lanes[s.Act].From != s.From {
+			b.X = chartLeft + chartWidth*float64(s.From)/float64(whole)
+			b.W = max(2, chartWidth*float64(s.To-s.From)/float64(whole))
+			b.Title, b.Text = s.Act+", "+s.From.String()+" to "+s.To.String(), ""
+			c.Boxes = append(c.Boxes, b)
+		}
+	}
+	return c
+}

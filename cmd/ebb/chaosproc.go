@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ebbdb/ebb/chaos/proc"
+	"github.com/ebbdb/ebb/chaos/swarm"
+)
+
+// procFlags are what `ebb chaos proc` and `ebb chaos soak` can be told.
+type procFlags struct {
+	trial    proc.Trial
+	page     string
+	families []string
+}
+
+const procLong = `Nodes are processes of this very binary, under a load of increments with a ledger: each is sent under one identity until its outcome is known, and half of them through
+one node after the other. After each fault all is mended, and the load must be acknowledged again; at the end every key must count what was acknowledged, and no more than that and what
+has an unknown outcome, and all replicas must be equal.
+
+Networks that are cut and disks that lose what was not synced need Linux and root: namespaces with TUN devices, and ext4 on loop devices, which end with this process. What a machine cannot do is
+left out, and said. A seed decides which faults come when, and for how long; not what processes do meanwhile.`
+
+func newChaosProc(s *session) *cobra.Command {
+	var pf procFlags
+	cmd := &cobra.Command{
+		Use: "proc", Short: "Break real processes of this binary under load, and count every increment", Args: noArgs, Long: procLong,
+		Example: `  ebb chaos proc --for 5m --html proc.html
+  ebb chaos proc --cycles 100 --faults kill-all
+  ebb chaos proc --cycles 100 --faults power-all`,
+		RunE: func(cmd *cobra.Command, _ []string) error { return chaosProc(cmd.Context(), s, pf) },
+	}
+	pf.add(cmd, 2_000, 2*time.Minute)
+	cmd.Flags().IntVar(&pf.trial.Cycles, "cycles", 0, "so many faults, instead of --for")
+	return cmd
+}
+
+func newChaosSoak(s *session) *cobra.Command {
+	var pf procFlags
+	cmd := &cobra.Command{
+		Use: "soak", Short: "Break real processes for long, and see that what they hold does not grow", Args: noArgs,
+		Long: procLong + `
+
+The process of the first node is never ended, so that its goroutines, open descriptors and memory can be watched all the time: over the second half they must be flat.`,
+		Example: "  ebb chaos soak --for 1h --html soak.html",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			pf.trial.Witness = true
+			return chaosProc(cmd.Context(), s, pf)
+		},
+	}
+	pf.add(cmd, 20_000, time.Hour)
+	return cmd
+}
+
+func (pf *procFlags) add(cmd *cobra.Command, perSecond int, long time.Duration) {
+	f := cmd.Flags()
+	f.Uint64Var(&pf.trial.Seed, "seed", 1, "of the `faults`")
+	durationVar(f, &pf.trial.For, "for", long, time.Second, "begin no fault after this long")
+	f.IntVar(&pf.trial.Nodes, "nodes", 3, "how many nodes to start")
+	f.Uint32Var(&pf.trial.Shards, "shards", 8, "number of shards")
+	f.StringSliceVar(&pf.families, "faults", nil, "of these `families` only: see `ebb chaos list`")
+	f.IntVar(&pf.trial.Rate, "rate", perSecond, "increments a second")
+	f.StringVar(&pf.trial.Dir, "dir", "", "`directory` for data, disks and logs; a temporary one, removed at the end unless something failed, if empty")
+	f.StringVar(&pf.page, "html", "", "write a page with a timeline of faults and what was acknowledged to this `file`")
+}
+
+// check looks at the flags.
+func (pf *procFlags) check(s *session) (err error) {
+	t := &pf.trial
+	switch {
+	case t.Nodes < 3 || t.Nodes > 9:
+		return usagef("--nodes %d: from 3 to 9", t.Nodes)
+	case int(t.Shards) < t.Nodes || t.Shards > 64:
+		return usagef("--shards %d: from one a node to 64", t.Shards)
+	case t.Rate < 1 || t.Rate > 1_000_000:
+		return usagef("--rate %d: from 1 to 1,000,000 increments a second", t.Rate)
+	case t.Cycles < 0:
+		return usagef("--cycles %d: a number of faults, or 0 for as many as come in --for", t.Cycles)
+	}
+	if t.Cycles > 0 && !s.given["for"] {
+		t.For = 0
+	}
+	for _, name := range pf.families {
+		if !slices.Contains(proc.FamilyNames(), name) {
+			return noneOf("--faults", name, proc.FamilyNames())
+		}
+	}
+	t.Families = pf.families
+	t.Binary, err = os.Executable()
+	return err
+}
+
+// chaosProc runs a trial, and fails if something did not hold.
+func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
+	if err := pf.check(s); err != nil {
+		return err
+	}
+	t := &pf.trial
+	var page io.WriteCloser
+	if pf.page != "" {
+		if page, err = os.Create(pf.page); err != nil {
+			return err
+		}
+		defer page.Close()
+	}
+	temporary := t.Dir == ""
+	if temporary {
+		if t.Dir, err = os.MkdirTemp("", "ebb-chaos-"); err != nil {
+			return err
+		}
+	}
+	t.Progress = func(line string) { fmt.Fprintln(s.term.err, line) }
+	r, err := t.Run(ctx)
+	if temporary && err == nil && !r.Failed() {
+		removeAll(s, t.Dir)
+	}
+	if err != nil {
+		return err
+	}
+	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
+	if page != nil {
+		if err := procPage(r).HTML(page); err != nil {
+			return err
+		}
+	}
+	if s.output == "json" {
+		err = printJSON(s.term.out, r)
+	} else {
+		err = printProc(s, r)
+	}
+	if err == nil && r.Failed() {
+		return fmt.Errorf("%d times something did not hold, first %s; data and logs are in %s", len(r.Verdict.Breaches), r.Verdict.Breaches[0].Invariant, t.Dir)
+	}
+	return err
+}
+
+// procLead says what came of a trial.
+func procLead(r *proc.Report) string {
+	v, n := r.Verdict, 0
+	for _, times := range v.Faults {
+		n += times
+	}
+	return fmt.Sprintf("%d faults in %v: %d increments acknowledged, %d unknown, %d refused; %d keys compared with the ledger", n, v.Real.Round(time.Second),
+		r.Ledger.Acknowledged, r.Ledger.Unknown, r.Ledger.Refused, r.Keys)
+}
+
+// procTables are what is told of a trial: on a page, and on a terminal.
+func procTables(r *proc.Report) []swarm.PageTable {
+	faults := swarm.PageTable{Title: "Faults", Head: []string{"FAMILY", "INJECTED", "HEALED IN (MEDIAN)", "(LONGEST)", "WHAT HAPPENS"}}
+	for _, f := range proc.Families {
+		row := []string{f.Name, strconv.Itoa(r.Verdict.Faults[f.Name]), "", "", f.What}
+		for _, o := range r.Outages {
+			if o.Family == f.Name {
+				row[2], row[3] = o.Median.Round(10*time.Millisecond).String(), o.Longest.Round(10*time.Millisecond).String()
+			}
+		}
+		for _, no := range r.Skipped {
+			if no.Family == f.Name {
+				row[1], row[4] = "skipped", no.Why
+			}
+		}
+		if row[1] != "0" {
+			faults.Rows = append(faults.Rows, row)
+		}
+	}
+	holds := swarm.PageTable{Title: "Invariants", Head: []string{"INVARIANT", "EVALUATED", "WHAT HOLDS"}}
+	for _, i := range proc.Invariants {
+		holds.Rows = append(holds.Rows, []string{i.Name, strconv.Itoa(r.Verdict.Checks[i.Name]), i.Holds})
+	}
+	trends := swarm.PageTable{Title: "What processes hold, over the second half", Head: []string{"PROCESS", "WHAT", "MEAN", "CHANGE", "LIMIT", "SAMPLES"}}
+	for _, t := range r.Trends {
+		trends.Rows = append(trends.Rows, []string{
+			t.Node, t.What, fmt.Sprintf("%.0f", t.Mean), fmt.Sprintf("%+.0f", t.Growth), fmt.Sprintf("%+.0f", t.Limit), strconv.Itoa(t.Samples),
+		})
+	}
+	return []swarm.PageTable{faults, holds, trends}
+}
+
+func procPage(r *proc.Report) *swarm.RunPage {
+	return &swarm.RunPage{Title: "ebb chaos proc", Lead: procLead(r), Command: r.Command, Verdict: r.Verdict, Tables: procTables(r)}
+}
+
+func printProc(s *session, r *proc.Report) error {
+	for _, b := range r.Verdict.Breaches {
+		fmt.Fprintf(s.term.out, "FAILED %v\n", b)
+	}
+	for _, t := range procTables(r) {
+		if len(t.Rows) == 0 {
+			continue
+		}
+		if err := s.printTable(strings.Join(t.Head, "\t"), t.Rows); err != nil {
+			return err
+		}
+		if s.output != "tsv" {
+			fmt.Fprintln(s.term.out)
+		}
+	}
+	if s.output == "tsv" {
+		return nil
+	}
+	_, err := fmt.Fprintln(s.term.out, procLead(r))
+	return err
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/proc"
+)
+
+// broken runs a trial of a few faults, in which everything must hold, and returns what came of it.
+func broken(t *testing.T, cycles int, families ...string) *proc.Report {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("breaks real processes")
+	}
+	if _, skipped, err := proc.Choose(families); err != nil || len(skipped) > 0 {
+		t.Skipf("not on this machine: %v, %v", err, skipped)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
+	defer cancel()
+	trial := proc.Trial{
+		Binary: binary(t), Dir: t.TempDir(), Seed: 1, Nodes: 3, Shards: 4, Families: families, Rate: 400, Cycles: cycles,
+		Progress: func(line string) { t.Log(line) },
+	}
+	r, err := trial.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range r.Verdict.Breaches {
+		t.Errorf("%v", b)
+	}
+	if r.Ledger.Acknowledged == 0 || r.Ledger.Open != 0 || r.Keys == 0 {
+		t.Errorf("ledger %+v over %d keys: nothing was tried", r.Ledger, r.Keys)
+	}
+	for _, name := range []string{"acked-kept", "counted-once", "replicas-equal", "restarts", "healed-writes"} {
+		if r.Verdict.Checks[name] == 0 {
+			t.Errorf("%s was not looked at", name)
+		}
+	}
+	return r
+}
+
+// All processes are killed at once, and nothing that was acknowledged is lost: a short form of `ebb chaos proc --cycles 100 --faults kill-all`.
+func TestKillAll(t *testing.T) {
+	if r := broken(t, 2, "kill-all"); r.Verdict.Faults["kill-all"] != 2 {
+		t.Errorf("faults %v", r.Verdict.Faults)
+	}
+}
+
+// All machines lose power at once: a short form of `ebb chaos proc --cycles 100 --faults power-all`.
+func TestPowerAll(t *testing.T) {
+	if r := broken(t, 2, "power-all"); r.Verdict.Faults["power-all"] != 2 {
+		t.Errorf("faults %v", r.Verdict.Faults)
+	}
+}
+
+// One fault of each kind that is over in a moment.
+func TestFaultsOfNetworkAndDisk(t *testing.T) {
+	families := []string{"cut", "one-way", "slow-disk", "disk-error", "certificates"}
+	r := broken(t, len(families), families...)
+	for _, name := range families {
+		if r.Verdict.Faults[name] != 1 {
+			t.Errorf("%s: %d times", name, r.Verdict.Faults[name])
+		}
+	}
+	if r.Verdict.Checks["fail-stop"] == 0 {
+		t.Error("nobody looked whether the process whose disk failed ended")
+	}
+	var page bytes.Buffer
+	if err := procPage(r).HTML(&page); err != nil || !bytes.Contains(page.Bytes(), []byte("disk-error")) {
+		t.Errorf("a page of %d bytes: %v", page.Len(), err)
+	}
+}
+
+// The majority acknowledges after its leader was cut off: a short form of `ebb chaos failover`, which also judges how soon.
+func TestFailoverOfACutLeader(t *testing.T) {
+	if testing.Short() {
+		t.Skip("cuts real processes off")
+	}
+	if err := proc.CanCut(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	o := proc.Failover{Binary: binary(t), Dir: t.TempDir(), Trials: 3, Nodes: 3, Shards: 3, Progress: func(line string) { t.Log(line) }}
+	r, err := o.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Trials != 3 || r.Counted != float64(r.Written) || r.P50 < r.Election/4 || r.P50 > r.Max {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A mutant is planted and caught by the command, whose JSON says by whom; away from the source it says what is missing.
+func TestChaosMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds a test of another package")
+	}
+	cmd := exec.CommandContext(t.Context(), binary(t), "chaos", "mutants", "--source", "../..", "--only", "^merge-drops-the-mark$", "--json")
+	out, err := cmd.Output()
+	var exit *exec.ExitError
+	if errors.As(err, &exit) {
+		t.Fatalf("%v: %s", err, exit.Stderr)
+	}
+	var said []mutantJSON
+	if jerr := json.Unmarshal(out, &said); err != nil || jerr != nil || len(said) == 0 {
+		t.Fatalf("%v, %v: %s", err, jerr, out)
+	}
+	for _, m := range said {
+		if !m.Caught || m.By == "" || m.What == "" {
+			t.Errorf("%+v", m)
+		}
+	}
+	away := exec.CommandContext(t.Context(), binary(t), "chaos", "mutants")
+	away.Dir = os.TempDir()
+	text, err := away.CombinedOutput()
+	if err == nil || !bytes.Contains(text, []byte("--source says where one is")) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
