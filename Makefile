@@ -5,7 +5,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm upgrade mutants accuracy ci bench vuln sbom reproducible clean
+.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade mutants accuracy ci bench vuln sbom reproducible clean
 
 # one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
 build:
@@ -71,6 +71,23 @@ SEEDS ?= 1-800
 swarm: build
 	./ebb chaos sim --seeds $(SEEDS) --report swarm.html $(EXTRA)
 
+# the seeds that every change is to pass, without a page
+swarm-ci: build
+	./ebb chaos sim --seeds 1-800
+
+# a build in which a plan takes the same course each time, and seeds replayed with it: chaos/replay says how. The first takes a minute, since all is compiled again
+ebb-replay:
+	$(GO) run ./chaos/replay $(BIN)/replay
+	CGO_ENABLED=0 GOEXPERIMENT=norandomizedheapbase64 $(GO) build -tags grpcnotrace -trimpath -overlay $(BIN)/replay/overlay.json \
+		-ldflags "-X github.com/ebbdb/ebb/chaos/swarm.replays=yes" -o ebb-replay ./cmd/ebb
+
+# two runs of a few seeds tell the same story, to the byte, and have sent the same
+replay-check: ebb-replay
+	EBB_REPLAY=$(CURDIR)/ebb-replay $(GO) test ./chaos/replay -run TestReplays -count 1 -v
+
+replay: ebb-replay
+	./ebb-replay chaos sim --seeds $(SEEDS) --story $(EXTRA)
+
 # three processes under load, from the build of FROM to the present one, back and forth, with snapshots, wiped disks and an audit: some minutes
 FROM ?= HEAD~1
 upgrade:
@@ -100,4 +117,4 @@ reproducible:
 	bash tools/reproducible.sh
 
 clean:
-	rm -rf ebb ebb.cdx.json fuzz.txt dist .bin
+	rm -rf ebb ebb-replay ebb.cdx.json fuzz.txt dist .bin

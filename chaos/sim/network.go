@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -144,6 +146,7 @@ func (n *Net) Crash(ip string) {
 		}
 	}
 	n.mu.Unlock()
+	slices.SortFunc(gone, func(a, b *stream) int { return cmp.Compare(a.number, b.number) }) // not in an order of addresses
 	for _, c := range closing {
 		_ = c.Close() // of this network: it never fails
 	}
@@ -328,7 +331,7 @@ func (h *Host) connect(addr string) (net.Conn, error) {
 	n.port++
 	local := tcpAddr(net.JoinHostPort(h.IP, strconv.Itoa(n.port)))
 	remote := tcpAddr(addr)
-	out, in := newStream(n, h.IP, hostOf(addr)), newStream(n, hostOf(addr), h.IP)
+	out, in := newStream(n, 2*n.port, h.IP, hostOf(addr)), newStream(n, 2*n.port+1, hostOf(addr), h.IP)
 	select {
 	case l.accept <- &conn{read: out, write: in, local: remote, remote: local}:
 	default:
@@ -422,6 +425,7 @@ type segment struct {
 // stream is one direction of a connection.
 type stream struct {
 	net      *Net
+	number   int // in the order of connections
 	from, to string
 
 	mu     sync.Mutex // guards what follows; never held across a wait
@@ -433,8 +437,8 @@ type stream struct {
 	signal chan struct{} // closed and replaced at every change
 }
 
-func newStream(n *Net, from, to string) *stream {
-	return &stream{net: n, from: from, to: to, signal: make(chan struct{})}
+func newStream(n *Net, number int, from, to string) *stream {
+	return &stream{net: n, number: number, from: from, to: to, signal: make(chan struct{})}
 }
 
 // notify wakes reader and writer. s.mu is held.

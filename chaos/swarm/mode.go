@@ -25,7 +25,7 @@ func triesMax() int {
 // Environment is what a worker is started with beside what else there is. Several processes use several cores, so each has one.
 func Environment() []string {
 	if Replays() {
-		return []string{"GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=off"} // a collection empties pools
+		return []string{"EBB_COURSE=0", "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=off"} // a collection empties pools
 	}
 	return []string{"GOMAXPROCS=1", "GOGC=400"} // a run makes 100 MB of garbage, and little stays
 }

@@ -109,6 +109,9 @@ func (v *Verdict) Tell() string {
 		}
 		fmt.Fprintf(&b, "%s %9.3fs  %-9s  %s\n", mark, l.At.Seconds(), l.Kind, l.Text)
 	}
+	if v.Trace != "" {
+		fmt.Fprintf(&b, "  trace of all that was sent: %s\n", v.Trace)
+	}
 	return b.String()
 }
 
