@@ -29,6 +29,7 @@ var memberFaults = []Family{
 			i := others[w.rng.IntN(len(others))]
 			w.tell("%s is drained", w.f.Name(i))
 			w.change(ctx, &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Drain{Drain: w.f.Name(i)}})
+			w.bare(ctx, i)
 			w.whole(ctx, w.names(w.members)...)
 			w.tell("%s takes its share again", w.f.Name(i))
 			w.change(ctx, &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Activate{Activate: w.f.Name(i)}})
@@ -72,6 +73,29 @@ func (w *world) change(ctx context.Context, req *ebbv1.ChangeClusterRequest) {
 		return err == nil
 	})
 	w.hold("members-as-asked", err == nil, "%v", err)
+}
+
+// bare waits until no replica of a shard is on a node: the cluster may be at rest before it has begun to move anything.
+func (w *world) bare(ctx context.Context, i int) {
+	left := 0
+	empty := w.until(ctx, movedMax, func(ctx context.Context) bool {
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		table, err := w.admin.Table(ctx)
+		if err != nil {
+			return false
+		}
+		left = 0
+		for _, record := range table.GetPlacement() {
+			for _, r := range record.GetReplicas() {
+				if record.GetShard() > 0 && r.GetNode() == w.f.Name(i) {
+					left++
+				}
+			}
+		}
+		return left == 0
+	})
+	w.hold("members-as-asked", empty, "%s was drained, and has %d replicas", w.f.Name(i), left)
 }
 
 // whole waits until the cluster has just these nodes, and all replicas that it should.
