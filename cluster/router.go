@@ -230,8 +230,14 @@ func (r *Router) deliver(ctx context.Context, p *parcel) {
 			p.fail(proto.ErrUnreachable.Errorf("node %s: %v", p.node, err))
 			return
 		}
+		var answered func()
+		ctx, answered = r.whileItLeads(ctx, p)
+		defer answered()
 	}
 	resp, err := backend.Apply(ctx, p.req)
+	if err != nil && context.Cause(ctx) == error(errDeposed) {
+		err = errDeposed // whatever the connection says of it
+	}
 	switch {
 	case err != nil:
 		p.fail(outcome(p.node, err))

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -232,6 +233,33 @@ func TestRouterWaitsForAllAndHonoursTheDeadline(t *testing.T) {
 		}
 		if diff := cmp.Diff([]string{"UNKNOWN_OUTCOME", "ok"}, codes(resp)); diff != "" {
 			t.Errorf("results (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A node that was cut off while it led does not answer. Whoever forwarded to it waits no longer than until it learns that another leads.
+func TestRouterGivesUpOnWhoLeadsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 16)
+		shard := e.ledBy("ebb-1")[0]
+		e.leaders.Observe(shard, "ebb-1", 2)
+		e.mood["ebb-1"] = mood{hangs: true}
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { e.leaders.Observe(shard, "ebb-2", 3) })
+		ctx, cancel := contextFor(t, 3)
+		defer cancel()
+		resp, err := e.router("ebb-0").Apply(ctx, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{e.increment(shard, "x")}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff([]string{"UNKNOWN_OUTCOME"}, codes(resp)); diff != "" {
+			t.Errorf("results (-want +got):\n%s", diff)
+		}
+		if took := time.Since(began); took < time.Second || took > time.Second+2*doubtEvery {
+			t.Errorf("it took %v", took)
+		}
+		if leader, _ := e.leaders.Leader(shard); leader != "ebb-2" {
+			t.Errorf("%s is believed to lead", leader)
 		}
 	})
 }
