@@ -2,6 +2,8 @@ package swarm
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -40,6 +42,13 @@ const (
 	barsHeight            = 60
 )
 
+// shade is a node's class, the same in all charts.
+func shade(node string) string {
+	_, number, _ := strings.Cut(node, "-")
+	n, _ := strconv.Atoi(number) // a name without one has the first
+	return fmt.Sprintf("n%d", n%8)
+}
+
 // chartOf draws a run.
 func chartOf(v *Verdict) chart {
 	var c chart
@@ -68,17 +77,13 @@ func chartOf(v *Verdict) chart {
 		}
 		add(row(name), s.From, to, "fault", fmt.Sprintf("%s, %v to %v", s.Act, s.From.Round(time.Millisecond), to.Round(time.Millisecond)), s.Act)
 	}
-	shades := map[string]string{}
 	for shard := uint32(1); shard <= v.Plan.Shards; shard++ {
 		at := row(fmt.Sprintf("shard %d", shard))
 		for _, r := range v.Reigns {
 			if r.Shard != shard {
 				continue
 			}
-			if shades[r.Node] == "" {
-				shades[r.Node] = fmt.Sprintf("n%d", len(shades)%8)
-			}
-			add(at, r.From, r.To, shades[r.Node], fmt.Sprintf("%s leads shard %d in term %d", r.Node, shard, r.Term), r.Node)
+			add(at, r.From, r.To, shade(r.Node), fmt.Sprintf("%s leads shard %d in term %d", r.Node, shard, r.Term), r.Node)
 		}
 	}
 	c.Lanes = append(c.Lanes, lane{"per second", y + 13})

@@ -2,10 +2,12 @@ package swarm
 
 import (
 	"bufio"
+	"cmp"
 	_ "embed" // the style
 	"fmt"
 	"html"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -25,6 +27,7 @@ func (r *Report) HTML(w io.Writer) error {
 	for _, f := range r.Failures {
 		p.run(f.Verdict, f.Replay)
 	}
+	slices.SortFunc(r.runs, func(a, b *Verdict) int { return cmp.Compare(a.Plan.Seed, b.Plan.Seed) })
 	for _, v := range r.runs {
 		p.run(v, "")
 	}
@@ -122,7 +125,7 @@ func (p *page) draw(c chart) {
 	}
 	for _, b := range c.Boxes {
 		p.fill("<rect class=\"%v\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%v</title></rect>\n", b.Class, b.X, b.Y, b.W, b.H, b.Title)
-		if b.Text != "" && b.W > 40 {
+		if b.Text != "" && (b.W > 40 || b.Class == "fault") { // a fault has its lane for itself
 			p.fill("<text x=\"%.1f\" y=\"%.1f\" dx=\"3\" dy=\"11\">%v</text>\n", b.X, b.Y, b.Text)
 		}
 	}
