@@ -57,6 +57,16 @@ func TestSwarm(t *testing.T) {
 	}
 }
 
+// A node whose disk is full is not started while another dies and comes back; it must start when all is mended.
+func TestStartOnAFullDisk(t *testing.T) {
+	full := Act{Number: 1, Family: "full-disk", Wait: 591 * time.Millisecond, Hold: 3765 * time.Millisecond, Dose: Dose{Shard: 3, Node: 656, Pick: 683226}}
+	install := Act{Number: 2, Family: "install", Wait: 640 * time.Millisecond, Hold: time.Second, Mend: true, Dose: Dose{Shard: 3, Node: 792, Pick: 844754, Time: 1265 * time.Millisecond}}
+	v := Run(inBubble(t), Plan{Seed: 1180, Nodes: 3, Shards: 5, Segment: 64 << 10, Acts: []Act{full, install}}, Options{})
+	if v.Failed() {
+		t.Fatal(v.Tell())
+	}
+}
+
 // The swarm notices if retries count again, and if a disk lies about what it has synced; and it says which invariant did not hold.
 func TestSwarmFindsMutants(t *testing.T) {
 	for _, c := range []struct {

@@ -66,6 +66,7 @@ type world struct {
 	everSkewed atomic.Bool  // some clock was wrong at some time
 	leaving    map[int]bool // nodes that the cluster is to be without
 	wiped      map[int]bool // nodes whose disks were replaced
+	whole      bool         // nothing is broken: whoever is dead must start
 	wishes     []*ebbv1.ChangeClusterRequest
 	said       string          // what the cluster answered last when it was asked for a change
 	releases   []chan struct{} // of disks that hang
@@ -290,7 +291,9 @@ func (w *world) mend() {
 	for _, f := range Families {
 		f.mend(w)
 	}
+	w.whole = true
 	w.restart()
+	w.whole = false
 	w.mended()
 	w.line(LineMend, "all is mended")
 }
@@ -325,6 +328,10 @@ func (w *world) start(i int) {
 		err = w.c.Restart(context.Background(), i)
 	}
 	if w.leaving[i] && errors.Is(err, proto.ErrWrongCluster) {
+		return
+	}
+	if !w.whole && errors.Is(err, diskError) && w.excused(i, err) { // a full or failing disk is refused until it is mended
+		w.line(LineNode, "%s does not start: %v", w.c.Name(i), err)
 		return
 	}
 	if w.hold("restarts", err == nil, "%v", err) {
