@@ -56,7 +56,7 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 		checks[i] = ShardCheck{Shard: uint32(i + 1), Wanted: int(table.GetReplication())}
 		ask.Checksums = append(ask.Checksums, &ebbv1.ChecksumRequest{Shard: uint32(i + 1)})
 	}
-	begun, margin := c.now(), uint64(checkMargin)
+	begun, margin, tries := c.now(), uint64(checkMargin), make(map[uint32]int)
 	for round := 1; len(ask.Checksums) > 0; round++ {
 		status, err := c.status(ctx, ask)
 		if err == nil {
@@ -78,7 +78,8 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 			switch {
 			case check.Equal || check.diverged():
 				continue
-			case check.hurried() && round < checkRounds:
+			case check.hurried() && tries[a.GetShard()] < checkRounds:
+				tries[a.GetShard()]++
 				next.At, pause = last[a.GetShard()]+margin, false
 			case check.hurried() || !absent:
 				continue

@@ -107,7 +107,9 @@ func (h *host) keep(table *cluster.Table, shard uint32, have tenure) error {
 		}
 		have = tenure{}
 	}
-	if have.ID == 0 && wanted != 0 {
+	// Ids only grow. One below that of this disk's own replica of the control group was given to the disk before it: made again here, empty, it
+	// would vote a second time.
+	if have.ID == 0 && wanted != 0 && wanted >= h.n.dir.identity().Replicas[cluster.ControlShard].ID {
 		return h.n.make(shard, tenure{ID: wanted, Epoch: table.Epoch()})
 	}
 	return nil

@@ -102,7 +102,22 @@ func (p *planner) longDead(node string) bool {
 
 // outlooks are those of the nodes now. The turn is held.
 func (p *planner) outlooks(table *cluster.Table) map[string]cluster.Outlook {
-	return cluster.Outlooks(table, p.n.directory.alive, p.longDead)
+	return cluster.Outlooks(table, p.answers, p.longDead)
+}
+
+// answers reports whether a node did when count looked last: all of a plan is made of one look, since a node that flickers meanwhile would leave it
+// half made and call it done.
+func (p *planner) answers(node string) bool {
+	_, dead := p.dead[node]
+	return !dead
+}
+
+// there reports whether the replica that a move takes back is where it was: its node says so, which one with another disk does not.
+func (p *planner) there(ctx context.Context, table *cluster.Table, m *ebbv1.BeginMove) bool {
+	if m.GetKeep() == 0 {
+		return true
+	}
+	return p.n.prepared(ctx, nodeOf(table, m.GetShard(), m.GetKeep()), m.GetShard(), m.GetKeep())
 }
 
 // plan writes new targets down, and begins moves. The turn is held.
@@ -120,8 +135,11 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 	if p.n.cfg.Fail.Hit("plan.laid") != nil {
 		return
 	}
-	moves := cluster.NextMoves(table, p.n.directory.alive, movesAtOnce)
+	moves := cluster.NextMoves(table, p.answers, movesAtOnce)
 	for _, m := range moves {
+		if !p.there(ctx, table, m) {
+			continue
+		}
 		if p.n.cfg.Fail.Hit("plan.begin") != nil {
 			return
 		}
@@ -133,7 +151,7 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 			p.n.logger.Info("a move is taken back", "shard", m.GetShard(), "why", table.Shard(m.GetShard()).GetWhy())
 			continue
 		}
-		p.n.logger.Info("a move begins", "shard", m.GetShard(), "to", m.GetTo(), "from", nodeOf(table, m), "why", table.Shard(m.GetShard()).GetWhy())
+		p.n.logger.Info("a move begins", "shard", m.GetShard(), "to", m.GetTo(), "from", nodeOf(table, m.GetShard(), m.GetFrom()), "why", table.Shard(m.GetShard()).GetWhy())
 		p.n.counts.moves.begun.Add(1)
 	}
 	if len(moves) == 0 {
@@ -141,9 +159,9 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 	}
 }
 
-func nodeOf(table *cluster.Table, m *ebbv1.BeginMove) string {
-	for _, r := range table.Replicas(m.GetShard()) {
-		if r.GetId() == m.GetFrom() {
+func nodeOf(table *cluster.Table, shard uint32, replica uint64) string {
+	for _, r := range table.Replicas(shard) {
+		if r.GetId() == replica {
 			return r.GetNode()
 		}
 	}

@@ -51,7 +51,7 @@ func (r *repeats) due(message string, now time.Time) (skipped int, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last, known := r.last[message]
-	if known && now.Sub(last.at) < last.quiet {
+	if known && now.Sub(last.at) < last.quiet && now.Sub(last.heard) < repeatOver {
 		last.skipped, last.heard = last.skipped+1, now
 		r.last[message] = last
 		return 0, false

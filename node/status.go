@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -87,9 +89,13 @@ func (m *member) status() *ebbv1.ReplicaStatus {
 	if i == nil {
 		return nil
 	}
+	role := i.raft.State()
+	if _, leads := m.leading(); role == raft.Leader && !leads {
+		role = raft.Follower // its disk hangs: Raft may not have looked at its lease since, and others must not take this for a leader with a majority
+	}
 	return &ebbv1.ReplicaStatus{
 		Shard: m.group, Replica: m.replica, Node: m.node,
-		Role: strings.ToLower(i.raft.State().String()), Term: i.raft.CurrentTerm(),
+		Role: strings.ToLower(role.String()), Term: i.raft.CurrentTerm(),
 		CommitIndex: i.raft.CommitIndex(), AppliedIndex: i.raft.AppliedIndex(), LastIndex: i.raft.LastIndex(),
 		Leader: m.leader(), ReceivedBytes: m.arrivals.came.Load(), HeldBytes: m.arrivals.held.Load(), ComingBytes: m.arrivals.left.Load(),
 	}

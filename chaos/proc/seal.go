@@ -32,10 +32,10 @@ func newSeal(ctx context.Context, binary, dir string, g *Ground) (*seal, error) 
 
 // issue makes new certificates of the same CA, for all nodes and for clients.
 func (s *seal) issue(ctx context.Context) error {
-	if err := s.ebb(ctx, "node", "node", "--host", strings.Join(s.hosts, ",")); err != nil {
+	if err := s.ebb(ctx, "node", "node", "--host", strings.Join(s.hosts, ","), "--force"); err != nil {
 		return err
 	}
-	return s.ebb(ctx, "client", "client", "--role", "admin")
+	return s.ebb(ctx, "client", "client", "--role", "operator", "--force")
 }
 
 func (s *seal) ebb(ctx context.Context, args ...string) error {
