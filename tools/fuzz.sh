@@ -4,28 +4,46 @@
 #   tools/fuzz.sh [DURATION [PATTERN]]      of each target (10s), and which: a regular expression of ./dir.FuzzName
 #
 #   PROCS=1                 how many workers a target has
-#   SUMMARY=fuzz.txt        where a line for each target goes: target, seconds, inputs, new ones that were interesting, and ok or FOUND
+#   SUMMARY=fuzz.txt        where a line for each target goes: target, seconds, seconds of CPU, inputs, new ones that were interesting, and ok or FOUND
 #   LOCK=FILE               a file that is locked while one target runs, so that others may run between two of them
+#   CORPUS=DIR              where interesting inputs are kept from run to run: what `go test -fuzz` keeps, unless told
 #
-# What a target finds is an input in its testdata/fuzz, where it stays as a test when it has been mended. It ends with 1 if anything was found.
+# Each package is built once, and building is not counted. What a target finds is an input in its testdata/fuzz, where it stays as a test when it has been mended.
+# It ends with 1 if anything was found.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-duration=${1:-${FUZZTIME:-10s}} pattern=${2:-.} summary=${SUMMARY:-fuzz.txt}
+duration=${1:-${FUZZTIME:-10s}} pattern=${2:-.} summary=$(realpath -m "${SUMMARY:-fuzz.txt}")
+corpus=${CORPUS:-$(go env GOCACHE)/fuzz} module=$(go list -m)
 found=0
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 targets() {
 	grep -roE '^func Fuzz[A-Za-z0-9_]*' --include='*_test.go' . | sed -E 's#^(.*)/[^/]*:func (Fuzz.*)$#\1.\2#' | sort
 }
 
+run() { # DIR NAME: what one target says goes to $work/out, how long it took and its CPU to $work/time
+	local TIMEFORMAT='%R %U %S'
+	{ time fuzz "$@" >"$work/out" 2>&1; } 2>"$work/time"
+}
+
+fuzz() (
+	cd "$1"
+	exec ${LOCK:+flock "$LOCK"} "$work/fuzz" -test.run '^$' -test.fuzz "^$2\$" -test.fuzztime "$duration" -test.fuzzminimizetime 50x \
+		-test.fuzzcachedir "$corpus/$module/${1#./}" -test.parallel "${PROCS:-1}"
+)
+
+built=
 for target in $(targets | grep -E -- "$pattern"); do
 	dir=${target%.Fuzz*} name=Fuzz${target##*.Fuzz}
 	echo "== $target" >&2
-	began=$SECONDS
-	if out=$(${LOCK:+flock "$LOCK"} go test "$dir" -run '^$' -fuzz "^$name\$" -fuzztime "$duration" -fuzzminimizetime 50x -parallel "${PROCS:-1}" 2>&1); then said=ok; else said=FOUND found=1; echo "$out" >&2; fi
-	last=$(grep -oE 'execs: [0-9]+.*' <<<"$out" | tail -1 || true)
+	if [ "$built" != "$dir" ]; then go test -c -fuzz . -o "$work/fuzz" "$dir" && built=$dir; fi
+	if run "$dir" "$name"; then said=ok; else said=FOUND found=1; cat "$work/out" >&2; fi
+	last=$(grep -oE 'execs: [0-9]+.*' "$work/out" | tail -1 || true)
 	inputs=$(grep -oE '^execs: [0-9]+' <<<"$last" | tr -dc 0-9 || true)
 	fresh=$(grep -oE 'new interesting: [0-9]+' <<<"$last" | tr -dc 0-9 || true)
-	printf '%-50s %5ds %12s inputs %6s new  %s\n' "$target" $((SECONDS - began)) "${inputs:-0}" "${fresh:-0}" "$said" | tee -a "$summary" >&2
+	read -r took cpu < <(tail -1 "$work/time" | awk '{ printf "%.0f %.1f\n", $1, $2 + $3 }')
+	printf '%-50s %5ds %7ss of CPU %12s inputs %6s new  %s\n' "$target" "$took" "$cpu" "${inputs:-0}" "${fresh:-0}" "$said" | tee -a "$summary" >&2
 done
-awk '{ s += $2; n += $3; if ($NF == "FOUND") f++ } END { printf "%d targets, %.2f hours, %d inputs, %d found something\n", NR, s / 3600, n, f }' "$summary" >&2
+awk '{ s += $3; n += $6; if ($NF == "FOUND") f++; t[$1] = 1 } END { printf "%d targets, %.2f hours of CPU, %d inputs, %d found something\n", length(t), s / 3600, n, f }' "$summary" >&2
 exit $found
