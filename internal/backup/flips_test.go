@@ -1,0 +1,75 @@
+package backup
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"testing/synctest"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// A backup of which a bit is inverted is refused as corrupt: every bit of its manifest, where it is loaded, and bits of every chunk, where that is read. EBB_FLIPS=all inverts one of
+// each byte of the chunks, and not of one in 101.
+func TestEveryFlippedBitOfABackup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := directory(t.TempDir())
+		_, c := newCluster(t, 1, 2)
+		furnish(t, c)
+		m, _ := take(t, c, store)
+		step := 101
+		if os.Getenv("EBB_FLIPS") == "all" {
+			step = 1
+		}
+		name := manifestsPrefix + m.ID + manifestSuffix
+		raw := read(t, store, name)
+		flips := 0
+		for at := range raw {
+			for bit := range 8 {
+				raw[at] ^= 1 << bit
+				if err := os.WriteFile(store.path(name), raw, 0o600); err != nil { // not synced, unlike Put
+					t.Fatal(err)
+				}
+				if _, err := Load(t.Context(), store, m.ID); !errors.Is(err, proto.ErrCorrupt) {
+					t.Errorf("bit %d of byte %d of the manifest: %v, want CORRUPT", bit, at, err)
+				}
+				raw[at] ^= 1 << bit
+				flips++
+			}
+		}
+		t.Logf("manifest: %d flips refused", flips)
+		random := rand.New(rand.NewPCG(3, 9))
+		flips = 0
+		for i := range m.Shards {
+			for _, chunk := range m.Shards[i].Chunks {
+				data, err := fetch(t.Context(), store, &chunk)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for at := random.IntN(min(step, len(data))); at < len(data); at += step {
+					bit := random.IntN(8)
+					data[at] ^= 1 << bit
+					if err := chunk.matches(data); !errors.Is(err, proto.ErrCorrupt) {
+						t.Errorf("bit %d of byte %d of a chunk: %v, want CORRUPT", bit, at, err)
+					}
+					data[at] ^= 1 << bit
+					flips++
+				}
+			}
+		}
+		if flips == 0 {
+			t.Error("no chunk was read")
+		}
+		t.Logf("chunks: %d flips refused", flips)
+	})
+}
+
+func read(t *testing.T, store Store, name string) []byte {
+	t.Helper()
+	raw, err := store.Get(t.Context(), name, manifestBytesMax)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
