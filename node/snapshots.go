@@ -3,8 +3,10 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -158,7 +160,7 @@ func (s *snapshotter) take(m *member, keep int64) {
 	}
 	s.mu.Unlock()
 	switch {
-	case taken:
+	case taken && err == nil:
 		s.count.taken(time.Since(start), m.snapshotBytes())
 		s.logger.Debug("snapshot taken", "group", m.group, "bytes", m.snapshotBytes(), "log_bytes_before", before, "log_bytes", m.wal.Bytes(), "took", time.Since(start))
 	case err != nil && !errors.Is(err, raft.ErrNothingNewToSnapshot) && !errors.Is(err, raft.ErrRaftShutdown):
@@ -169,31 +171,68 @@ func (s *snapshotter) take(m *member, keep int64) {
 // snapshot takes one now, and cuts the log behind it except for about keep
 // bytes. It reports whether there is a new one: with keep = 0 the log is cut
 // behind the newest that there is if nothing has come since.
+//
+// With keep = 0 nothing is left that an older snapshot could go on from, nor a
+// follower, and there may be nothing to take another of. So Raft, which does not
+// look at what it has written, cuts nothing then; shed does.
 func (m *member) snapshot(keep int64) (taken bool, err error) {
 	i := m.now.Load()
-	if err := m.trail(i, keep); err != nil {
+	if keep == 0 {
+		defer func() { err = errors.Join(err, leave(i, 0)) }() // for snapshots that are installed
+		err = leave(i, math.MaxUint64)
+	} else {
+		err = m.trail(i, keep)
+	}
+	if err != nil {
 		return false, err
 	}
 	err = mortal(i.raft.Snapshot(), i.life).Error()
-	if errors.Is(err, raft.ErrNothingNewToSnapshot) && keep == 0 {
-		return false, m.shed()
+	nothing := errors.Is(err, raft.ErrNothingNewToSnapshot)
+	if keep != 0 || err != nil && !nothing {
+		return err == nil, err
 	}
-	return err == nil, err
+	return !nothing, m.shed(i.life)
 }
 
-// shed deletes the log that the newest snapshot covers. Raft does that only
-// after a new snapshot, which it refuses to a group that has been idle since it
-// started; and such a group must not keep the segments of all others.
-func (m *member) shed() error {
-	snapshots, err := m.snaps.List()
-	if err != nil || len(snapshots) == 0 {
+// shed deletes the log that the newest snapshot covers, once that has been read:
+// the log is all that can take its place. Raft cuts only after a new snapshot,
+// which it refuses to a group that has been idle since it started; and such a
+// group must not keep the segments of all others.
+func (m *member) shed(life <-chan struct{}) error {
+	newest, err := m.newest()
+	if err != nil || newest == nil {
 		return err
 	}
 	first, err := m.wal.FirstIndex()
-	if err != nil || first == 0 || first > snapshots[0].Index {
+	if err != nil || first == 0 || first > newest.Index {
 		return err
 	}
-	return m.wal.DeleteRange(first, snapshots[0].Index)
+	if store, ok := m.snaps.(verifiable); ok {
+		err := store.Verify(func(int) error {
+			select {
+			case <-life:
+				return raft.ErrRaftShutdown
+			default:
+				return nil
+			}
+		})
+		if err != nil {
+			return fmt.Errorf("the log is kept: %w", err)
+		}
+	}
+	if read, err := m.newest(); err != nil || read == nil || read.ID != newest.ID {
+		return err // a newer one, which nobody has read
+	}
+	return m.wal.DeleteRange(first, newest.Index)
+}
+
+// newest returns the newest snapshot; nil if there is none.
+func (m *member) newest() (*raft.SnapshotMeta, error) {
+	snapshots, err := m.snaps.List()
+	if err != nil || len(snapshots) == 0 {
+		return nil, err
+	}
+	return snapshots[0], nil
 }
 
 // trail tells Raft how many entries to keep behind the snapshot: about as many
@@ -207,8 +246,13 @@ func (m *member) trail(i *incarnation, keep int64) error {
 	if err != nil {
 		return err
 	}
+	return leave(i, trailing(first, last, m.wal.Bytes(), keep))
+}
+
+// leave tells Raft how many entries to keep behind a snapshot.
+func leave(i *incarnation, entries uint64) error {
 	conf := i.raft.ReloadableConfig()
-	conf.TrailingLogs = trailing(first, last, m.wal.Bytes(), keep)
+	conf.TrailingLogs = entries
 	return i.raft.ReloadConfig(conf)
 }
 
@@ -224,9 +268,9 @@ func trailing(first, last uint64, bytes, keep int64) uint64 {
 
 // snapshotBytes is the size of the newest snapshot; 0 if there is none.
 func (m *member) snapshotBytes() int64 {
-	snapshots, err := m.snaps.List()
-	if err != nil || len(snapshots) == 0 {
+	newest, err := m.newest()
+	if err != nil || newest == nil {
 		return 0
 	}
-	return snapshots[0].Size
+	return newest.Size
 }

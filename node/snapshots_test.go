@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -179,6 +180,61 @@ func TestIdleLogIsCut(t *testing.T) {
 		if _, err := m.snapshot(0); err != nil || m.wal.Bytes() > before/4 {
 			t.Errorf("%v, %d bytes of %d are left", err, m.wal.Bytes(), before)
 		}
+	})
+}
+
+// A log is not cut to nothing behind a snapshot that has not been read: here of an idle group, whose newest has rotted since it was written, and then of one
+// whose new snapshot names a chunk in the file of the one before, which has rotted. Then another is taken of what is in memory, and the log is cut behind that.
+func TestLogIsNotCutBehindADamagedSnapshot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		s.fill(0, 20<<10)
+		if _, err := s.members[0].snapshot(1 << 20); err != nil {
+			t.Fatal(err)
+		}
+		s.close()
+		s.mum = true
+		s.open(1)
+		sn := newSnapshotter(s.log, func() []*member { return s.members }, slog.New(slog.DiscardHandler), new(snapshotMetrics))
+		sn.stir = func(m *member) { _ = m.propose([]byte("tick")).Error() }
+		kept := func(what string) {
+			t.Helper()
+			m := s.members[0]
+			first, err := m.wal.FirstIndex()
+			must(t, err)
+			files, err := s.disk.ReadDir("/snap/1")
+			must(t, err)
+			for _, f := range files {
+				if strings.HasSuffix(f.Name, ".snap") { // the oldest, which has the chunk that all name
+					s.rots("/snap/1/"+f.Name, 20)
+					break
+				}
+			}
+			before := m.wal.Bytes()
+			sn.take(m, 0)
+			if now, err := m.wal.FirstIndex(); err != nil || now != first || m.wal.Bytes() < before || !m.hurt.Load() {
+				t.Errorf("%s: the log of %d bytes from entry %d on has %d from %d on (%v), the damage is known: %v", what, before, first, m.wal.Bytes(), now, err, m.hurt.Load())
+			}
+			time.Sleep(snapshotRetry)
+			if next, keep := sn.next(); next != m {
+				t.Fatalf("%s: no other snapshot is due", what)
+			} else {
+				sn.take(m, keep)
+			}
+			if _, err := m.snapshot(0); err != nil || m.wal.Bytes() > before/4 {
+				t.Errorf("%s: behind the next snapshot %d bytes of %d are left: %v", what, m.wal.Bytes(), before, err)
+			}
+		}
+		kept("idle")
+		s.fill(0, 20<<10)
+		kept("shared")
+		s.close()
+		s.open(1)
+		if err := s.members[0].intact(); err != nil {
+			t.Error(err)
+		}
+		s.close()
 	})
 }
 
