@@ -179,7 +179,7 @@ func (c *Control) dropToken(cmd *ebbv1.DropToken) *proto.Error {
 	if t == nil {
 		return nil
 	}
-	if err := table.tokens.mayEnd(t, cmd); err != nil {
+	if err := table.tokens.mayEnd(t, cmd, table.Version() >= proto.VersionLastOperator); err != nil {
 		return err
 	}
 	wire := edit(table)
@@ -188,19 +188,33 @@ func (c *Control) dropToken(cmd *ebbv1.DropToken) *proto.Error {
 	return nil
 }
 
-// mayEnd refuses to revoke a token without which callers would be locked out, or the cluster be open to all, where commands have an
-// order, as mayBegin does.
-func (ts *Tokens) mayEnd(t *Token, cmd *ebbv1.DropToken) *proto.Error {
+// mayEnd refuses to revoke a token without which callers would be locked out, now or later, or the cluster be open to all, where commands
+// have an order, as mayBegin does. Later is looked at from VersionLastOperator on: an operator's token goes only if another's lasts as long.
+func (ts *Tokens) mayEnd(t *Token, cmd *ebbv1.DropToken, later bool) *proto.Error {
 	now := cmd.GetNowUs()
+	operates := t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(now)
 	switch {
 	case cmd.GetGuarded():
 		return nil
 	case ts.Len() == 1 && !cmd.GetOpen():
 		return proto.ErrBadRequest.Errorf("token %s is the last: without it everybody may do everything", t.Name).
 			WithHint("ebb token revoke " + t.Name + " --open, if that is meant")
-	case ts.Len() > 1 && t.Has(ebbv1.Role_ROLE_OPERATOR) && !t.Ended(now) && ts.Operators(now) == 1:
+	case ts.Len() > 1 && operates && ts.Operators(now) == 1:
 		return proto.ErrBadRequest.Errorf("token %s is the last of an operator: without it nobody could make or revoke others", t.Name).
 			WithHint("make another first (ebb token create NAME --role operator), or revoke the others first")
+	case later && ts.Len() > 1 && operates && !ts.outlasted(t):
+		return proto.ErrBadRequest.Errorf("token %s is the operator's that lasts longest: after the end of the others nobody could make or revoke any", t.Name).
+			WithHint("make another first (ebb token create NAME --role operator, without --expires), or revoke the others first")
 	}
 	return nil
+}
+
+// outlasted reports whether there is another operator's token that ends no sooner.
+func (ts *Tokens) outlasted(t *Token) bool {
+	for _, o := range ts.byName {
+		if o != t && o.Has(ebbv1.Role_ROLE_OPERATOR) && (o.Expires == 0 || t.Expires != 0 && o.Expires >= t.Expires) {
+			return true
+		}
+	}
+	return false
 }

@@ -73,6 +73,7 @@ func TestLastTokens(t *testing.T) {
 	}
 	ops, ops2, dash := make("ops", 1, role(operator, ""), 0, false, false), make("ops2", 2, role(operator, ""), 0, false, false), make("dash", 3, role(reader, "*"), 0, false, false)
 	over := make("over", 4, role(operator, ""), 99, false, true)
+	short, long := make("short", 5, role(operator, ""), 1_000, false, true), make("long", 6, role(operator, ""), 2_000, false, true)
 	for _, c := range []struct {
 		name   string
 		before []*ebbv1.ControlCommand
@@ -93,6 +94,15 @@ func TestLastTokens(t *testing.T) {
 		{"the last operator's", []*ebbv1.ControlCommand{ops, dash}, drop("ops", true, false), "is the last of an operator"},
 		{"the last operator's beside one that is over", []*ebbv1.ControlCommand{ops, over}, drop("ops", false, false), "is the last of an operator"},
 		{"one that is over", []*ebbv1.ControlCommand{ops, over}, drop("over", false, false), ""},
+		{"the last operator's without an end", []*ebbv1.ControlCommand{ops, short}, drop("ops", false, false), "lasts longest: after the end of the others"},
+		{"the last operator's without an end, and a reader's", []*ebbv1.ControlCommand{ops, short, dash}, drop("ops", true, false), "lasts longest: after the end of the others"},
+		{"the last operator's without an end beside another way in", []*ebbv1.ControlCommand{ops, short}, drop("ops", false, true), ""},
+		{"one of two without an end", []*ebbv1.ControlCommand{ops, ops2, short}, drop("ops", false, false), ""},
+		{"one with an end beside one without", []*ebbv1.ControlCommand{ops, short}, drop("short", false, false), ""},
+		{"of two with an end the longer", []*ebbv1.ControlCommand{short, long}, drop("long", false, false), "lasts longest: after the end of the others"},
+		{"of two with an end the shorter", []*ebbv1.ControlCommand{short, long}, drop("short", false, false), ""},
+		{"of two with an end the longer, when the other's is over", []*ebbv1.ControlCommand{over, long, dash}, drop("long", false, false), "is the last of an operator"},
+		{"one of two with the same end", []*ebbv1.ControlCommand{long, make("b", 9, role(operator, ""), 2_000, false, false)}, drop("long", false, false), ""},
 		{"the last operator's beside another way in", []*ebbv1.ControlCommand{ops, dash}, drop("ops", false, true), ""},
 		{"the last of all beside another way in", []*ebbv1.ControlCommand{ops}, drop("ops", false, true), ""},
 		{"another", []*ebbv1.ControlCommand{ops, dash}, drop("dash", false, false), ""},
@@ -100,6 +110,7 @@ func TestLastTokens(t *testing.T) {
 		{"one made while the cluster is opened", []*ebbv1.ControlCommand{ops, drop("ops", true, false)}, dash, "would be the first"},
 	} {
 		s := bornCluster(t)
+		s.apply(raiseCommand(proto.VersionLastOperator, s.c.Table().Epoch()))
 		for _, command := range c.before {
 			if e := s.apply(command).GetError(); e != nil {
 				t.Fatalf("%s: %v", c.name, e)
@@ -112,6 +123,25 @@ func TestLastTokens(t *testing.T) {
 		}
 		if e != nil && s.c.Table() != table {
 			t.Errorf("%s: it is refused, and changes the table", c.name)
+		}
+	}
+}
+
+// Until all nodes know better, the operator's token that lasts longest is revoked as it was before: who applies that entry later, at a newer version, has the
+// same table.
+func TestLastOperatorSinceItsVersion(t *testing.T) {
+	ends := tokenCommand("ends", 2, role(ebbv1.Role_ROLE_OPERATOR, ""))
+	ends.GetPutToken().Token.ExpiresUs = 1_000
+	for version, refused := range map[uint32]bool{proto.VersionLastOperator - 1: false, proto.VersionLastOperator: true} {
+		s := bornCluster(t)
+		s.apply(raiseCommand(version, s.c.Table().Epoch()))
+		for _, command := range []*ebbv1.ControlCommand{tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, "")), ends} {
+			if e := s.apply(command).GetError(); e != nil {
+				t.Fatal(e)
+			}
+		}
+		if e := s.apply(dropCommand("ops")).GetError(); (e != nil) != refused || (s.c.Table().Tokens().Named("ops") != nil) != refused {
+			t.Errorf("version %d: %v, want refused: %v", version, e, refused)
 		}
 	}
 }

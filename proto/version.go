@@ -14,10 +14,11 @@ package proto
 //	1  builds that say nothing of versions; those of wire version 1 have other snapshots, too, and cannot be upgraded while they run
 //	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of shards
 //	3  tokens: PutToken and DropToken in the control group's log; replicas whose disk is lost, and moves taken back
+//	4  the last operator's token is the one that lasts longest. Builds of version 3 differ: the first know no lost replicas, and revoke any token
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 3
+	StorageVersion = 4
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -30,6 +31,9 @@ const VersionTokens = 3
 // VersionLostReplicas is from when on the control group marks replicas whose disk is lost, counts what survives that by these marks, and takes moves back. It
 // is the version that tokens came with: none from 2 on was released without these.
 const VersionLostReplicas = VersionTokens
+
+// VersionLastOperator is from when on the control group keeps the operator's token that lasts longest.
+const VersionLastOperator = 4
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }
