@@ -16,10 +16,13 @@ import (
 // handOverAllMax is how long a closing node hands over what it leads.
 const handOverAllMax = 3 * time.Second
 
+// auditDrainMax is how long a closing node waits for lines of the audit log that its disk has not taken yet.
+const auditDrainMax = 2 * time.Second
+
 // Close hands over what this node leads, and stops. It takes a fraction of a
 // second if the others are well, and a few at most if they are not:
 //
-//	not ready -> goodbye by gossip -> leaders handed over -> doors shut -> requests under way answered -> groups stopped -> log closed
+//	not ready -> goodbye by gossip -> leaders handed over -> doors shut -> requests under way answered -> groups stopped -> audit log written -> log closed
 //
 // Goodbye comes first, so that nobody hands a shard back. While leaders move,
 // requests are served as ever; when the doors shut, those under way have a leader
@@ -41,6 +44,9 @@ func (n *Node) Close() (err error) {
 		err = n.halt()
 		n.mux.Close()
 		n.servers.drain()
+		if left := n.access.Drain(auditDrainMax); left > 0 {
+			n.logger.Error("the audit log lacks lines: its disk did not take them before the node ended", "lines", left)
+		}
 		err = errors.Join(err, n.stop())
 	})
 	return err

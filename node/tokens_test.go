@@ -56,6 +56,12 @@ func (l *auditLog) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
+func (l *auditLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
 func (l *auditLog) count(part string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -207,4 +213,34 @@ func refusal(resp *ebbv1.ApplyResponse) *ebbv1.Error {
 		return nil
 	}
 	return resp.GetResults()[0].GetError()
+}
+
+// slowLog is an audit log on a disk that takes its time.
+type slowLog struct {
+	auditLog
+	takes time.Duration
+}
+
+func (l *slowLog) Write(p []byte) (int, error) {
+	time.Sleep(l.takes) // in virtual time
+	return l.auditLog.Write(p)
+}
+
+// What was done is in the audit log when the node has ended, also if its disk is slower than the callers wait for.
+func TestAuditLogIsWholeAtTheEnd(t *testing.T) {
+	inBubble(t, 1, 2, func(b *bubble) {
+		audit := slowLog{takes: 1500 * time.Millisecond}
+		b.config[0].Audit = slog.New(slog.NewJSONHandler(&audit, nil))
+		b.openAll()
+		b.plain(b.client())
+		if n := audit.done("create namespace"); n != 0 {
+			t.Fatal("the line is there before the node ends: nothing is tried")
+		}
+		if err := b.nodes[0].Close(); err != nil {
+			t.Error(err)
+		}
+		if n := audit.done("create namespace"); n != 1 {
+			t.Errorf("the audit log has %d lines of one namespace", n)
+		}
+	})
 }

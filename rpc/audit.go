@@ -46,6 +46,14 @@ func (a *Access) deny(ctx context.Context, method string, err error) {
 	a.scribe.put(a.line(ctx, shortMethod(method), "", outcome))
 }
 
+// Drain waits, for so long at most, until what is to be in the audit log is there, and returns how many lines are not. It is called when nobody asks for anything any more.
+func (a *Access) Drain(most time.Duration) (left int) {
+	if a.scribe == nil {
+		return 0
+	}
+	return a.scribe.drain(most)
+}
+
 // fromOf is the address of who asks.
 func fromOf(ctx context.Context) string {
 	if c := callerOf(ctx); c.from != "" {

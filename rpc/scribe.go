@@ -21,12 +21,13 @@ const (
 type scribe struct {
 	log  *slog.Logger
 	lost prometheus.Counter
-	late atomic.Bool // a line has taken longer than lineWait, and none has been written since
+	late atomic.Bool  // a line has taken longer than lineWait, and none has been written since
+	left atomic.Int64 // lines that were handed over and are not written yet
 
 	mu      sync.Mutex // guards what follows
 	waiting []auditLine
-	writing bool // a goroutine is at it
-	unsaid  int  // lines that were lost since the log last said so
+	idle    chan struct{} // closed when the goroutine that writes ends; nil: none does
+	unsaid  int           // lines that were lost since the log last said so
 }
 
 // auditLine is what is to be written.
@@ -57,8 +58,9 @@ func (s *scribe) put(args []any) (written <-chan struct{}) {
 		return l.written
 	}
 	s.waiting = append(s.waiting, l)
-	if !s.writing {
-		s.writing = true
+	s.left.Add(1)
+	if s.idle == nil {
+		s.idle = make(chan struct{})
 		go s.write() // until nothing waits
 	}
 	return l.written
@@ -87,6 +89,7 @@ func (s *scribe) write() {
 		for _, l := range lines {
 			s.log.Info("audit", l.args...)
 			s.late.Store(false)
+			s.left.Add(-1)
 			close(l.written)
 		}
 		if lost > 0 {
@@ -101,6 +104,26 @@ func (s *scribe) take() (lines []auditLine, lost int) {
 	defer s.mu.Unlock()
 	lines, lost = s.waiting, s.unsaid
 	s.waiting, s.unsaid = nil, 0
-	s.writing = len(lines) > 0
+	if len(lines) == 0 {
+		close(s.idle)
+		s.idle = nil
+	}
 	return lines, lost
+}
+
+// drain waits until nothing waits to be written, but no longer than most, and returns how many lines are not.
+func (s *scribe) drain(most time.Duration) (left int) {
+	s.mu.Lock()
+	idle := s.idle
+	s.mu.Unlock()
+	if idle == nil {
+		return 0
+	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+	return int(s.left.Load())
 }

@@ -57,3 +57,28 @@ func TestAHungDiskHoldsUpNobody(t *testing.T) {
 		}
 	})
 }
+
+// Who ends waits for the lines that are waiting, and for a disk that hangs no longer than it said.
+func TestLinesThatWaitAreWrittenAtTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		disk := &hungDisk{gate: make(chan struct{})}
+		s := newScribe(slog.New(slog.NewJSONHandler(disk, nil)), nil)
+		if left := s.drain(time.Second); left != 0 {
+			t.Errorf("%d lines are left of none", left)
+		}
+		for range 10 {
+			s.put([]any{"act", "denied"})
+		}
+		start := time.Now()
+		if left, took := s.drain(2*time.Second), time.Since(start); left != 10 || took != 2*time.Second {
+			t.Errorf("a disk that hangs is waited for %v, and %d lines are left, want 10", took, left)
+		}
+		time.AfterFunc(time.Second, func() { close(disk.gate) })
+		if left, took := s.drain(2*time.Second), time.Since(start); left != 0 || took != 3*time.Second {
+			t.Errorf("after %v %d lines are left, want 0 after 3s", took, left)
+		}
+		if n := strings.Count(disk.String(), `"act":"denied"`); n != 10 {
+			t.Errorf("%d lines are written, want 10", n)
+		}
+	})
+}
