@@ -101,9 +101,10 @@ type listing struct {
 	NextContinuationToken string `xml:"NextContinuationToken"`
 }
 
-// List implements Store.
+// List implements Store. A list that does not come to its end is none: who prunes would take what it lacks for something that is not there.
 func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 	var names []string
+	known, tokens := make(map[string]bool), make(map[string]bool)
 	for token := ""; ; {
 		query := url.Values{"list-type": {"2"}, "prefix": {b.prefix + prefix}}
 		if token != "" {
@@ -117,14 +118,24 @@ func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 		if err := xml.Unmarshal(raw, &page); err != nil {
 			return nil, fmt.Errorf("%s does not answer as an S3 service does: %w", b.endpoint, err)
 		}
+		before := len(names)
 		for _, object := range page.Contents {
-			names = append(names, strings.TrimPrefix(object.Key, b.prefix))
-		}
-		if !page.IsTruncated || page.NextContinuationToken == "" || page.NextContinuationToken == token {
-			slices.Sort(names)
-			return names, nil
+			if !known[object.Key] {
+				known[object.Key] = true
+				names = append(names, strings.TrimPrefix(object.Key, b.prefix))
+			}
 		}
 		token = page.NextContinuationToken
+		switch {
+		case !page.IsTruncated:
+			slices.Sort(names)
+			return names, nil
+		case token == "" || tokens[token]:
+			return nil, fmt.Errorf("%s does not list %s to its end: after %d names it says that there are more, and not where", b.endpoint, b.place, len(names))
+		case len(names) == before:
+			return nil, fmt.Errorf("%s does not list %s to its end: after %d names there is a page without another one, and it says that there are more", b.endpoint, b.place, before)
+		}
+		tokens[token] = true
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -212,3 +213,40 @@ func TestBucketFailures(t *testing.T) {
 }
 
 func (o *objects) url() string { return os.Getenv("AWS_ENDPOINT_URL") }
+
+// A service whose list has no end is refused, as is one that says that there is more and not where: half a list is none.
+func TestBucketListsWithoutAnEnd(t *testing.T) {
+	page := func(key, next string) string {
+		return "<ListBucketResult><Contents><Key>" + key + "</Key></Contents><IsTruncated>true</IsTruncated><NextContinuationToken>" + next + "</NextContinuationToken></ListBucketResult>"
+	}
+	const empty = "<ListBucketResult><IsTruncated>true</IsTruncated><NextContinuationToken>%s</NextContinuationToken></ListBucketResult>"
+	for name, c := range map[string]struct {
+		answer func(n int) string
+		want   string
+	}{
+		"tokens in turn":   {func(n int) string { return page(fmt.Sprintf("k%d", n), string("ab"[n%2])) }, "says that there are more, and not where"},
+		"the same token":   {func(n int) string { return page(fmt.Sprintf("k%d", n), "a") }, "says that there are more, and not where"},
+		"no token":         {func(n int) string { return page(fmt.Sprintf("k%d", n), "") }, "says that there are more, and not where"},
+		"the same page":    {func(n int) string { return page("k", strconv.Itoa(n)) }, "a page without another one"},
+		"pages of nothing": {func(n int) string { return fmt.Sprintf(empty, strconv.Itoa(n)) }, "a page without another one"},
+	} {
+		asked := 0
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if asked++; asked > 10 {
+				http.Error(w, "no more of this", http.StatusForbidden)
+				return
+			}
+			_, _ = io.WriteString(w, c.answer(asked)) // a caller that has gone is no matter
+		}))
+		t.Setenv("AWS_ENDPOINT_URL", s.URL)
+		t.Setenv("AWS_REGION", "eu-north-1")
+		store, err := Open("s3://backups/p")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if names, err := store.List(t.Context(), ""); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, %v, want %q", name, names, err, c.want)
+		}
+		s.Close()
+	}
+}
