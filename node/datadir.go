@@ -249,21 +249,23 @@ func (d *datadir) settle(full Config) Config {
 	return full
 }
 
-// table returns the cluster's table as last seen; nil if there is none or it is damaged: the others tell it again.
-func (d *datadir) table() *cluster.Table {
+// table returns the cluster's table as last seen; nil if there is none. Without one, or with one that is damaged, the others tell it again.
+func (d *datadir) table() (*cluster.Table, error) {
 	raw, err := fs.ReadFile(d.fs, d.file(tableName))
+	if errors.Is(err, iofs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
-		return nil
+		return nil, err
 	}
 	wire, err := decodeTable(raw)
-	if err != nil || wire.GetClusterId() != d.identity().ClusterID || wire.GetShards() == 0 {
-		return nil
-	}
-	table, err := cluster.NewTable(wire)
 	if err != nil {
-		return nil
+		return nil, err
 	}
-	return table
+	if wire.GetClusterId() != d.identity().ClusterID || wire.GetShards() == 0 {
+		return nil, nil // of a join that did not come to its end
+	}
+	return cluster.NewTable(wire)
 }
 
 // saveTable keeps a table for the next start.

@@ -1,9 +1,18 @@
 package node
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/ebbdb/ebb/cluster"
+)
 
 // Reseal returns a node.json that was edited with a checksum that is right again.
 func Reseal(raw []byte) []byte {
 	body := raw[:bytes.LastIndex(raw, []byte(",\n  \"checksum\""))]
 	return append(bytes.Clone(body), sealOf(body)...)
+}
+
+// Keep makes one shard here what a table wants it to be, on a disk that has no replica of it.
+func (n *Node) Keep(table *cluster.Table, shard uint32) error {
+	return (&host{n: n}).keep(table, shard, tenure{})
 }

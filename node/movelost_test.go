@@ -1,12 +1,16 @@
 package node_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/node"
@@ -76,6 +80,10 @@ func others(i int) []int { return []int{(i + 1) % 3, (i + 2) % 3} }
 // writes; what waits says for whom; and when the node is removed, all shards come to lie on the other two.
 func TestKilledWhileReplicasLeave(t *testing.T) {
 	inBubble(t, 3, 8, func(b *bubble) {
+		var said auditLog
+		for i := range b.config {
+			b.config[i].Logger = slog.New(slog.NewJSONHandler(&said, nil))
+		}
 		b.openAll()
 		b.plain(b.client())
 		victim := b.fewer("move.before.remove")
@@ -94,6 +102,22 @@ func TestKilledWhileReplicasLeave(t *testing.T) {
 		b.until("two nodes", func() bool { return b.whole(2, rest...) })
 		b.writeAll()
 		b.equal(rest...)
+		taken := 0
+		for line := range strings.Lines(said.String()) {
+			var l struct {
+				Msg, Stays string
+				Replica    uint64
+			}
+			if err := json.Unmarshal([]byte(line), &l); err != nil || l.Msg != "a move is taken back" {
+				continue
+			}
+			if taken++; l.Replica == 0 || l.Stays == "" || l.Stays == name {
+				t.Errorf("it does not say who stays: %s", line)
+			}
+		}
+		if taken == 0 {
+			t.Error("no move was taken back")
+		}
 	})
 }
 
@@ -147,5 +171,57 @@ func TestNeededDiskIsNotGivenUp(t *testing.T) {
 		b.open(victim)
 		b.until("two replicas of each", func() bool { return b.whole(2, 0, 1, 2) })
 		b.writeAll()
+	})
+}
+
+// TestANewDiskMakesNoReplicaOfTheOldOne: a table may give a node whose disk is new a replica that the disk before it had, if that was to leave, was not marked as lost and
+// was taken back. It has voted and acknowledged what the new disk knows nothing of, so it is not made; one that is newer than the disk is.
+func TestANewDiskMakesNoReplicaOfTheOldOne(t *testing.T) {
+	inBubble(t, 4, 6, func(b *bubble) {
+		for i := range b.config {
+			b.config[i].Replication = 3
+		}
+		b.openAll()
+		const victim = 3
+		name := b.config[victim].Name
+		held, shard := uint64(0), uint32(0)
+		for s := uint32(1); s <= b.table(0).Shards(); s++ {
+			if r, here := b.table(0).ReplicaOn(name, s); here {
+				held = max(held, r)
+			}
+		}
+		b.until("the newest version", func() bool { return b.table(0).Version() == proto.StorageVersion })
+		b.crash(victim)
+		b.wipe(victim)
+		b.until("replicas on the new disk", func() bool { return b.whole(3, 0, 1, 2, 3) })
+		table := b.table(victim)
+		for s := uint32(1); s <= table.Shards(); s++ {
+			if _, here := table.ReplicaOn(name, s); !here {
+				shard = s
+			}
+		}
+		own, _ := table.ReplicaOn(name, cluster.ControlShard)
+		if held == 0 || held >= own || shard == 0 {
+			t.Fatalf("the old disk had replica %d, the new one has %d of the control group, and shard %d is elsewhere", held, own, shard)
+		}
+		has := func(id uint64) bool {
+			wire := pb.CloneOf(table.Wire())
+			wire.Epoch++
+			wire.Placement[shard].Replicas = append(wire.Placement[shard].Replicas, &ebbv1.ReplicaRecord{Id: id, Node: name, Joining: true})
+			paper, err := cluster.NewTable(wire)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := b.nodes[victim].Keep(paper, shard); err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(b.nodes[victim].Status().Replicas, func(r *ebbv1.ReplicaStatus) bool { return r.GetShard() == shard })
+		}
+		if has(held) {
+			t.Fatalf("replica %d of the old disk is made anew on the new one, whose oldest is %d", held, own)
+		}
+		if id := table.Wire().GetReplicasGiven() + 1; !has(id) {
+			t.Errorf("replica %d, which is new, is not made", id)
+		}
 	})
 }

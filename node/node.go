@@ -122,7 +122,11 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	if err := n.cfg.check(); err != nil {
 		return nil, err
 	}
-	n.tables = newTables(n.dir.table())
+	saved, err := n.dir.table()
+	if err != nil {
+		n.logger.Warn("the table of the last run cannot be read: the other nodes tell it again, and it is written anew", "file", n.dir.file(tableName), "err", err)
+	}
+	n.tables = newTables(saved)
 	n.watches = rpc.NewWatches(n.cfg.Registry)
 	if err := n.openTrust(); err != nil {
 		return nil, err

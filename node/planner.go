@@ -148,7 +148,7 @@ func (p *planner) plan(ctx context.Context, c *control, table *cluster.Table) {
 			return
 		}
 		if m.GetKeep() != 0 {
-			p.n.logger.Info("a move is taken back", "shard", m.GetShard(), "why", table.Shard(m.GetShard()).GetWhy())
+			p.n.logger.Info("a move is taken back", "shard", m.GetShard(), "stays", nodeOf(table, m.GetShard(), m.GetKeep()), "replica", m.GetKeep(), "why", table.Shard(m.GetShard()).GetWhy())
 			continue
 		}
 		p.n.logger.Info("a move begins", "shard", m.GetShard(), "to", m.GetTo(), "from", nodeOf(table, m.GetShard(), m.GetFrom()), "why", table.Shard(m.GetShard()).GetWhy())
