@@ -22,6 +22,8 @@ type carrier interface {
 type link struct {
 	carrier
 	unsound func() bool // nil: never
+	voter   *member     // that asks for votes in turn; nil: at once
+	ended   *ending
 
 	mu    sync.Mutex // guards peers
 	peers map[raft.ServerID]*progress
@@ -38,7 +40,29 @@ type progress struct {
 
 var _ carrier = (*link)(nil)
 
-func newLink(c carrier) *link { return &link{carrier: c, peers: make(map[raft.ServerID]*progress)} }
+func newLink(c carrier) *link {
+	return &link{carrier: c, ended: newEnding(), peers: make(map[raft.ServerID]*progress)}
+}
+
+// RequestPreVote implements raft.WithPreVote.
+func (l *link) RequestPreVote(id raft.ServerID, target raft.ServerAddress, q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse) error {
+	if l.voter == nil {
+		return l.carrier.RequestPreVote(id, target, q, a)
+	}
+	t := &turn{
+		timeout: l.voter.timeout, rank: l.voter.rank, standing: l.voter.standing, ended: l.ended.ch,
+		ask: func(q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse) error {
+			return l.carrier.RequestPreVote(id, target, q, a)
+		},
+	}
+	return t.preVote(q, a)
+}
+
+// Close implements raft.WithClose.
+func (l *link) Close() error {
+	l.ended.end()
+	return l.carrier.Close()
+}
 
 // AppendEntries implements raft.Transport.
 func (l *link) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {

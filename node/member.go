@@ -64,6 +64,7 @@ type member struct {
 	seat
 	now     atomic.Pointer[incarnation]
 	refused refusals
+	former  atomic.Pointer[string] // the node that leads, or led last; nil: nobody was heard of
 
 	mu      sync.Mutex // held while an incarnation starts or stops; guards stopped
 	stopped bool       // for good
@@ -75,6 +76,7 @@ type incarnation struct {
 	raft *raft.Raft
 	link *link
 	life chan struct{} // closed when Raft has ended
+	conf sync.Mutex    // held while settings of Raft change
 }
 
 // propose hands an entry to Raft. The future comes true, or false, at the
@@ -125,7 +127,7 @@ func (m *member) run() error {
 		c.Hurry(m.needed)
 	}
 	l := newLink(c)
-	l.unsound = m.unsound
+	l.unsound, l.voter = m.unsound, m
 	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, m.wal}, l)
 	if err != nil {
 		_ = l.Close()
@@ -256,7 +258,11 @@ func (m *member) look() {
 		return
 	}
 	term := i.raft.CurrentTerm()
-	m.seen(m.leader(), term)
+	leader := m.leader()
+	if leader != "" {
+		m.former.Store(&leader)
+	}
+	m.seen(leader, term)
 	if i.raft.State() == raft.Leader && m.ledTerm != term {
 		m.ledTerm = term
 		m.led(term)

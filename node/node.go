@@ -382,6 +382,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		n.wg.Go(func() { scrub.run(ctx) })
 	}
 	n.wg.Go(func() { watch(ctx, watchEvery, groups.look); groups.wg.Wait() })
+	vigil := &vigil{timeout: ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
+	n.wg.Go(func() { watch(ctx, vigil.every(), vigil.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
 	sweeper := &sweeper{func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger}

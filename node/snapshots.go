@@ -251,9 +251,7 @@ func (m *member) trail(i *incarnation, keep int64) error {
 
 // leave tells Raft how many entries to keep behind a snapshot.
 func leave(i *incarnation, entries uint64) error {
-	conf := i.raft.ReloadableConfig()
-	conf.TrailingLogs = entries
-	return i.raft.ReloadConfig(conf)
+	return i.reload(func(c *raft.ReloadableConfig) { c.TrailingLogs = entries })
 }
 
 // trailing returns how many of the entries from first to last, of so many bytes

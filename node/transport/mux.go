@@ -174,6 +174,19 @@ func (m *Mux) Met() []string {
 	return out
 }
 
+// Silent returns the nodes of which nothing has come for so long, of those of which a replica has ever asked one of ours.
+func (m *Mux) Silent(atLeast time.Duration) []string {
+	var out []string
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for node, p := range m.peers {
+		if spoke := time.Duration(p.spoke.Load()); spoke > 0 && m.mono()-spoke >= atLeast {
+			out = append(out, node)
+		}
+	}
+	return out
+}
+
 // PeerStatus says how a peer looks from here.
 type PeerStatus struct {
 	Node      string

@@ -21,8 +21,9 @@ type peer struct {
 	mux       *Mux
 	node      string
 	clock     clock
-	full      atomic.Bool // it said so last
-	met       atomic.Bool // a replica of its has asked one of ours, or answered
+	full      atomic.Bool  // it said so last
+	met       atomic.Bool  // a replica of its has asked one of ours, or answered
+	spoke     atomic.Int64 // when it asked us last, on the monotonic clock; 0: no replica of its ever did
 	reads     readQueue
 	snapshots chan struct{} // a token for each snapshot on its way
 	urgent    chan struct{} // likewise, to those that are needed

@@ -84,7 +84,7 @@ type inbound struct {
 	heard   atomic.Int64
 	working atomic.Int64 // bytes of requests that Raft has not answered
 	asks    []ask        // reused by the reader
-	met     bool         // the peer knows that it has met us; the reader's own
+	met     *peer        // it, once it knows that it has met us; the reader's own
 }
 
 // answer serves a control or append stream until it or its session ends.
@@ -199,6 +199,9 @@ func (in *inbound) read() error {
 			return err
 		}
 		in.heard.Store(int64(in.mux.mono()))
+		if in.met != nil {
+			in.met.spoke.Store(in.heard.Load())
+		}
 		if err := in.frame(f.body); err != nil {
 			return err
 		}
@@ -318,12 +321,13 @@ func (in *inbound) request(k kind, payload []byte) error {
 
 // meets notes that a replica of the peer speaks.
 func (in *inbound) meets() {
-	if in.met {
+	if in.met != nil {
 		return
 	}
 	if p := in.mux.peer(in.peer); p != nil {
 		p.met.Store(true)
-		in.met = true
+		p.spoke.Store(in.heard.Load())
+		in.met = p
 	}
 }
 

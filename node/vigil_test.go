@@ -1,0 +1,147 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+)
+
+// separate cuts a member off from all others, or joins it to them again.
+func (p *parliament) separate(a int, cut bool) {
+	for i, w := range p.wires {
+		w.mu.Lock()
+		for j := range p.wires {
+			if i == a || j == a {
+				w.cut[serverID(uint64(j+1))] = cut
+			}
+		}
+		w.mu.Unlock()
+	}
+}
+
+// calm waits until all follow one leader in its term.
+func (p *parliament) calm() (leader int) {
+	p.t.Helper()
+	for start := time.Now(); time.Since(start) < time.Minute; time.Sleep(10 * time.Millisecond) {
+		leader = p.leader()
+		calm := true
+		for _, m := range p.members {
+			calm = calm && m.leader() == p.members[leader].node && m.now.Load().raft.CurrentTerm() == p.members[leader].now.Load().raft.CurrentTerm()
+		}
+		if calm {
+			return leader
+		}
+	}
+	p.t.Fatal("no calm")
+	return -1
+}
+
+// watched runs f while a vigil is kept at every member.
+func (p *parliament) watched(f func(silence func(node string))) {
+	var mu sync.Mutex // guards what follows
+	var silent string
+	var since time.Time
+	ctx, cancel := context.WithCancel(p.t.Context())
+	var wg sync.WaitGroup
+	for _, m := range p.members {
+		v := &vigil{timeout: p.timeout, members: func() []*member { return []*member{m} }, silent: func(atLeast time.Duration) []string {
+			mu.Lock()
+			defer mu.Unlock()
+			if silent == "" || silent == m.node || time.Since(since) < atLeast {
+				return nil
+			}
+			return []string{silent}
+		}}
+		wg.Go(func() { watch(ctx, v.every(), v.look) })
+	}
+	f(func(node string) {
+		mu.Lock()
+		defer mu.Unlock()
+		silent, since = node, time.Now()
+	})
+	cancel()
+	wg.Wait()
+}
+
+// Whoever led falls silent, and another is elected half an election timeout after the first one at the latest: followers neither
+// look at random times nor stand in each other's way.
+func TestElectionFollowsSilence(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lags bool // the follower whose turn comes first lacks entries, so that the other has to be elected
+	}{
+		{"both may be elected", false},
+		{"the first in turn lacks entries", true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			convene(t, 3, func(p *parliament) {
+				p.watched(func(silence func(node string)) {
+					var longest time.Duration
+					for range 60 {
+						a := p.calm()
+						first := 0
+						if a == 0 {
+							first = 1
+						}
+						if c.lags {
+							p.wires[a].mu.Lock()
+							p.wires[a].deaf = serverID(uint64(first + 1))
+							p.wires[a].mu.Unlock()
+							if err := p.propose(a); err != nil {
+								t.Fatal(err)
+							}
+						}
+						p.separate(a, true)
+						silence(p.members[a].node)
+						began := time.Now()
+						for p.leads(a) < 0 && time.Since(began) < time.Minute {
+							time.Sleep(time.Millisecond)
+						}
+						longest = max(longest, time.Since(began))
+						silence("")
+						p.wires[a].mu.Lock()
+						p.wires[a].deaf = ""
+						p.wires[a].mu.Unlock()
+						p.separate(a, false)
+					}
+					t.Logf("the longest of 60 elections took %v", longest)
+					if limit := p.timeout * 3 / 2; longest > limit {
+						t.Errorf("it is to take %v at most", limit)
+					}
+				})
+			})
+		})
+	}
+}
+
+// leads returns who leads, but for one; -1 for nobody.
+func (p *parliament) leads(but int) int {
+	for i, m := range p.members {
+		if _, leads := m.leading(); leads && i != but {
+			return i
+		}
+	}
+	return -1
+}
+
+// A vigil that was late itself has not listened: what is silent then is this process.
+func TestVigilThatIsLateAccusesNobody(t *testing.T) {
+	convene(t, 3, func(p *parliament) {
+		a := p.calm()
+		p.separate(a, true)
+		time.Sleep(p.timeout + p.timeout/20)
+		asked := 0
+		v := &vigil{timeout: p.timeout, members: func() []*member { return nil }, silent: func(time.Duration) []string { asked++; return nil }}
+		v.look()
+		time.Sleep(v.every())
+		v.look()
+		time.Sleep(4 * v.every())
+		v.look()
+		time.Sleep(v.every())
+		v.look()
+		if asked != 3 {
+			t.Errorf("it asked who is silent %d times of 4, want all but the late one", asked)
+		}
+	})
+}
