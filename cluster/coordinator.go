@@ -182,7 +182,7 @@ func (c *Coordinator) address(table *Table, p *askPlan) {
 				continue
 			}
 		}
-		part.node = target(table, c.cfg.Leaders, part.question.Shard)
+		part.node = target(c.cfg.Node, table, c.cfg.Leaders, part.question.Shard)
 	}
 }
 
@@ -224,7 +224,12 @@ func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)/2)
 		defer cancel()
 	}
+	ctx, answered := whileItLeads(ctx, c.cfg.Leaders, call.node, call.shards())
+	defer answered()
 	call.resp, call.err = c.hedged(ctx, table, backend, call)
+	if call.err != nil && context.Cause(ctx) == errDeposed {
+		call.err = proto.ErrUnreachable.Errorf("node %s: %v", call.node, errDeposed)
+	}
 }
 
 // collect puts the answers in their places, learns who leads, and returns the
@@ -253,7 +258,7 @@ func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again 
 func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebbv1.Error) bool {
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER, ebbv1.Code_CODE_NO_LEADER, ebbv1.Code_CODE_UNREACHABLE:
-		learn(table, c.cfg.Leaders, shard, part.node, e)
+		learn(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, e)
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_SHUTTING_DOWN, ebbv1.Code_CODE_STARTING:
 		if part.node != c.cfg.Node {
 			c.cfg.Leaders.Correct(shard, part.node, table.after(shard, part.node))
@@ -265,7 +270,8 @@ func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebb
 		return false
 	}
 	asked := part.node
-	if part.node = target(table, c.cfg.Leaders, shard); part.node == asked {
+	part.node = target(c.cfg.Node, table, c.cfg.Leaders, shard)
+	if part.node == asked && !leaderless(c.cfg.Node, table, c.cfg.Leaders, shard) {
 		part.node = table.after(shard, asked)
 	}
 	return true

@@ -483,3 +483,33 @@ func TestGraphOfAMissingShard(t *testing.T) {
 		}
 	})
 }
+
+// A node that was cut off while it led does not answer a question either: who asked waits until it learns that nobody leads, and then for
+// what its own replica hears of another, not for others behind the cut.
+func TestCoordinatorGivesUpOnWhoLeadsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 16)
+		shard := e.ledBy("ebb-1")[0]
+		e.leaders.Observe(shard, "ebb-1", 2)
+		e.mood["ebb-1"] = mood{hangs: true}
+		e.with(func() { e.leads[shard] = "" })
+		began := time.Now()
+		time.AfterFunc(time.Second, func() { e.leaders.Observe(shard, "", 2) })
+		time.AfterFunc(1500*time.Millisecond, func() {
+			e.with(func() { e.leads[shard] = "ebb-2" })
+			e.leaders.Observe(shard, "ebb-2", 3)
+		})
+		ctx, cancel := contextFor(t, 10)
+		defer cancel()
+		resp, err := e.coordinator("ebb-0").Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{ofKeys(e.keyOn(shard, 0))}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e := resp.GetAnswers()[0].GetError(); e != nil {
+			t.Error(e)
+		}
+		if took := time.Since(began); took > 1500*time.Millisecond+2*pauseMax { // it hears where to ask, and asks
+			t.Errorf("it took %v", took)
+		}
+	})
+}

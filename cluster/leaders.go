@@ -1,6 +1,9 @@
 package cluster
 
-import "sync/atomic"
+import (
+	"iter"
+	"sync/atomic"
+)
 
 // Leaders remembers who was last known to lead each shard. It is a hint, local
 // to this node and not replicated: fed by what its own Raft groups observe and
@@ -12,6 +15,7 @@ type Leaders struct {
 type hint struct {
 	node string // "" when the term has no known leader
 	term uint64
+	over chan struct{} // closed when another takes its place
 }
 
 // NewLeaders returns hints for groups 0 to shards.
@@ -32,7 +36,7 @@ func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 		if old != nil && (old.term > term || old.term == term && old.node == node) {
 			return
 		}
-		if slot.CompareAndSwap(old, &hint{node, term}) {
+		if replace(slot, old, node, term) {
 			return
 		}
 	}
@@ -55,10 +59,39 @@ func (l *Leaders) Correct(shard uint32, asked, leader string) {
 			}
 			term = old.term
 		}
-		if slot.CompareAndSwap(old, &hint{leader, term}) {
+		if replace(slot, old, leader, term) {
 			return
 		}
 	}
+}
+
+// replace puts another hint in the place of one, unless that is gone already, and tells who waits for it.
+func replace(slot *atomic.Pointer[hint], old *hint, node string, term uint64) bool {
+	if !slot.CompareAndSwap(old, &hint{node, term, make(chan struct{})}) {
+		return false
+	}
+	if old != nil {
+		close(old.over)
+	}
+	return true
+}
+
+// nobody reports whether it was observed, and not just never heard, that nobody leads the shard.
+func (l *Leaders) nobody(shard uint32) bool {
+	node, term := l.Leader(shard)
+	return node == "" && term > 0
+}
+
+// reign returns a channel that is closed when what is known of the leader of one of the shards changes, which is the node; nil if that leads none of them.
+func (l *Leaders) reign(node string, shards iter.Seq[uint32]) <-chan struct{} {
+	for shard := range shards {
+		if int(shard) < len(l.hints) {
+			if h := l.hints[shard].Load(); h != nil && h.node == node {
+				return h.over
+			}
+		}
+	}
+	return nil
 }
 
 // Leader returns the node last known to lead the shard and the term of the last

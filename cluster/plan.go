@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"iter"
 	"slices"
 
 	pb "google.golang.org/protobuf/proto"
@@ -224,6 +225,17 @@ func (c *askCall) position(i int) int {
 		return i
 	}
 	return c.at[i]
+}
+
+// shards are those of the call's questions.
+func (c *askCall) shards() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for _, q := range c.req.GetQuestions() {
+			if !yield(q.GetShard()) {
+				return
+			}
+		}
+	}
 }
 
 // failure returns what every part of a call that failed as a whole gets for an

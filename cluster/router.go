@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"time"
 
@@ -90,21 +91,32 @@ func (r *Router) applyHere(ctx context.Context, table *Table, req *ebbv1.ApplyRe
 }
 
 func (r *Router) hintOtherThanSelf(table *Table, shard uint32) string {
-	if node := target(table, r.cfg.Leaders, shard); node != r.cfg.Node {
+	if node := target(r.cfg.Node, table, r.cfg.Leaders, shard); node != r.cfg.Node {
 		return node
 	}
 	return ""
 }
 
-// target returns the node to take a shard's business to: the last known leader,
-// or who should lead when nobody is known.
-func target(table *Table, leaders *Leaders, shard uint32) string {
+// target returns the node to which self takes a shard's business: the last known
+// leader, or who should lead when nobody is known. That is self when its own
+// replica has heard that nobody leads: it refuses at once and will be among the
+// first to hear who does, while another may be the one that has just been cut off.
+func target(self string, table *Table, leaders *Leaders, shard uint32) string {
+	if leaderless(self, table, leaders, shard) {
+		return self
+	}
 	if node, _ := leaders.Leader(shard); node != "" {
 		if _, holds := table.ReplicaOn(node, shard); holds {
 			return node
 		}
 	}
 	return table.Preferred(shard)
+}
+
+// leaderless reports whether a node's own replica of a shard has heard that nobody leads.
+func leaderless(self string, table *Table, leaders *Leaders, shard uint32) bool {
+	_, holds := table.ReplicaOn(self, shard)
+	return holds && leaders.nobody(shard)
 }
 
 // parcel is what one node gets in one call.
@@ -165,7 +177,7 @@ func (r *Router) oneNode(table *Table, req *ebbv1.ApplyRequest) (node string, on
 		if checkShard(table, shard) != nil {
 			return "", false
 		}
-		to := target(table, r.cfg.Leaders, shard)
+		to := target(r.cfg.Node, table, r.cfg.Leaders, shard)
 		if node != "" && to != node {
 			return "", false
 		}
@@ -187,7 +199,7 @@ func (r *Router) repack(table *Table, req *ebbv1.ApplyRequest, at []int) []*parc
 	var parcels []*parcel
 	byNode := make(map[string]*parcel)
 	for _, i := range at {
-		node := target(table, r.cfg.Leaders, req.Commands[i].GetShard())
+		node := target(r.cfg.Node, table, r.cfg.Leaders, req.Commands[i].GetShard())
 		p := byNode[node]
 		if p == nil {
 			p = &parcel{node: node, req: &ebbv1.ApplyRequest{Forwarded: node != r.cfg.Node}}
@@ -231,12 +243,12 @@ func (r *Router) deliver(ctx context.Context, p *parcel) {
 			return
 		}
 		var answered func()
-		ctx, answered = r.whileItLeads(ctx, p)
+		ctx, answered = whileItLeads(ctx, r.cfg.Leaders, p.node, p.shards())
 		defer answered()
 	}
 	resp, err := backend.Apply(ctx, p.req)
-	if err != nil && context.Cause(ctx) == error(errDeposed) {
-		err = errDeposed // whatever the connection says of it
+	if err != nil && context.Cause(ctx) == errDeposed {
+		err = proto.ErrUnknownOutcome.Errorf("%v", errDeposed) // whatever the connection says of it
 	}
 	switch {
 	case err != nil:
@@ -245,6 +257,17 @@ func (r *Router) deliver(ctx context.Context, p *parcel) {
 		p.fail(proto.ErrUnknownOutcome.Errorf("node %s answered %d of %d commands", p.node, len(resp.GetResults()), len(p.req.Commands)))
 	default:
 		p.results = resp.Results
+	}
+}
+
+// shards are those of the parcel's commands.
+func (p *parcel) shards() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for _, cmd := range p.req.GetCommands() {
+			if !yield(cmd.GetShard()) {
+				return
+			}
+		}
 	}
 }
 
@@ -280,8 +303,8 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 			if p.node == r.cfg.Node && e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
 				continue // its own replica knows better who leads than a guess
 			}
-			safe := learn(table, r.cfg.Leaders, shard, p.node, e)
-			if safe && (patience == untilLeader || target(table, r.cfg.Leaders, shard) != p.node) {
+			safe := learn(r.cfg.Node, table, r.cfg.Leaders, shard, p.node, e)
+			if safe && (patience == untilLeader || target(r.cfg.Node, table, r.cfg.Leaders, shard) != p.node) {
 				again = append(again, p.position(i))
 			}
 		}
@@ -291,23 +314,25 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 
 // learn corrects the hint for a shard after asked answered with an error, and
 // reports whether the error promises that nothing happened, so that another try
-// is safe.
-func learn(table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
-	next := table.after(shard, asked) // who may lead, for all that asked can tell
+// is safe. Nothing is guessed where self's own replica has heard that nobody leads.
+func learn(self string, table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
+	next, named := table.after(shard, asked), false // who may lead, for all that asked can tell
 	switch e.GetCode() {
 	case ebbv1.Code_CODE_NOT_LEADER:
 		if _, holds := table.ReplicaOn(e.GetLeader(), shard); holds {
-			next = e.GetLeader()
+			next, named = e.GetLeader(), true
 		}
+		safe = true
 	case ebbv1.Code_CODE_UNREACHABLE, ebbv1.Code_CODE_NO_LEADER:
+		safe = true
 	case ebbv1.Code_CODE_UNKNOWN_OUTCOME:
-		leaders.Correct(shard, asked, next)
-		return false
 	default:
 		return false
 	}
-	leaders.Correct(shard, asked, next)
-	return true
+	if named || !leaderless(self, table, leaders, shard) {
+		leaders.Correct(shard, asked, next)
+	}
+	return safe
 }
 
 const (

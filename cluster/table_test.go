@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"testing"
 
 	pb "google.golang.org/protobuf/proto"
@@ -106,6 +107,20 @@ func TestLeadersKeepTheNewest(t *testing.T) {
 	expect("a guess when nobody is known", "b", 6)
 	l.Observe(2, "c", 6)
 	expect("the leader of the term", "c", 6)
+
+	only := slices.Values([]uint32{2, 99})
+	reign := l.reign("c", only)
+	l.Observe(2, "c", 5)
+	select {
+	case <-reign:
+		t.Error("who watches hears of something that has not changed")
+	default:
+	}
+	l.Observe(2, "d", 7)
+	<-reign
+	if l.reign("c", only) != nil || l.reign("d", only) == nil {
+		t.Error("who reigns is not who leads")
+	}
 
 	l.Observe(99, "a", 1)
 	l.Correct(99, "a", "b")
