@@ -20,5 +20,5 @@
 // before in that file, the first from the end of the header.
 //
 // The name, index-term-count.snap, sorts by index. A snapshot that does not verify
-// is renamed to end in .bad, kept for inspection, and not listed.
+// is renamed to end in .bad, kept for inspection until the next one is, and not listed.
 package snap

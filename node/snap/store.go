@@ -215,7 +215,25 @@ func (s *Store) quarantine(id string, why error) {
 	}
 	if err := s.cfg.FS.Rename(s.path(id), s.path(id)+badSuffix); err != nil {
 		s.cfg.Logger.Warn("rename a damaged snapshot", "id", id, "error", err)
+		return
 	}
+	if err := s.keepBad(id); err != nil {
+		s.cfg.Logger.Warn("remove damaged snapshots that were set aside before", "dir", s.cfg.Dir, "error", err)
+	}
+}
+
+// keepBad removes the damaged files that were set aside before this one: a disk that goes on damaging them would be filled.
+func (s *Store) keepBad(id string) error {
+	infos, err := s.cfg.FS.ReadDir(s.cfg.Dir)
+	if err != nil {
+		return err
+	}
+	for _, info := range infos {
+		if strings.HasSuffix(info.Name, suffix+badSuffix) && info.Name != id+suffix+badSuffix {
+			err = errors.Join(err, s.removeIfExists(filepath.Join(s.cfg.Dir, info.Name)))
+		}
+	}
+	return err
 }
 
 // condemn takes a snapshot off the list, and says whether others name its file.

@@ -537,3 +537,28 @@ func setAside(t *testing.T, disk fs.FS) (names []string) {
 	}
 	return names
 }
+
+// Of the snapshots that were set aside the last one stays for inspection.
+func TestOneDamagedSnapshotIsKept(t *testing.T) {
+	disk := fs.NewMem()
+	s, err := snap.Open(snap.Config{FS: disk, Dir: "/snap"})
+	must(t, err)
+	last := ""
+	for i := uint64(1); i <= 4; i++ {
+		sink, err := s.Create(raft.SnapshotVersionMax, i, 1, raft.Configuration{}, 1, nil)
+		must(t, err)
+		_, err = fmt.Fprintf(sink, "state %d", i)
+		must(t, err)
+		must(t, sink.Close())
+		last = "/snap/" + sink.ID() + ".snap"
+		must(t, disk.FlipByte(last, 20, 3))
+		if err := s.Verify(func(int) error { return nil }); !errors.Is(err, proto.ErrCorrupt) {
+			t.Fatalf("snapshot %d: %v, want CORRUPT", i, err)
+		}
+	}
+	infos, err := disk.ReadDir("/snap")
+	must(t, err)
+	if len(infos) != 1 || "/snap/"+infos[0].Name != last+".bad" {
+		t.Errorf("there are %v, want %s.bad", infos, last)
+	}
+}
