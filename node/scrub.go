@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"golang.org/x/time/rate"
 
 	"github.com/ebbdb/ebb/cluster"
@@ -59,15 +60,16 @@ func (s *scrubber) run(ctx context.Context) {
 // pass reads everything once.
 func (s *scrubber) pass(ctx context.Context) {
 	start, before := time.Now(), s.count.bytes.Load()
-	wait := func(bytes int) error { return s.wait(ctx, bytes) }
 	for _, m := range s.members() {
 		store, ok := m.snaps.(verifiable)
 		if !ok {
 			continue
 		}
-		switch err := store.Verify(wait); {
+		switch err := store.Verify(func(bytes int) error { return s.waitFor(ctx, m, bytes) }); {
 		case ctx.Err() != nil:
 			return
+		case m.over():
+			// Its replica has moved away, and what it had is being deleted.
 		case errors.Is(err, proto.ErrCorrupt):
 			s.count.damages.Add(1)
 			s.logger.Error("a snapshot is damaged: another is taken", "group", m.group, "err", err)
@@ -75,7 +77,7 @@ func (s *scrubber) pass(ctx context.Context) {
 			s.logger.Warn("a snapshot cannot be read again", "group", m.group, "err", err)
 		}
 	}
-	segment, what, err := s.log.Verify(wait)
+	segment, what, err := s.log.Verify(func(bytes int) error { return s.wait(ctx, bytes) })
 	if ctx.Err() != nil {
 		return
 	}
@@ -89,6 +91,14 @@ func (s *scrubber) pass(ctx context.Context) {
 	}
 	s.count.passes.Add(1)
 	s.logger.Debug("read again what is on disk", "bytes", s.count.bytes.Load()-before, "took", time.Since(start))
+}
+
+// waitFor is wait, until the member is stopped for good.
+func (s *scrubber) waitFor(ctx context.Context, m *member, bytes int) error {
+	if m.over() {
+		return raft.ErrRaftShutdown
+	}
+	return s.wait(ctx, bytes)
 }
 
 // wait returns when so many bytes may be read.

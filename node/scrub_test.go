@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/node/snap"
 )
 
 // scrub reads everything again, and lets snapshots be taken for a while for no other reason than damage.
@@ -107,5 +108,50 @@ func TestWhatRotsIsReplaced(t *testing.T) {
 			t.Errorf("the log begins with segment %d, and %d is damaged", now, stats.Oldest+1)
 		}
 		s.close()
+	})
+}
+
+// leaver is the snapshots of a replica that is deleted as soon as they are read.
+type leaver struct {
+	*snap.Store
+	gone func()
+}
+
+func (l leaver) Verify(wait func(bytes int) error) error {
+	l.gone()
+	return l.Store.Verify(wait)
+}
+
+// What is deleted under the reader, since its replica has moved away, is no damage.
+func TestWhatMovesAwayIsNotDamaged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		defer s.close()
+		m := s.members[0]
+		for range 2 { // the second names a chunk in the file of the first
+			s.fill(0, 20<<10)
+			if _, err := m.snapshot(1 << 20); err != nil {
+				t.Fatal(err)
+			}
+		}
+		metas, err := m.snaps.List()
+		must(t, err)
+		if len(metas) != 2 {
+			t.Fatalf("%d snapshots", len(metas))
+		}
+		m.snaps = leaver{m.snaps.(*snap.Store), func() {
+			m.stop()
+			must(t, s.disk.Remove("/snap/1/"+metas[1].ID+".snap"))
+		}}
+		count := new(scrubMetrics)
+		scrub := &scrubber{
+			log: s.log, members: func() []*member { return s.members }, unsound: func(uint32) {}, count: count, logger: slog.New(slog.DiscardHandler),
+			limiter: rate.NewLimiter(scrubRate, scrubBurst),
+		}
+		scrub.pass(t.Context())
+		if count.damages.Load() != 0 || count.passes.Load() != 1 {
+			t.Errorf("%d damages in %d passes", count.damages.Load(), count.passes.Load())
+		}
 	})
 }
