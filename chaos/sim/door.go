@@ -8,6 +8,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -90,6 +91,18 @@ func (d *Door) Sum(ctx context.Context, ns, key string, how *ebbv1.ShardAskReque
 func (d *Door) Text(ctx context.Context, ns, key string, how *ebbv1.ShardAskRequest) (string, error) {
 	a, err := d.ask(ctx, key, how, &ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Summary{Summary: &ebbv1.SummaryQuestion{Keys: [][]byte{[]byte(key)}}}})
 	return string(a.GetSummary().GetText()), err
+}
+
+// SetText has this node, which must lead the key's shard, give a string a value.
+func (d *Door) SetText(ctx context.Context, ns, key, value string) error {
+	command, err := protobuf.Marshal(&ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
+		Increments: []*ebbv1.Increment{{Key: []byte(key), Kind: ebbv1.Kind_KIND_STRING, Text: []byte(value)}},
+	}}})
+	if err != nil {
+		return err
+	}
+	_, err = d.Apply(ctx, proto.ShardOf(ns, []byte(key), d.total), command)
+	return err
 }
 
 // ask asks the shard of a key.

@@ -3,21 +3,17 @@ package sim
 import (
 	"context"
 	"fmt"
-	"maps"
-	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/anishathalye/porcupine"
-	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/chaos/history"
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -38,8 +34,9 @@ func TestMovingLeadersReadLinearizably(t *testing.T) {
 		for _, e := range got.errs {
 			t.Errorf("seed %d: %s", seed, e)
 		}
-		if verdict, picture := got.check(t); verdict != porcupine.Ok {
-			t.Errorf("seed %d (%v): porcupine says %s of %d operations; -artifacts keeps %s", seed, got.how, verdict, len(got.history), picture)
+		if verdict, of := got.texts.Check(checkMax); verdict != porcupine.Ok {
+			picture := filepath.Join(t.ArtifactDir(), "history.html")
+			t.Errorf("seed %d (%v): porcupine says %s of %d operations; -artifacts keeps %s (%v)", seed, got.how, verdict, of, picture, got.texts.Picture(picture, checkMax))
 		}
 		if t.Failed() {
 			t.Fatalf("replay (explores the same faults, other interleavings): EBB_SEED=%d go test ./chaos/sim -run %s -artifacts", seed, t.Name())
@@ -61,7 +58,7 @@ func TestMovingLeadersFindVerifyLeaderMutant(t *testing.T) {
 	for seed := first; seed < first+seeds; seed++ {
 		got := runMoving(t, seed, true)
 		tried++
-		if verdict, _ := got.check(t); verdict == porcupine.Illegal {
+		if verdict, _ := got.texts.Check(checkMax); verdict == porcupine.Illegal {
 			wrong++
 			t.Logf("seed %d found it: %v", seed, got.how)
 			if os.Getenv("EBB_SEEDS") == "" {
@@ -78,6 +75,8 @@ func TestMovingLeadersFindVerifyLeaderMutant(t *testing.T) {
 const (
 	movingNamespace = "texts"
 	movingMoves     = 10 // one a second
+	// checkMax is how long porcupine may think of one history; it takes milliseconds.
+	checkMax = time.Minute
 )
 
 // movingKeys are strings of one shard.
@@ -91,25 +90,15 @@ type moving struct {
 	t       *testing.T
 	rng     *rand.Rand // of who moves leaders
 	c       *Cluster
-	clock   atomic.Int64 // orders the beginnings and ends of operations
+	texts   *history.Texts
 	how     []string
 	virtual time.Duration
 	moved   int
 
-	mu      sync.Mutex // guards what follows
-	errs    []string
-	history []porcupine.Operation
-	// lost are the writes that were not acknowledged: they end never, if they were done at all.
-	lost                   []porcupine.Operation
+	mu                     sync.Mutex // guards what follows
+	errs                   []string
 	written, unacked       int
 	led, followed, refused int
-}
-
-// textOp is what an operation asks for.
-type textOp struct {
-	key   string
-	write bool
-	value string // of a write
 }
 
 func (m *moving) add(o *moving) {
@@ -124,8 +113,8 @@ func (m *moving) add(o *moving) {
 
 func runMoving(t *testing.T, seed uint64, mutant bool) (m *moving) {
 	synctest.Test(t, func(t *testing.T) {
-		m = &moving{t: t, rng: rand.New(rand.NewPCG(seed, 0x6d6f7665))}
 		start := time.Now()
+		m = &moving{t: t, rng: rand.New(rand.NewPCG(seed, 0x6d6f7665)), texts: history.New(func() time.Duration { return time.Since(start) })}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var err error
@@ -255,30 +244,16 @@ func (m *moving) sleep(low, high int) { time.Sleep(m.millis(low, high)) }
 
 // write gives a string a value that no other write has.
 func (m *moving) write(ctx context.Context, d *Door, client int, rng *rand.Rand) {
-	op := porcupine.Operation{ClientId: client, Call: m.clock.Add(1)}
-	in := textOp{key: movingKeys[rng.IntN(len(movingKeys))], write: true, value: fmt.Sprintf("%d.%d", client, op.Call)}
-	op.Input = in
-	command, err := protobuf.Marshal(&ebbv1.Command{Namespace: movingNamespace, Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
-		Increments: []*ebbv1.Increment{{Key: []byte(in.key), Kind: ebbv1.Kind_KIND_STRING, Text: []byte(in.value)}},
-	}}})
-	if err != nil {
-		m.t.Error(err)
-		return
-	}
+	op := m.texts.Write(client, d.node, movingKeys[rng.IntN(len(movingKeys))])
 	try, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	_, err = d.Apply(try, movingShard, command)
-	op.Return = m.clock.Add(1)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if err != nil {
-		op.Return = math.MaxInt64
-		m.lost = append(m.lost, op)
-		m.unacked++
+	if err := d.SetText(try, movingNamespace, op.Key(), op.Value()); err != nil {
+		op.Unknown()
+		m.count(&m.unacked)
 		return
 	}
-	m.history = append(m.history, op)
-	m.written++
+	op.Done("")
+	m.count(&m.written)
 }
 
 func (m *moving) readLeader(ctx context.Context, d *Door, client int, rng *rand.Rand) {
@@ -291,75 +266,24 @@ func (m *moving) readFollower(ctx context.Context, d *Door, client int, rng *ran
 
 // read reads a string at one node: if follow is set also where that does not lead.
 func (m *moving) read(ctx context.Context, d *Door, client int, rng *rand.Rand, follow bool) {
-	in := textOp{key: movingKeys[rng.IntN(len(movingKeys))]}
-	op := porcupine.Operation{ClientId: client, Input: in, Call: m.clock.Add(1)}
+	op := m.texts.Read(client, d.node, movingKeys[rng.IntN(len(movingKeys))])
 	try, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	got, err := d.Text(try, movingNamespace, in.key, &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Follow: follow})
-	op.Output, op.Return = got, m.clock.Add(1)
+	got, err := d.Text(try, movingNamespace, op.Key(), &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Follow: follow})
+	if err != nil {
+		m.count(&m.refused)
+		return
+	}
+	op.Done(got)
+	if follow {
+		m.count(&m.followed)
+	} else {
+		m.count(&m.led)
+	}
+}
+
+func (m *moving) count(what *int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	switch {
-	case err != nil:
-		m.refused++
-		return
-	case follow:
-		m.followed++
-	default:
-		m.led++
-	}
-	m.history = append(m.history, op)
-}
-
-// texts says what strings do: a read returns what was written last.
-var texts = porcupine.Model{
-	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
-		byKey := map[string][]porcupine.Operation{}
-		for _, op := range history {
-			k := op.Input.(textOp).key
-			byKey[k] = append(byKey[k], op)
-		}
-		return slices.Collect(maps.Values(byKey))
-	},
-	Init: func() any { return "" },
-	Step: func(state, input, output any) (bool, any) {
-		if in := input.(textOp); in.write {
-			return true, in.value
-		}
-		return output == state, state
-	},
-	DescribeOperation: func(input, output any) string {
-		in := input.(textOp)
-		if in.write {
-			return fmt.Sprintf("%s = %s", in.key, in.value)
-		}
-		return fmt.Sprintf("%s is %s", in.key, output)
-	},
-}
-
-// checkMax is how long porcupine may think of one history; it takes milliseconds.
-const checkMax = time.Minute
-
-// check asks porcupine for its verdict, and has it draw a history that is not linearizable. A write that was not
-// acknowledged is left out if nobody has read its value: then it makes no difference when it was done, if ever.
-func (m *moving) check(t *testing.T) (verdict porcupine.CheckResult, picture string) {
-	seen := map[any]bool{}
-	for _, op := range m.history {
-		seen[op.Output] = true
-	}
-	history := slices.Clone(m.history)
-	for _, op := range m.lost {
-		if seen[op.Input.(textOp).value] {
-			history = append(history, op)
-		}
-	}
-	verdict, info := porcupine.CheckOperationsVerbose(texts, history, checkMax)
-	if verdict == porcupine.Ok {
-		return verdict, ""
-	}
-	picture = filepath.Join(t.ArtifactDir(), "history.html")
-	if err := porcupine.VisualizePath(texts, info, picture); err != nil {
-		t.Error(err)
-	}
-	return verdict, picture
+	*what++
 }

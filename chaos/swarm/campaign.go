@@ -2,7 +2,9 @@ package swarm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,8 @@ type Campaign struct {
 	Acts        []int    // numbers of the acts to keep of each plan; all if nil
 	StopAtFirst bool     // failing seed
 	NoShrink    bool
+	// Kept are the seeds that earlier runs have judged, and where this one's go; nil for none.
+	Kept *Kept
 	// Each is told every verdict, one at a time; it may be nil.
 	Each func(v *Verdict)
 	// Progress is told after every seed, and while a plan is shrunk; it may be nil.
@@ -29,7 +33,9 @@ type Report struct {
 	Mode    string        `json:"mode"`
 	Command string        `json:"command,omitempty"`
 	Sum     Sum           `json:"sum"`
-	Real    time.Duration `json:"real_ns"`
+	Real    time.Duration `json:"real_ns"` // of this run
+	// Before is how many of the seeds earlier runs have judged.
+	Before int `json:"before,omitempty"`
 	// FirstFailure is the smallest seed that failed; nil if all held.
 	FirstFailure *Failure   `json:"first_failure,omitempty"`
 	Failures     []*Failure `json:"failures,omitempty"`
@@ -66,6 +72,8 @@ const (
 	shownMax = 12
 	// shrunkMax is how many failing seeds are shrunk.
 	shrunkMax = 5
+	// toldMax is how many failing seeds keep their stories.
+	toldMax = 50
 )
 
 // Run runs it. An error is of the machinery, not of what is tested.
@@ -73,8 +81,20 @@ func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 	r := &Report{Mode: Mode()}
 	began := time.Now()
 	next, stop := c.First, false
+	for _, v := range c.Kept.judged(c.First, c.Last) {
+		if err := c.same(v); err != nil {
+			return nil, err
+		}
+		r.add(v)
+		r.Before++
+		stop = stop || v.Failed() && c.StopAtFirst
+	}
+	var unkept error
 	plans := func() (Plan, bool) {
-		if stop || next > c.Last || c.For > 0 && time.Since(began) > c.For {
+		for c.Kept.has(next) && next <= c.Last {
+			next++
+		}
+		if unkept != nil || stop || next > c.Last || c.For > 0 && time.Since(began) > c.For {
 			return Plan{}, false
 		}
 		next++
@@ -82,6 +102,7 @@ func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 	}
 	err := c.Fleet.Judge(ctx, max(1, c.Workers), plans, func(v *Verdict) {
 		r.add(v)
+		unkept = errors.Join(unkept, c.Kept.keep(v))
 		if c.Each != nil {
 			c.Each(v)
 		}
@@ -89,7 +110,7 @@ func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 		r.Real = time.Since(began)
 		c.progress(r, "")
 	})
-	if err != nil {
+	if err = errors.Join(err, unkept); err != nil {
 		return nil, err
 	}
 	slices.SortFunc(r.Failures, func(a, b *Failure) int { return int(int64(a.Seed) - int64(b.Seed)) })
@@ -118,6 +139,14 @@ func (c *Campaign) plan(seed uint64) Plan {
 	return p
 }
 
+// same refuses a verdict that was kept of another plan than this campaign has.
+func (c *Campaign) same(v *Verdict) error {
+	if p := c.plan(v.Plan.Seed); !reflect.DeepEqual(p, v.Plan) {
+		return fmt.Errorf("%s keeps another plan of seed %d (%v) than is asked for (%v), by another build or for other families or faults: name another file", c.Kept.name(), v.Plan.Seed, v.Plan, p)
+	}
+	return nil
+}
+
 func (c *Campaign) progress(r *Report, doing string) {
 	if c.Progress != nil {
 		c.Progress(r, doing)
@@ -143,6 +172,9 @@ func (r *Report) add(v *Verdict) {
 	r.Sum.Add(v)
 	r.all = append(r.all, brief{v.Plan.Seed, v.Plan.String(), v.Tally, v.Virtual, v.Failed()})
 	if v.Failed() {
+		if len(r.Failures) >= toldMax {
+			v = v.bare()
+		}
 		f := &Failure{Seed: v.Plan.Seed}
 		f.take(v, nil)
 		r.Failures = append(r.Failures, f)
@@ -163,10 +195,10 @@ func (f *Failure) take(v *Verdict, families []string) {
 	}
 }
 
-// SeedsPerSecond is of real time.
+// SeedsPerSecond is of this run, in real time.
 func (r *Report) SeedsPerSecond() float64 {
 	if r.Real == 0 {
 		return 0
 	}
-	return float64(r.Sum.Seeds) / r.Real.Seconds()
+	return float64(r.Sum.Seeds-r.Before) / r.Real.Seconds()
 }

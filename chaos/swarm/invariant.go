@@ -18,6 +18,7 @@ var Invariants = []Invariant{
 	{"counted-once", "no more is counted than was acknowledged or has an unknown outcome: no retry counts twice, nothing that failed counts"},
 	{"read-fresh", "a linearizable read has all that was acknowledged before it began"},
 	{"read-monotone", "a linearizable read has all that any read had that ended before it began"},
+	{"linearizable", "one order of all that was written to strings and read of them explains every answer (porcupine)"},
 	{"read-possible", "a read has no more than was sent"},
 	{"bounded-fresh", "a read of bounded staleness has all that was acknowledged that long before it began (where all clocks were right)"},
 	{"any-possible", "a read of any replica, however stale, has no more than was sent"},
@@ -79,6 +80,11 @@ const breachesMax = 50
 
 // hold counts an evaluation of an invariant, and takes down that it does not hold.
 func (w *world) hold(name string, ok bool, format string, args ...any) bool {
+	return w.holdAt(w.now(), name, ok, format, args...)
+}
+
+// holdAt does so for what was so then.
+func (w *world) holdAt(at time.Duration, name string, ok bool, format string, args ...any) bool {
 	if _, known := invariantIndex[name]; !known {
 		panic("no invariant is called " + name)
 	}
@@ -86,7 +92,7 @@ func (w *world) hold(name string, ok bool, format string, args ...any) bool {
 	defer w.mu.Unlock()
 	w.verdict.Checks[name]++
 	if !ok && len(w.verdict.Breaches) < breachesMax {
-		b := Breach{Invariant: name, At: w.now(), What: fmt.Sprintf(format, args...)}
+		b := Breach{Invariant: name, At: at, What: fmt.Sprintf(format, args...)}
 		w.verdict.Breaches = append(w.verdict.Breaches, b)
 		w.verdict.Story = append(w.verdict.Story, Line{b.At, LineBreach, name + ": " + b.What})
 	}

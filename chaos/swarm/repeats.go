@@ -16,7 +16,7 @@ type repeater struct {
 	rng  *rand.Rand
 	next uint64 // id
 	done []repeated
-	door map[int]*sim.Door // by node
+	doors
 }
 
 // repeated is a command that was answered.
@@ -28,7 +28,7 @@ type repeated struct {
 const repeatKey = "repeated"
 
 func newRepeater(w *world) *repeater {
-	return &repeater{w: w, rng: w.rng(4000), door: map[int]*sim.Door{}}
+	return &repeater{w: w, rng: w.rng(4000), doors: doors{}}
 }
 
 func (r *repeater) work(*ebb.Client) {
@@ -61,14 +61,9 @@ func (r *repeater) again(d repeated) {
 
 // send asks any node; ok is whether that answered, and did not refuse.
 func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
-	i := r.rng.IntN(r.w.plan.Nodes)
-	door := r.door[i]
-	if door == nil {
-		var err error
-		if door, err = r.w.c.Door(clientIP(0), i); err != nil {
-			return 0, false
-		}
-		r.door[i] = door
+	door, err := r.doors.to(r.w, r.rng.IntN(r.w.plan.Nodes))
+	if err != nil {
+		return 0, false
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
@@ -83,9 +78,7 @@ func (r *repeater) send(req *ebbv1.BitsRequest) (changed uint64, ok bool) {
 
 // settle finds that every id that was flipped is in, once.
 func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
-	for _, door := range r.door {
-		_ = door.Close() // nothing is under way
-	}
+	r.doors.close()
 	for _, d := range r.done {
 		got, err := c.Bitmap(countsNamespace, ebb.Bits(repeatKey)).Contains(ctx, d.req.Changes[0].Ids...)
 		if !r.w.hold("healed-reads", err == nil, "read the repeated ids when all was mended: %v", err) {
@@ -98,6 +91,27 @@ func (r *repeater) settle(ctx context.Context, c *ebb.Client) {
 			}
 		}
 		r.w.hold("repeat-same", in == len(got), "%d of %d ids are in that were flipped once, and sent again under the same idempotency key", in, len(got))
+	}
+}
+
+// doors are one client's to nodes, opened when they are needed.
+type doors map[int]*sim.Door
+
+func (d doors) to(w *world, i int) (*sim.Door, error) {
+	if d[i] != nil {
+		return d[i], nil
+	}
+	door, err := w.c.Door(clientIP(0), i)
+	if err == nil {
+		d[i] = door
+	}
+	return door, err
+}
+
+// close closes them when nothing is under way.
+func (d doors) close() {
+	for _, door := range d {
+		_ = door.Close()
 	}
 }
 

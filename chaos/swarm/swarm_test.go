@@ -3,6 +3,7 @@ package swarm
 import (
 	"context"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -12,8 +13,10 @@ import (
 	"google.golang.org/grpc"
 	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/chaos/sim"
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -103,6 +106,41 @@ func TestSwarmFindsMutants(t *testing.T) {
 			}
 			t.Errorf("%d seeds did not find it", seeds)
 		})
+	}
+}
+
+// No order explains what is read of strings once reads trust hashicorp/raft's VerifyLeader, and the story says what has no place in one.
+func TestSwarmFindsReadsOutOfOrder(t *testing.T) {
+	trusting := Options{Inject: func(_ context.Context, c *sim.Cluster) {
+		for i := range c.Nodes() {
+			c.Fail(i).Arm("mutant.verify-leader", 0, fail.Error(fail.ErrKilled))
+		}
+	}}
+	found := 0
+	first, seeds := seedRange(60, 60)
+	for seed := first; seed < first+seeds; seed++ {
+		p := Plan{Seed: seed, Nodes: 3, Shards: 5}
+		for k := range 6 {
+			p.Acts = append(p.Acts,
+				Act{Number: 2*k + 1, Family: "late-leader", Wait: 500 * time.Millisecond, Dose: Dose{Shard: 3, Time: time.Duration(150+50*k) * time.Millisecond}},
+				Act{Number: 2*k + 2, Family: "campaign", Wait: 200 * time.Millisecond, Hold: time.Second, Mend: true, Dose: Dose{Shard: 3, Node: seed + uint64(k), Part: 1}})
+		}
+		v := Run(inBubble(t), p, trusting)
+		if !slices.Contains(v.breached(), "linearizable") {
+			continue
+		}
+		found++
+		t.Logf("seed %d found it: %v", seed, v.breached())
+		if story := v.Tell(); !strings.Contains(story, "not placed: text-") {
+			t.Errorf("the story does not tell what has no place:\n%s", story)
+		}
+		if os.Getenv("EBB_SEEDS") == "" {
+			return
+		}
+	}
+	t.Logf("%d of %d seeds found it", found, seeds)
+	if found == 0 {
+		t.Errorf("%d seeds did not find it", seeds)
 	}
 }
 

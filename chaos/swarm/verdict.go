@@ -40,6 +40,9 @@ type Tally struct {
 	Failed  int `json:"failed"`  // commands that were not applied, says the SDK
 	Reads   int `json:"reads"`
 	Unread  int `json:"unread"` // reads that were refused
+	// Ordered are the writes and reads of strings that porcupine has found an order for, Undecided the seeds of which it knew none in its time, nor that there is none.
+	Ordered   int `json:"ordered"`
+	Undecided int `json:"undecided"`
 	// Outage is the longest time from cutting off a leader to the first acknowledgement of the majority.
 	Outage time.Duration `json:"outage_ns"`
 }
@@ -51,12 +54,14 @@ func (t *Tally) Add(o Tally) {
 	t.Failed += o.Failed
 	t.Reads += o.Reads
 	t.Unread += o.Unread
+	t.Ordered += o.Ordered
+	t.Undecided += o.Undecided
 	t.Outage = max(t.Outage, o.Outage)
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %v without a leader at most",
-		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Outage.Round(10*time.Millisecond))
+	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %d operations put in order by porcupine, %d histories undecided, %v without a leader at most",
+		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Ordered, t.Undecided, t.Outage.Round(10*time.Millisecond))
 }
 
 // Line is one sentence of the story.
@@ -95,6 +100,13 @@ type Reign struct {
 	To    time.Duration `json:"to_ns"`
 }
 
+// bare is the verdict without what happened.
+func (v *Verdict) bare() *Verdict {
+	b := *v
+	b.Story, b.Seconds, b.Reigns, b.Spans = nil, nil, nil, nil
+	return &b
+}
+
 // Failed reports whether any invariant did not hold.
 func (v *Verdict) Failed() bool { return len(v.Breaches) > 0 }
 
@@ -122,6 +134,7 @@ type Sum struct {
 	Checks  map[string]int `json:"checks"`
 	Tally   Tally          `json:"tally"`
 	Virtual time.Duration  `json:"virtual_ns"`
+	Real    time.Duration  `json:"real_ns"` // of all seeds, one after the other
 }
 
 // Add adds one.
@@ -138,6 +151,7 @@ func (s *Sum) Add(v *Verdict) {
 	}
 	s.Tally.Add(v.Tally)
 	s.Virtual += v.Virtual
+	s.Real += v.Real
 }
 
 // Unused names the families never injected and the invariants never evaluated.

@@ -73,6 +73,7 @@ type world struct {
 	excuses    map[int][]error // why nodes may end
 
 	counts *counts
+	texts  *texts
 
 	waiting atomic.Bool // for something slow: clients do little meanwhile
 
@@ -98,8 +99,9 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 			v.Breaches = append(v.Breaches, Breach{Invariant: "time-goes-on", What: "the run was broken off"})
 		}
 	}()
+	var w *world
 	bubble(func() {
-		w := &world{
+		w = &world{
 			plan: plan, opts: opts, begun: time.Now(), verdict: v,
 			skewed: map[int]bool{}, leaving: map[int]bool{}, wiped: map[int]bool{}, excuses: map[int][]error{},
 			reigns: map[uint32]*Reign{}, leaders: map[[2]uint64]string{}, clocks: map[[3]uint64]int64{},
@@ -112,6 +114,9 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 		time.Sleep(sim.Linger)
 		ended = true
 	})
+	if w != nil && w.texts != nil {
+		w.texts.judge()
+	}
 	return v
 }
 
@@ -187,10 +192,11 @@ const pauseMax = 300
 
 // employ starts all clients. finish ends their work, and returns them for their last reckoning.
 func (w *world) employ() (finish func() []client, err error) {
-	w.counts = newCounts(w)
+	w.counts, w.texts = newCounts(w), newTexts(w)
 	workers := []client{
 		&writer{w.counts, w.rng(1)}, &writer{w.counts, w.rng(2)}, &writer{w.counts, w.rng(3)}, &reader{w.counts, w.rng(4)}, &reader{w.counts, w.rng(5)},
 		newOwner(w, 0), newOwner(w, 1), newBitOwner(w, countsNamespace), newBitOwner(w, slicedNamespace), newFader(w), newRepeater(w), newSurveyor(w),
+		newTexter(w.texts, 0), newTexter(w.texts, 1), newTexter(w.texts, 2),
 	}
 	var hosts []*ebb.Client
 	for host := range clientHosts - 1 {
@@ -253,7 +259,9 @@ func (w *world) strike(a Act) {
 	}
 	w.line(LineFault, "%d. %s begins", a.Number, a)
 	w.span(a.String())
+	w.texts.strikes()
 	detail := f.inject(w, a.Dose)
+	w.texts.struckStill()
 	w.line(LineFault, "%d. %s: %s", a.Number, a, detail)
 	w.mu.Lock()
 	w.verdict.Faults[a.Family]++
@@ -267,9 +275,11 @@ func (w *world) outage() {
 	leader := max(0, w.c.Leader(shard))
 	w.line(LineFault, "%s, which leads shard %d, is cut off from the other nodes", w.c.Name(leader), shard)
 	w.span("outage")
+	w.texts.strikes()
 	w.c.Isolate(leader)
 	cut := time.Now()
 	time.Sleep(time.Second) // what was on its way has arrived
+	w.texts.struckStill()
 	before := w.counts.ackedOf(0)
 	for w.counts.ackedOf(0) == before && time.Since(cut) <= outageMax {
 		ctx, cancel := context.WithTimeout(context.Background(), outageMax)

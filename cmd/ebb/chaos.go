@@ -28,6 +28,7 @@ type chaosFlags struct {
 	first    bool
 	noShrink bool
 	report   string
+	resume   string
 	story    bool
 }
 
@@ -42,9 +43,12 @@ func newChaos(s *session) *cobra.Command {
 operators do. Afterwards all is mended, and the cluster must answer everything, and right. Seeds run in processes of their own; nothing is listened on
 and nothing is written to disk. A seed that fails is shrunk to the fewest faults that still fail, and ends in a line that replays it.
 
+A long run goes on where it was broken off with --resume, and can be made in parts: with files of several ranges put one behind the other, the last run adds them up.
+
 A seed decides the faults and not how goroutines interleave: replayed, it explores the same neighbourhood, and may need a few tries.`,
 		Example: `  ebb chaos sim --seeds 1-1000 --report swarm.html
   ebb chaos sim --for 10m --families leader-cut,power-all,clock-jump
+  ebb chaos sim --seeds 1-10000 --resume seeds.jsonl
   ebb chaos sim --seeds 17 --acts 2,3 --story`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosSim(cmd.Context(), s, cf) },
 	}
@@ -57,6 +61,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 	f.BoolVar(&cf.first, "first", false, "end with the first seed that fails")
 	f.BoolVar(&cf.noShrink, "no-shrink", false, "do not look for a smaller plan that fails")
 	f.StringVar(&cf.report, "report", "", "write a page with timelines of what was broken, who led and what was answered to this `file`")
+	f.StringVar(&cf.resume, "resume", "", "append every seed's verdict to this `file`, and run no seed that is in it: what it has is added up")
 	f.BoolVar(&cf.story, "story", false, "tell of every seed what happened, not only of those that fail")
 	worker := &cobra.Command{
 		Use: chaosWorker, Hidden: true, Args: noArgs,
@@ -81,6 +86,12 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 			return err
 		}
 		defer page.Close()
+	}
+	if cf.resume != "" {
+		if c.Kept, err = swarm.OpenKept(cf.resume, buildName()); err != nil {
+			return err
+		}
+		defer c.Kept.Close() //nolint:errcheck // each verdict was written at once
 	}
 	progress := newChaosProgress(s, c)
 	c.Progress = progress.show
@@ -143,6 +154,15 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	}
 	c.Acts, err = actNumbers(cf.acts)
 	return c, err
+}
+
+// buildName tells builds apart whose seeds are not to be added up.
+func buildName() string {
+	revision, modified := builtFrom()
+	if modified {
+		revision += " with changes"
+	}
+	return version + " of " + revision
 }
 
 // chaosStuck is how long a seed may take; it takes seconds.
@@ -209,8 +229,19 @@ func printChaos(s *session, r *swarm.Report) error {
 	if s.output == "tsv" {
 		return nil
 	}
-	_, err := fmt.Fprintf(s.term.out, "\n%d seeds, %d failed; %v of virtual time in %v, %.2f seeds/s\n%v\n%s\n",
-		r.Sum.Seeds, len(r.Failures), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Tally, r.Mode)
+	before := ""
+	if r.Before > 0 {
+		before = fmt.Sprintf(" (%d of them before)", r.Before)
+	}
+	faults, checks := 0, 0
+	for _, n := range r.Sum.Faults {
+		faults += n
+	}
+	for _, n := range r.Sum.Checks {
+		checks += n
+	}
+	_, err := fmt.Fprintf(s.term.out, "\n%d seeds%s, %d failed; %d faults, %d evaluations; %v of virtual time in %v, %.2f seeds/s; %v one after the other\n%v\n%s\n",
+		r.Sum.Seeds, before, len(r.Failures), faults, checks, r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, r.Mode)
 	return err
 }
 

@@ -37,15 +37,24 @@ every node knows a newer one. Until then each node can go back to the build it h
 	}
 }
 
-func (s *session) printVersion() error {
-	revision := "unknown"
+// builtFrom is the commit that this binary was built from, and whether the source differed from it.
+func builtFrom() (revision string, modified bool) {
+	revision = "unknown"
 	if info, ok := debug.ReadBuildInfo(); ok {
 		for _, kv := range info.Settings {
-			if kv.Key == "vcs.revision" {
+			switch kv.Key {
+			case "vcs.revision":
 				revision = kv.Value
+			case "vcs.modified":
+				modified = kv.Value == "true"
 			}
 		}
 	}
+	return revision, modified
+}
+
+func (s *session) printVersion() error {
+	revision, _ := builtFrom()
 	platform := runtime.GOOS + "/" + runtime.GOARCH
 	switch s.output {
 	case "json":

@@ -1,0 +1,224 @@
+// Package history takes down what many clients wrote to strings and read of them, and has porcupine look for an order of it all that explains every answer.
+//
+//	Write, Read ──> Operation ──Done, Unknown──> Texts ──Check──> Ok, Illegal, or Unknown: no verdict in time
+//	                                                      └─Explain──> what no order has a place for
+package history
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Texts is a history of strings. Its methods may be called by several goroutines at once.
+type Texts struct {
+	now func() time.Duration
+	// clock orders the beginnings and ends of operations: in virtual time many fall on one moment.
+	clock atomic.Int64
+
+	mu   sync.Mutex // guards what follows
+	done []porcupine.Operation
+	// lost are the writes without an answer: they end never, if they were done at all.
+	lost []porcupine.Operation
+}
+
+// New returns an empty history; now says how long the run has lasted.
+func New(now func() time.Duration) *Texts { return &Texts{now: now} }
+
+// text is what an operation asks for.
+type text struct {
+	key   string
+	write bool
+	value string // of a write
+}
+
+// course is what is told of an operation.
+type course struct {
+	where    string
+	from, to time.Duration
+}
+
+// Operation is one that has begun.
+type Operation struct {
+	of *Texts
+	op porcupine.Operation
+	text
+	course
+}
+
+// Write begins a write of a value that no other write has.
+func (t *Texts) Write(client int, where, key string) *Operation {
+	o := t.begin(client, where, text{key: key, write: true})
+	o.value = fmt.Sprintf("%d.%d", client, o.op.Call)
+	return o
+}
+
+// Read begins a linearizable read.
+func (t *Texts) Read(client int, where, key string) *Operation {
+	return t.begin(client, where, text{key: key})
+}
+
+func (t *Texts) begin(client int, where string, in text) *Operation {
+	return &Operation{of: t, op: porcupine.Operation{ClientId: client, Call: t.clock.Add(1)}, text: in, course: course{where: where, from: t.now()}}
+}
+
+// Key is the string's.
+func (o *Operation) Key() string { return o.key }
+
+// Value is what is to be written.
+func (o *Operation) Value() string { return o.value }
+
+// Done ends a write that was acknowledged, or a read that was answered with this value: empty where there is none.
+func (o *Operation) Done(value string) {
+	o.op.Output = value
+	o.end(o.of.clock.Add(1))
+}
+
+// Unknown ends a write of which nobody knows whether it was done, or will be.
+func (o *Operation) Unknown() { o.end(math.MaxInt64) }
+
+// end takes the operation down. One that is never ended is taken not to have been done.
+func (o *Operation) end(at int64) {
+	o.op.Return, o.to = at, o.of.now()
+	o.op.Input, o.op.Metadata = o.text, o.course
+	o.of.mu.Lock()
+	defer o.of.mu.Unlock()
+	if at == math.MaxInt64 {
+		o.of.lost = append(o.of.lost, o.op)
+		return
+	}
+	o.of.done = append(o.of.done, o.op)
+}
+
+// model says what strings do: a read returns what was written last.
+var model = porcupine.Model{
+	Partition: byKey,
+	Init:      func() any { return "" },
+	Step: func(state, input, output any) (bool, any) {
+		if in := input.(text); in.write {
+			return true, in.value
+		}
+		return output == state, state
+	},
+	DescribeOperation: func(input, output any) string {
+		in := input.(text)
+		if in.write {
+			return fmt.Sprintf("%s = %s", in.key, in.value)
+		}
+		return fmt.Sprintf("%s is %q", in.key, output)
+	},
+}
+
+// byKey parts a history, in the order of the keys' first operations.
+func byKey(history []porcupine.Operation) (parts [][]porcupine.Operation) {
+	at := map[string]int{}
+	for _, op := range history {
+		k, known := at[op.Input.(text).key]
+		if !known {
+			k = len(parts)
+			at[op.Input.(text).key] = k
+			parts = append(parts, nil)
+		}
+		parts[k] = append(parts[k], op)
+	}
+	return parts
+}
+
+// operations are all that an order must explain. A write without an answer is left out if nobody has read its value: then it makes no difference when
+// it was done, if ever.
+func (t *Texts) operations() []porcupine.Operation {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	seen := map[any]bool{}
+	for _, op := range t.done {
+		if !op.Input.(text).write {
+			seen[op.Output] = true
+		}
+	}
+	history := slices.Clone(t.done)
+	for _, op := range t.lost {
+		if seen[op.Input.(text).value] {
+			history = append(history, op)
+		}
+	}
+	return history
+}
+
+// Check looks for an order, for so long at most of real time, and says how many operations that is of. In a bubble the limit would never come.
+func (t *Texts) Check(limit time.Duration) (porcupine.CheckResult, int) {
+	history := t.operations()
+	return porcupine.CheckOperationsTimeout(model, history, limit), len(history)
+}
+
+// Picture draws a history, and the longest orders of it, as a page.
+func (t *Texts) Picture(file string, limit time.Duration) error {
+	_, info := porcupine.CheckOperationsVerbose(model, t.operations(), limit)
+	page, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer page.Close()
+	return porcupine.Visualize(model, info, page)
+}
+
+// Event is a sentence about an operation.
+type Event struct {
+	At   time.Duration // when it ended
+	Text string
+}
+
+const (
+	// placedMax is how many of the last operations that an order has a place for are told.
+	placedMax = 8
+	// unplacedMax is how many of those that it has none for are.
+	unplacedMax = 8
+)
+
+// Explain tells of each key whose operations no order explains what the longest order ends with, and what it has no place for.
+func (t *Texts) Explain(limit time.Duration) (events []Event) {
+	history := t.operations()
+	_, info := porcupine.CheckOperationsVerbose(model, history, limit)
+	parts := byKey(history)
+	for p, orders := range info.PartialLinearizationsOperations() {
+		var order []porcupine.Operation // the longest
+		for _, o := range orders {
+			if len(o) > len(order) {
+				order = o
+			}
+		}
+		if len(order) == len(parts[p]) {
+			continue
+		}
+		placed := map[int64]bool{} // by their beginnings
+		for _, op := range order {
+			placed[op.Call] = true
+		}
+		left := slices.DeleteFunc(slices.Clone(parts[p]), func(op porcupine.Operation) bool { return placed[op.Call] })
+		slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
+		events = append(events, Event{left[0].Metadata.(course).to, fmt.Sprintf("%s: the longest order has a place for %d of %d operations, and ends with", left[0].Input.(text).key, len(order), len(parts[p]))})
+		for _, op := range order[max(0, len(order)-placedMax):] {
+			events = append(events, tell(op, "placed"))
+		}
+		for _, op := range left[:min(len(left), unplacedMax)] {
+			events = append(events, tell(op, "not placed"))
+		}
+	}
+	return events
+}
+
+// tell says an operation in words.
+func tell(op porcupine.Operation, how string) Event {
+	at := op.Metadata.(course)
+	end := fmt.Sprintf("to %.3fs", at.to.Seconds())
+	if op.Return == math.MaxInt64 {
+		end = fmt.Sprintf("without an answer at %.3fs", at.to.Seconds())
+	}
+	return Event{at.to, fmt.Sprintf("%s: %s, client %d at %s, from %.3fs %s", how, model.DescribeOperation(op.Input, op.Output), op.ClientId, at.where, at.from.Seconds(), end)}
+}

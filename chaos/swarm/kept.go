@@ -1,0 +1,100 @@
+package swarm
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+)
+
+// Kept are the verdicts of seeds in a file, one a line, so that a long run can be broken off and go on, or be made in parts: files of different seeds, put
+// one behind the other, are their sum. Seeds that held leave their stories out. All of a file are of one build. A nil one keeps nothing.
+type Kept struct {
+	file  *os.File
+	build string
+	by    map[uint64]*Verdict // seed
+}
+
+// keptLine is a line of the file.
+type keptLine struct {
+	Build string `json:"build"`
+	*Verdict
+}
+
+// OpenKept reads a file, or makes one, and appends to it. The end of a line that was not written wholly is dropped: its seed is run again.
+func OpenKept(file, build string) (_ *Kept, err error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	k := &Kept{file: f, build: build, by: map[uint64]*Verdict{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	whole := bytes.LastIndexByte(text, '\n') + 1
+	number := 0
+	for line := range bytes.Lines(text[:whole]) {
+		number++
+		l := keptLine{Verdict: new(Verdict)}
+		if err := json.Unmarshal(line, &l); err != nil {
+			return nil, fmt.Errorf("%s:%d is no seed's verdict: %w", file, number, err)
+		}
+		if l.Build != build {
+			return nil, fmt.Errorf("%s:%d: seed %d was run by build %s, and this one is %s: name another file", file, number, l.Plan.Seed, l.Build, build)
+		}
+		k.by[l.Plan.Seed] = l.Verdict
+	}
+	if err := f.Truncate(int64(whole)); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(int64(whole), io.SeekStart); err != nil {
+		return nil, err
+	}
+	return k, nil
+}
+
+// Close closes the file.
+func (k *Kept) Close() error { return k.file.Close() }
+
+func (k *Kept) name() string { return k.file.Name() }
+
+func (k *Kept) has(seed uint64) bool { return k != nil && k.by[seed] != nil }
+
+// judged are the verdicts of these seeds, in their order.
+func (k *Kept) judged(first, last uint64) (all []*Verdict) {
+	if k == nil {
+		return nil
+	}
+	for seed, v := range k.by {
+		if first <= seed && seed <= last {
+			all = append(all, v)
+		}
+	}
+	slices.SortFunc(all, func(a, b *Verdict) int { return int(int64(a.Plan.Seed) - int64(b.Plan.Seed)) })
+	return all
+}
+
+// keep appends a verdict.
+func (k *Kept) keep(v *Verdict) error {
+	if k == nil {
+		return nil
+	}
+	if !v.Failed() {
+		v = v.bare()
+	}
+	b, err := json.Marshal(keptLine{k.build, v})
+	if err != nil {
+		return err
+	}
+	_, err = k.file.Write(append(b, '\n'))
+	return err
+}

@@ -1,0 +1,200 @@
+package swarm
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/ebbdb/ebb/chaos/history"
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// orderMax is how long porcupine may look for an order; it takes milliseconds.
+const orderMax = 10 * time.Second
+
+// texts are a string that all texters write and read together. Its whole history is porcupine's to judge.
+type texts struct {
+	w       *world
+	shard   uint32
+	key     string
+	history *history.Texts
+	struck  atomic.Int64 // when the last fault came: nanoseconds since the run began
+	led     atomic.Int64 // which node led the shard then, as far as was seen
+}
+
+// newTexts chooses a key of the shard that the plan strikes first.
+func newTexts(w *world) *texts {
+	shard := proto.ShardOf(countsNamespace, []byte(keyName(0)), w.plan.Shards) // outage's
+	if !w.plan.Outage && len(w.plan.Acts) > 0 {
+		shard = w.plan.Acts[0].Dose.Shard
+	}
+	for i := 0; ; i++ {
+		key := fmt.Sprintf("text-%d", i)
+		if proto.ShardOf(countsNamespace, []byte(key), w.plan.Shards) == shard {
+			t := &texts{w: w, shard: shard, key: key, history: history.New(w.now)}
+			t.struck.Store(-int64(busyFor))
+			return t
+		}
+	}
+}
+
+// strikes takes down that a fault comes now.
+func (t *texts) strikes() {
+	t.w.mu.Lock()
+	reign := t.w.reigns[t.shard]
+	t.w.mu.Unlock()
+	for i := range t.w.plan.Nodes {
+		if reign != nil && t.w.c.Name(i) == reign.Node {
+			t.led.Store(int64(i))
+		}
+	}
+	t.struck.Store(int64(t.w.now()))
+}
+
+// struckStill takes down that it has come.
+func (t *texts) struckStill() { t.struck.Store(int64(t.w.now())) }
+
+// texter writes the string, or reads it, through that and at nodes that it chooses, whether these lead or not. It is busy when a fault has just
+// come, which is when leaders change and answers are late, and rests else: all of them together must cost little.
+type texter struct {
+	*texts
+	id  int
+	rng *rand.Rand
+	doors
+}
+
+func newTexter(t *texts, id int) *texter {
+	return &texter{texts: t, id: id, rng: t.w.rng(6000 + uint64(id)), doors: doors{}}
+}
+
+const (
+	// viaSDK is where the SDK does something: at a node of its choice.
+	viaSDK = "any node"
+	// busyFor is how long texters are busy after a fault.
+	busyFor = 500 * time.Millisecond
+	// watchEvery is how often they look whether one has come.
+	watchEvery = 100 * time.Millisecond
+)
+
+func (t *texter) work(c *ebb.Client) {
+	for rest := millis(t.rng, 1000, 4000); rest > 0 && !t.busy(); rest -= watchEvery {
+		time.Sleep(watchEvery)
+	}
+	for t.do(c); t.busy(); t.do(c) {
+		time.Sleep(millis(t.rng, 20, 80))
+	}
+}
+
+// busy reports whether a fault has just come.
+func (t *texter) busy() bool { return t.w.now()-time.Duration(t.struck.Load()) < busyFor }
+
+// do writes or reads once. One of them writes, mostly where another led when the last fault came, and does not wait for long, so as to be at the next node soon; the others read,
+// mostly at that node, and wait, for answers that are late.
+func (t *texter) do(c *ebb.Client) {
+	if t.rng.IntN(4) == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), millis(t.rng, 500, 3000))
+		defer cancel()
+		if t.id == 0 {
+			t.write(viaSDK, func(value string) error { return c.SetString(ctx, countsNamespace, t.key, value) })
+			return
+		}
+		_ = t.readAny(ctx, c) // refused reads are counted
+		return
+	}
+	i := t.where()
+	door, err := t.doors.to(t.w, i)
+	if err != nil {
+		return
+	}
+	if t.id == 0 {
+		ctx, cancel := context.WithTimeout(context.Background(), millis(t.rng, 50, 300))
+		defer cancel()
+		t.write(t.w.c.Name(i), func(value string) error {
+			if err := door.SetText(ctx, countsNamespace, t.key, value); err != nil {
+				return fmt.Errorf("%w: %w", ebb.ErrUnknownOutcome, err)
+			}
+			return nil
+		})
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = t.read(t.w.c.Name(i), func() (string, error) { // so are these
+		return door.Text(ctx, countsNamespace, t.key, &ebbv1.ShardAskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Follow: true})
+	})
+}
+
+// where chooses a node.
+func (t *texter) where() int {
+	n, led := t.w.plan.Nodes, int(t.led.Load())
+	switch {
+	case t.id == 0:
+		return (led + 1 + t.rng.IntN(n-1)) % n
+	case t.rng.IntN(3) > 0:
+		return led
+	}
+	return t.rng.IntN(n)
+}
+
+// write gives the string a value of its own. What the SDK says was not applied has no place in the history: whoever reads it has read what was never written.
+func (t *texter) write(where string, do func(value string) error) {
+	op := t.history.Write(t.id, where, t.key)
+	o := outcomeOf(do(op.Value()))
+	t.w.done(o)
+	switch o {
+	case acked:
+		op.Done("")
+	case unknown:
+		op.Unknown()
+	}
+}
+
+func (t *texter) readAny(ctx context.Context, c *ebb.Client) error {
+	return t.read(viaSDK, func() (string, error) {
+		v, err := c.String(ctx, countsNamespace, t.key)
+		return v.Text, err
+	})
+}
+
+func (t *texter) read(where string, ask func() (string, error)) error {
+	op := t.history.Read(t.id, where, t.key)
+	got, err := ask()
+	t.w.read(err == nil)
+	if err == nil {
+		op.Done(got)
+	}
+	return err
+}
+
+// settle reads the string once more, so that the history ends with what is left.
+func (t *texter) settle(ctx context.Context, c *ebb.Client) {
+	t.doors.close()
+	if t.id == 0 {
+		err := t.readAny(ctx, c)
+		t.w.hold("healed-reads", err == nil, "read %s when all was mended: %v", t.key, err)
+	}
+}
+
+// judge asks porcupine. It is not for a bubble, in which its time would never be up.
+func (t *texts) judge() {
+	v := t.w.verdict
+	verdict, n := t.history.Check(orderMax)
+	switch verdict {
+	case porcupine.Unknown:
+		v.Tally.Undecided++
+	case porcupine.Ok:
+		v.Tally.Ordered += n
+		t.w.holdAt(v.Virtual, "linearizable", true, "")
+	default:
+		for _, e := range t.history.Explain(orderMax) {
+			v.Story = append(v.Story, Line{e.At, LineOperation, e.Text})
+		}
+		t.w.holdAt(v.Virtual, "linearizable", false, "no order of the %d writes and reads of %s explains every answer", n, t.key)
+	}
+}
