@@ -112,8 +112,8 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 	out.FastHalfLifeUs, out.SlowHalfLifeUs = int64(fast.params.HalfLife), int64(slow.params.HalfLife)
 	out.SinceUs, out.Warming = int64(max(fast.began, slow.began)), t.Warming()
 	out.Total = changeOf(nil, t.Total(out.Confidence))
-	if !number(now.Z) || !number(now.Z2) || !number(usual.Z) || !number(usual.Z2) || !number(out.Total.ZScore) {
-		return nil, proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
+	if !number(now.Z) || !number(now.Z2) || !number(usual.Z) || !number(usual.Z2) || infinite(out.Total) {
+		return nil, errInfinite()
 	}
 	for _, name := range q.GetBins() {
 		c := t.Of(0, 0, out.Confidence)
@@ -122,6 +122,9 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 		}
 		out.Bins = append(out.Bins, changeOf(name, c))
 	}
+	if slices.ContainsFunc(out.Bins, infinite) {
+		return nil, errInfinite()
+	}
 	if out.Warming {
 		return out, nil
 	}
@@ -129,6 +132,9 @@ func trend(q *ebbv1.TrendQuestion, fast, slow *tally) (*ebbv1.Trend, *proto.Erro
 	changes := changesOf(&t, now, usual, fast.words, out.Confidence)
 	out.Rising = firstOf(changes, top, func(c *ebbv1.Change) float64 { return -c.ZScore })
 	out.Falling = firstOf(changes, top, func(c *ebbv1.Change) float64 { return c.ZScore })
+	if slices.ContainsFunc(out.Rising, infinite) || slices.ContainsFunc(out.Falling, infinite) {
+		return nil, errInfinite()
+	}
 	const overhead = 2 + 8*9 + 4 // of a change in a message
 	size := 0
 	for _, c := range slices.Concat(out.Rising, out.Falling, out.Bins) {
@@ -181,6 +187,15 @@ func changeOf(bin []byte, c sketch.Change) *ebbv1.Change {
 	return &ebbv1.Change{
 		Bin: bin, FastRate: c.Fast, SlowRate: c.Slow, Bits: c.Bits, StdErrorBits: c.StdError, LowBits: c.Low, HighBits: c.High, ZScore: c.Z, PValue: c.P,
 	}
+}
+
+// infinite says of a change that one of its numbers is none: no shard counts so much, or for so short a time.
+func infinite(c *ebbv1.Change) bool {
+	return slices.ContainsFunc([]float64{c.FastRate, c.SlowRate, c.Bits, c.StdErrorBits, c.LowBits, c.HighBits, c.ZScore, c.PValue}, func(v float64) bool { return !number(v) })
+}
+
+func errInfinite() *proto.Error {
+	return proto.ErrCorrupt.Errorf("the parts of an answer add up to no finite number")
 }
 
 func mergeTrends(q *ebbv1.TrendQuestion, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer, error) {
