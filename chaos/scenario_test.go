@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"testing"
@@ -62,7 +63,7 @@ func (s *story) tell(t *testing.T, d *datadriven.TestData) string {
 	switch d.Cmd {
 	case "cluster":
 		return s.start(d)
-	case "incr": // incr n=5 [key=KEY] [bin=BIN] [at=NODE] [within=3s]: through the SDK, or at one node without it
+	case "incr": // incr n=5 [key=KEY] [bin=BIN] [distinct] [at=NODE] [within=3s]: through the SDK, or at one node without it
 		return s.increment(d)
 	case "burst": // burst n=40000 [batch=500]: so many increments of 1 through the SDK, each acknowledged
 		return s.burst(d)
@@ -226,7 +227,11 @@ func (s *story) increment(d *datadriven.TestData) string {
 	if at := s.arg(d, "at", ""); at != "" {
 		_, err = s.doors[s.named(at)].Apply(ctx, storyShard, command(&ebbv1.Command{Body: increments(n)}))
 	} else {
-		err = s.client.Increment(ctx, storyNamespace, ebb.Increment{Key: s.arg(d, "key", storyKey), Bin: s.arg(d, "bin", "de"), Amount: n})
+		in := ebb.Increment{Key: s.arg(d, "key", storyKey), Bin: s.arg(d, "bin", "de"), Amount: n}
+		if d.HasArg("distinct") {
+			in.Kind = ebb.KindDistinct
+		}
+		err = s.client.Increment(ctx, storyNamespace, in)
 	}
 	return outcome(err)
 }
@@ -267,7 +272,7 @@ func (s *story) set(d *datadriven.TestData) string {
 	return outcome(err)
 }
 
-// query answers a question in the query language: with the number of ids, or with bins and their counts.
+// query answers a question in the query language: with the number of ids or of different bins, or with bins and their counts.
 func (s *story) query(d *datadriven.TestData) string {
 	ctx, cancel := s.within(d)
 	defer cancel()
@@ -275,6 +280,8 @@ func (s *story) query(d *datadriven.TestData) string {
 	switch answer := result.Answer.GetValue().(type) {
 	case *ebbv1.Answer_Bitmap:
 		return fmt.Sprintf("%d ids", answer.Bitmap.GetCount())
+	case *ebbv1.Answer_Summary:
+		return fmt.Sprintf("%v different bins", math.Round(answer.Summary.GetTotal().GetValue()))
 	case *ebbv1.Answer_Distribution:
 		var bins []string
 		for _, bin := range answer.Distribution.GetBins() {
