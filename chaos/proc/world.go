@@ -71,11 +71,13 @@ func (w *world) hold(name string, ok bool, format string, args ...any) bool {
 	return ok
 }
 
-// count takes down what is acknowledged in each second, until stopCounting.
+// count takes down what is acknowledged in each second, and who leads, until stopCounting.
 func (w *world) count() {
 	ctx, cancel := context.WithCancel(context.Background())
 	w.stop = cancel
 	var seconds []swarm.Second
+	var leaders reigns
+	w.counting.Go(func() { w.watchLeaders(ctx, &leaders) })
 	w.counting.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
@@ -94,7 +96,7 @@ func (w *world) count() {
 	w.stop = func() {
 		cancel()
 		w.counting.Wait()
-		w.verdict.Seconds = seconds
+		w.verdict.Seconds, w.verdict.Reigns = seconds, leaders.all
 	}
 }
 

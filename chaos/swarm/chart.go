@@ -2,6 +2,7 @@ package swarm
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -40,6 +41,7 @@ const (
 	chartLeft, chartWidth = 90.0, 900.0
 	laneHeight            = 18
 	barsHeight            = 60
+	barsMax               = 300 // of seconds: a longer run has several in each
 )
 
 // shade is a node's class, the same in all charts.
@@ -47,6 +49,15 @@ func shade(node string) string {
 	_, number, _ := strings.Cut(node, "-")
 	n, _ := strconv.Atoi(number) // a name without one has the first
 	return fmt.Sprintf("n%d", n%8)
+}
+
+// mean is what was answered in each of some seconds.
+func mean(some []Second) (m Second) {
+	for _, s := range some {
+		m.Acked += s.Acked
+		m.Reads += s.Reads
+	}
+	return Second{m.Acked / len(some), m.Reads / len(some)}
 }
 
 // chartOf draws a run.
@@ -87,17 +98,24 @@ func chartOf(v *Verdict) chart {
 		}
 	}
 	c.Lanes = append(c.Lanes, lane{"per second", y + 13})
-	most := 1
-	for _, s := range v.Seconds {
-		most = max(most, s.Acked+s.Reads)
+	most, each := 1, (len(v.Seconds)+barsMax-1)/barsMax
+	bars := make([]Second, 0, barsMax)
+	for some := range slices.Chunk(v.Seconds, max(1, each)) {
+		bar := mean(some)
+		bars, most = append(bars, bar), max(most, bar.Acked+bar.Reads)
 	}
-	for i, s := range v.Seconds {
-		from, to := x(time.Duration(i)*time.Second), x(time.Duration(i+1)*time.Second)
-		title := fmt.Sprintf("second %d: %d commands acknowledged, %d reads answered", i, s.Acked, s.Reads)
+	for i, s := range bars {
+		first := i * each
+		next := min(first+each, len(v.Seconds))
+		from, to := x(time.Duration(first)*time.Second), x(time.Duration(next)*time.Second)
+		title := fmt.Sprintf("second %d: %d commands acknowledged, %d reads answered", first, s.Acked, s.Reads)
+		if each > 1 {
+			title = fmt.Sprintf("seconds %d to %d: %d commands acknowledged a second, %d reads answered", first, next-1, s.Acked, s.Reads)
+		}
 		low := float64(barsHeight) * float64(s.Acked) / float64(most)
 		high := float64(barsHeight) * float64(s.Reads) / float64(most)
-		bottom := float64(y + barsHeight)
-		c.Boxes = append(c.Boxes, box{from, bottom - low, to - from - 1, low, "acked", title, ""}, box{from, bottom - low - high, to - from - 1, high, "reads", title, ""})
+		bottom, wide := float64(y+barsHeight), max(0.5, to-from-1)
+		c.Boxes = append(c.Boxes, box{from, bottom - low, wide, low, "acked", title, ""}, box{from, bottom - low - high, wide, high, "reads", title, ""})
 	}
 	y += barsHeight + 4
 	step := max(time.Second, (whole / 20).Round(time.Second))

@@ -38,10 +38,13 @@ func (r *RunPage) HTML(w io.Writer) error {
 		}
 		p.put("</table>\n")
 	}
-	p.put("<h2>The run</h2>\n<p>Bars: faults until they were mended, and commands acknowledged in each second. Red lines: invariants that did not hold.</p>\n")
+	p.put("<h2>The run</h2>\n<p>Bars: faults until they were mended, who led each shard where nodes said it, and commands acknowledged a second. Red lines: invariants that did not hold.</p>\n")
 	p.draw(chartByFamily(r.Verdict))
 	p.story(r.Verdict)
 	for _, t := range r.Tables {
+		if len(t.Rows) == 0 {
+			continue
+		}
 		p.fill("<h2>%v</h2>\n<table><tr>", t.Title)
 		for _, h := range t.Head {
 			p.fill("<th>%v", h)
@@ -64,7 +67,7 @@ func (r *RunPage) HTML(w io.Writer) error {
 func chartByFamily(v *Verdict) chart {
 	lanes := map[string]*Span{}
 	flat := *v
-	flat.Spans, flat.Plan.Shards = nil, 0
+	flat.Spans = nil
 	for i := range v.Spans {
 		s := v.Spans[i]
 		if lanes[s.Act] == nil {

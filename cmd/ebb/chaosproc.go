@@ -34,7 +34,7 @@ func newChaosProc(s *session) *cobra.Command {
 	var pf procFlags
 	cmd := &cobra.Command{
 		Use: "proc", Short: "Break real processes of this binary under load, and count every increment", Args: noArgs, Long: procLong,
-		Example: `  ebb chaos proc --for 5m --html proc.html
+		Example: `  ebb chaos proc --for 5m --report proc.html
   ebb chaos proc --cycles 100 --faults kill-all
   ebb chaos proc --cycles 100 --faults power-all`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosProc(cmd.Context(), s, pf) },
@@ -51,7 +51,7 @@ func newChaosSoak(s *session) *cobra.Command {
 		Long: procLong + `
 
 The process of the first node is never ended, so that its goroutines, open descriptors and memory can be watched all the time: over the second half they must be flat.`,
-		Example: "  ebb chaos soak --for 1h --html soak.html",
+		Example: "  ebb chaos soak --for 1h --report soak.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pf.trial.Witness = true
 			return chaosProc(cmd.Context(), s, pf)
@@ -70,7 +70,9 @@ func (pf *procFlags) add(cmd *cobra.Command, perSecond int, long time.Duration) 
 	f.StringSliceVar(&pf.families, "faults", nil, "of these `families` only: see `ebb chaos list`")
 	f.IntVar(&pf.trial.Rate, "rate", perSecond, "increments a second")
 	f.StringVar(&pf.trial.Dir, "dir", "", "`directory` for data, disks and logs; a temporary one, removed at the end unless something failed, if empty")
-	f.StringVar(&pf.page, "html", "", "write a page with a timeline of faults and what was acknowledged to this `file`")
+	f.StringVar(&pf.page, "report", "", "write a page with a timeline of faults, leaders and what was acknowledged to this `file`")
+	f.StringVar(&pf.page, "html", "", "what --report was called")
+	_ = f.MarkHidden("html") // it fails for a flag that is not there
 }
 
 // check looks at the flags.

@@ -1,0 +1,64 @@
+package proc
+
+import (
+	"context"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/swarm"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// lookEvery is how often it is looked who leads, and lookMax how long an answer may take: nodes that are cut off give none.
+const lookEvery, lookMax = time.Second, 2 * time.Second
+
+// reigns are who was seen to lead which shard when.
+type reigns struct {
+	all  []swarm.Reign
+	last map[uint32]int // in all, by shard
+}
+
+// see takes down what nodes say at a moment. Of several that say they lead a shard, the one of the highest term does; the same one in the same term has led all the time.
+func (r *reigns) see(at time.Duration, nodes []*ebbv1.NodeStatus) {
+	now := make(map[uint32]swarm.Reign)
+	for _, n := range nodes {
+		for _, replica := range n.GetReplicas() {
+			shard, term := replica.GetShard(), replica.GetTerm()
+			if replica.GetRole() == "leader" && term > now[shard].Term {
+				now[shard] = swarm.Reign{Shard: shard, Node: n.GetNode().GetName(), Term: term, From: at, To: at}
+			}
+		}
+	}
+	for shard, led := range now {
+		i, known := r.last[shard]
+		switch {
+		case known && led.Term < r.all[i].Term: // whoever says so has not heard of the other yet
+		case known && led.Term == r.all[i].Term && led.Node == r.all[i].Node:
+			r.all[i].To = at
+		default:
+			if r.last == nil {
+				r.last = make(map[uint32]int)
+			}
+			r.last[shard] = len(r.all)
+			r.all = append(r.all, led)
+		}
+	}
+}
+
+// watchLeaders takes down who leads, until ctx ends.
+func (w *world) watchLeaders(ctx context.Context, seen *reigns) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		asked, cancel := context.WithTimeout(ctx, lookMax)
+		status, err := w.admin.Status(asked)
+		cancel()
+		if err == nil {
+			seen.see(w.now(), status.GetNodes())
+		}
+	}
+}
