@@ -5,7 +5,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade mutants accuracy ci bench vuln sbom reproducible clean
+.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade mutants museum accuracy ci bench vuln sbom reproducible clean
 
 # one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
 build:
@@ -65,6 +65,10 @@ acceptance:
 MUTANTS ?= .
 mutants:
 	EBB_MUTANTS='$(MUTANTS)' $(GO) test ./chaos/mutants -run TestMutantsAreCaught -timeout 60m -v
+
+# every bug that was found: its test passes, and notices the mutant that puts it back
+museum: build
+	./ebb chaos museum --run
 
 # seeds of faults against simulated clusters, with a page of what happened; EXTRA takes further flags of `ebb chaos sim`
 SEEDS ?= 1-800

@@ -71,7 +71,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 		Use: "list", Short: "The families of faults, and what must hold under all of them", Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return chaosList(s) },
 	}
-	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, newChaosProc(s), newChaosFailover(s), newChaosSoak(s), newChaosMutants(s), list, worker)
+	return children(&cobra.Command{Use: "chaos", Short: "Break clusters of this build on purpose, and see what holds"}, sim, newChaosProc(s), newChaosFailover(s), newChaosSoak(s), newChaosMutants(s), newChaosMuseum(s), list, worker)
 }
 
 // chaosSim runs seeds, and fails if one of them does.
