@@ -161,7 +161,7 @@ func crowdedOut(e *proto.Error) bool { return e.Code == ebbv1.Code_CODE_RESPONSE
 func (r *round) askNodes(ctx context.Context, open []*inquiry, tries int) []*inquiry {
 	groups := map[*peer][]*inquiry{}
 	for _, q := range open {
-		node, p := r.client.peerFor(q.shard, tries)
+		node, p := r.client.peerFor(q.shard, tries, q.node)
 		q.node = node
 		groups[p] = append(groups[p], q)
 	}
@@ -273,7 +273,7 @@ func (r *round) failed(q *inquiry, err error) {
 	case pe.Code == ebbv1.Code_CODE_NOT_LEADER:
 		r.client.chart.learn(q.shard, q.node, pe.Leader)
 	case pe.Code == ebbv1.Code_CODE_UNREACHABLE:
-		r.client.chart.lost(q.shard, q.node)
+		r.client.chart.lost(q.shard, q.node, r.client.now())
 	case worthAnotherTry(pe.Code):
 	default:
 		r.settle(q, &ebbv1.Answer{Error: pe.Wire()})

@@ -23,7 +23,7 @@ type SnapshotSummary = ebbv1.SnapshotSummary
 // wants that asks again, and has more by then.
 func (c *Client) Snapshot(ctx context.Context, shard uint32, have [][]byte, each func(*SnapshotChunk) error) (*SnapshotSummary, error) {
 	a := attempt{op: "snapshot", start: c.now(), tries: 1}
-	node, p := c.peerFor(shard, 0)
+	node, p := c.peerFor(shard, 0, "")
 	a.node = node
 	summary, err := c.snapshot(ctx, p, &ebbv1.SnapshotRequest{Shard: shard, Have: have}, each)
 	if err == nil {
@@ -32,7 +32,7 @@ func (c *Client) Snapshot(ctx context.Context, shard uint32, have [][]byte, each
 	if e := coded(err); e.Code == ErrNotLeader.Code {
 		c.chart.learn(shard, node, e.Leader)
 	} else if judge(e.Code) == ambiguous {
-		c.chart.lost(shard, node)
+		c.chart.lost(shard, node, c.now())
 	}
 	return nil, c.fail(a, err)
 }
@@ -73,7 +73,7 @@ func (c *Client) RestoreStep(ctx context.Context, shard uint32, step *ebbv1.Rest
 	}}}
 	a := attempt{op: "restore", start: c.now()}
 	for a.tries = 1; ; a.tries++ {
-		node, p := c.peerFor(shard, a.tries-1)
+		node, p := c.peerFor(shard, a.tries-1, a.node)
 		a.node = node
 		result, err := c.applyOne(ctx, p, req)
 		if err == nil {

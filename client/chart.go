@@ -26,7 +26,13 @@ type seat struct {
 	leader   string // "" if nobody is known to lead
 	term     uint64 // of leader, as far as known
 	replicas []string
+
+	lost  string    // the node that led last and did not do what it should
+	until time.Time // tables that say that it leads are not believed: the others may not have noticed
 }
+
+// lostFor is how long a node that was lost as a leader is not taken for one because a table says so.
+const lostFor = time.Second
 
 // adopt takes over a table that a node has sent, unless it is of another epoch
 // in the past. A leader hint is taken when its term is not older than what is known.
@@ -46,15 +52,15 @@ func (ch *chart) adopt(t *ebbv1.Table, now time.Time) {
 	copy(seats, ch.seats)
 	for _, r := range t.GetPlacement() {
 		if int(r.GetShard()) < len(seats) {
-			seats[r.GetShard()] = seats[r.GetShard()].with(r)
+			seats[r.GetShard()] = seats[r.GetShard()].with(r, now)
 		}
 	}
 	ch.seats = seats
 }
 
-func (s seat) with(r *ebbv1.ShardRecord) seat {
-	next := seat{leader: s.leader, term: s.term}
-	if leader := r.GetLeader(); leader != "" && (r.GetTerm() > s.term || s.leader == "") {
+func (s seat) with(r *ebbv1.ShardRecord, now time.Time) seat {
+	next := seat{leader: s.leader, term: s.term, lost: s.lost, until: s.until}
+	if leader := r.GetLeader(); leader != "" && (leader != s.lost || !now.Before(s.until)) && (r.GetTerm() > s.term || s.leader == "") {
 		next.leader, next.term = leader, r.GetTerm()
 	}
 	if next.leader == "" && s.term == 0 {
@@ -91,11 +97,12 @@ func (ch *chart) learn(shard uint32, node, leader string) bool {
 }
 
 // lost notes that node cannot be the leader of anything just now.
-func (ch *chart) lost(shard uint32, node string) {
+func (ch *chart) lost(shard uint32, node string, now time.Time) {
 	ch.mu.Lock()
 	defer ch.mu.Unlock()
 	if int(shard) < len(ch.seats) && ch.seats[shard].leader == node {
-		ch.seats[shard].leader = ""
+		s := &ch.seats[shard]
+		s.leader, s.lost, s.until = "", node, now.Add(lostFor)
 	}
 }
 
@@ -121,6 +128,18 @@ func (ch *chart) leads(shard uint32, node string) bool {
 	ch.mu.RLock()
 	defer ch.mu.RUnlock()
 	return node != "" && int(shard) < len(ch.seats) && ch.seats[shard].leader == node
+}
+
+// deposed reports whether each of the shards is believed to be led by another node.
+func (ch *chart) deposed(node string, shards []uint32) bool {
+	ch.mu.RLock()
+	defer ch.mu.RUnlock()
+	for _, shard := range shards {
+		if int(shard) >= len(ch.seats) || ch.seats[shard].leader == "" || ch.seats[shard].leader == node {
+			return false
+		}
+	}
+	return true
 }
 
 func (ch *chart) addressOf(node string) string {

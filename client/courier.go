@@ -35,14 +35,14 @@ type postbox struct {
 func (c *Client) dispatch(parcels []*parcel) {
 	if len(parcels) == 1 {
 		p := parcels[0]
-		node, peer := c.peerFor(p.shard, p.tries)
+		node, peer := c.peerFor(p.shard, p.tries, p.node)
 		p.node = node
 		c.post(peer, parcels)
 		return
 	}
 	groups := map[*peer][]*parcel{}
 	for _, p := range parcels {
-		node, peer := c.peerFor(p.shard, p.tries)
+		node, peer := c.peerFor(p.shard, p.tries, p.node)
 		p.node = node
 		groups[peer] = append(groups[peer], p)
 	}
@@ -122,6 +122,8 @@ func (c *Client) deliver(peer *peer, parcels []*parcel) {
 	}
 	ctx, cancel := c.until(parcels)
 	defer cancel()
+	ctx, answered := c.whileItLeads(ctx, parcels)
+	defer answered()
 	var resp *ebbv1.ApplyResponse
 	start := time.Now()
 	sent, err := c.try(ctx, peer, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -255,7 +257,7 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 	case ambiguous:
 		p.tainted = p.tainted || sent
 		p.exposed.Store(p.tainted)
-		c.chart.lost(p.shard, p.node)
+		c.chart.lost(p.shard, p.node, c.now())
 	}
 	if end := p.over(c.now()); end != nil || c.ctx.Err() != nil {
 		if end == nil {

@@ -169,9 +169,10 @@ func (c *Client) anyPeers() []*peer {
 }
 
 // peerFor chooses whom to ask about a shard at the given try (from 0): the
-// leader; if it is down or unknown, the replicas in turn; if all are down,
-// whoever is up, because every node forwards.
-func (c *Client) peerFor(shard uint32, tries int) (node string, p *peer) {
+// leader; if it is down or unknown, the replicas in turn, but for last, which was
+// asked before and knew no better; if all are down, whoever is up, because every
+// node forwards.
+func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *peer) {
 	c.renewIfOld(tableAgeMax)
 	now := c.now()
 	leader, replicas := c.chart.candidates(shard)
@@ -180,6 +181,9 @@ func (c *Client) peerFor(shard uint32, tries int) (node string, p *peer) {
 	}
 	for i := range replicas {
 		name := replicas[(i+tries)%len(replicas)]
+		if name == last && len(replicas) > 1 {
+			continue
+		}
 		if p := c.nodePeer(name); p != nil && p.up(now) {
 			return name, p
 		}

@@ -217,6 +217,87 @@ func TestHungNodeIsPassedOver(t *testing.T) {
 	})
 }
 
+// A node that leads no more and does not answer is waited for until the others say who leads, not until the try times out; and the write counts once.
+func TestDeposedNodeIsNotWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		c := w.connect()
+		ns := w.plain()
+		ctx := context.Background()
+		key := keysOf(ns, w.ledBy("ebb-1"), 1)[0]
+		if err := c.Increment(ctx, ns, ebb.One(key, "b")); err != nil {
+			t.Fatal(err)
+		}
+		thaw := w.node("ebb-1").freeze()
+		defer thaw()
+		time.AfterFunc(time.Second, func() { w.handOver("ebb-1") })
+		start := time.Now()
+		if err := c.Increment(ctx, ns, ebb.One(key, "b")); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(start); took > 1500*time.Millisecond {
+			t.Errorf("the write took %s", took)
+		}
+		thaw()
+		time.Sleep(time.Second)
+		if n := w.count(ns, key); n != 2 {
+			t.Errorf("counted %g", n)
+		}
+	})
+}
+
+// A leader that loses its office says that the outcome is unknown, and the others still take it for the leader: it is not asked again at once.
+func TestWhoDidNotKnowIsNotAskedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		var mu sync.Mutex // guards asked
+		var asked []string
+		c := w.connect(ebb.WithGRPC(grpc.WithUnaryInterceptor(func(
+			ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if _, write := req.(*ebbv1.ApplyRequest); write {
+				mu.Lock()
+				asked = append(asked, conn.Target())
+				mu.Unlock()
+			}
+			return call(ctx, method, req, reply, conn, opts...)
+		})))
+		ns := w.plain()
+		ctx := context.Background()
+		id := w.ledBy("ebb-1")
+		w.lead(id, "ebb-2")
+		key := keysOf(ns, id, 1)[0]
+		for range 2 { // the second time the client knows who leads
+			if err := c.Increment(ctx, ns, ebb.One(key, "b")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		mu.Lock()
+		asked = nil
+		mu.Unlock()
+		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
+			return proto.ErrUnknownOutcome.Errorf("leadership was lost"), false
+		})
+		time.AfterFunc(500*time.Millisecond, func() { w.setFault(nil) })
+		if err := c.Increment(ctx, ns, ebb.One(key, "b")); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for i := 1; i < len(asked); i++ {
+			if asked[i] == asked[i-1] {
+				t.Fatalf("asked twice in a row: %v", asked)
+			}
+		}
+		if len(asked) < 3 {
+			t.Errorf("asked %v", asked)
+		}
+		if n := w.count(ns, key); n != 3 {
+			t.Errorf("counted %g", n)
+		}
+	})
+}
+
 func TestConcurrentIncrementsUnderFaults(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)

@@ -164,8 +164,10 @@ func (c *Client) follow(ctx context.Context, req *ebbv1.WatchRequest, key string
 	if err := proto.CheckWatch(req); err != nil {
 		return c.fail(attempt{op: "watch", key: key, start: start}, err)
 	}
+	last := ""
 	for tries := 0; ; tries++ {
-		node, p := c.peerFor(shard, tries)
+		node, p := c.peerFor(shard, tries, last)
+		last = node
 		err := c.followPeer(ctx, p, req, func(e *ebbv1.WatchEvent) {
 			tries = 0
 			if req.Alert != nil {
