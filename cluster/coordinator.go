@@ -65,11 +65,8 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	if err := checkAsk(table, req); err != nil {
 		return nil, err
 	}
-	if _, limited := ctx.Deadline(); !limited {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, askTimeout)
-		defer cancel()
-	}
+	ctx, cancel := inTime(ctx)
+	defer cancel()
 	req, refused := spelledFor(table, req)
 	req, unknown := c.withIDs(ctx, table, req)
 	answers, err := c.answer(ctx, table, req)
@@ -85,6 +82,18 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	}
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil
+}
+
+// wayBackMax is the most that is kept of a caller's time for the answer's way to it.
+const wayBackMax = 250 * time.Millisecond
+
+// inTime ends the asking of shards before the caller stops waiting: an answer that says which shards are missing would else come when nobody hears it.
+func inTime(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, limited := ctx.Deadline()
+	if !limited {
+		return context.WithTimeout(ctx, askTimeout)
+	}
+	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/8, wayBackMax)))
 }
 
 // answer answers questions that are spelled out: those about bitmaps that are placed by slice apart.

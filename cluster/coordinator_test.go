@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -273,6 +274,34 @@ func TestCoordinatorSaysWhichShardsAreMissing(t *testing.T) {
 		}
 		if code(answers[2].GetError()) != "NO_LEADER" || answers[2].GetCoverage().GetShardsTotal() != 1 {
 			t.Errorf("nothing is left of the single one: %v", answers[2])
+		}
+	})
+}
+
+// Who says how long they wait is told which shards are missing before that is over; afterwards nobody would hear it.
+func TestMissingShardsAreNamedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 16)
+		keys := e.fill()
+		e.leads[3], e.leads[7] = "", ""
+		for _, limit := range []time.Duration{300 * time.Millisecond, time.Second, time.Minute} {
+			for _, partial := range []bool{false, true} {
+				ctx, cancel := context.WithTimeout(t.Context(), limit)
+				start := time.Now()
+				resp, err := e.coordinator("ebb-0").Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{ofKeys(keys...)}, AllowPartial: partial})
+				took := time.Since(start)
+				cancel()
+				if err != nil {
+					t.Fatal(err)
+				}
+				a := resp.GetAnswers()[0]
+				if want := map[bool]string{false: "INCOMPLETE", true: "ok"}[partial]; code(a.GetError()) != want || !slices.Equal(a.GetCoverage().GetShardsFailed(), []uint32{3, 7}) {
+					t.Errorf("in %v, partial %v: %v", limit, partial, a)
+				}
+				if took >= limit || took < limit*3/4 {
+					t.Errorf("in %v, partial %v: it took %v", limit, partial, took)
+				}
+			}
 		}
 	})
 }
