@@ -11,6 +11,7 @@ import (
 func TestTopByMaxima(t *testing.T) {
 	for _, p := range everyParams() {
 		t.Run(name(p), func(t *testing.T) {
+			t.Parallel()
 			r := rng(7)
 			steps := make([]byte, 400)
 			for i := range steps {

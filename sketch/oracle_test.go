@@ -256,6 +256,7 @@ func TestBitExact(t *testing.T) {
 			continue
 		}
 		t.Run(name(p), func(t *testing.T) {
+			t.Parallel()
 			for seed := range 8 {
 				bitExact(t, p, seed)
 			}

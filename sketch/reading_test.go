@@ -212,6 +212,7 @@ func TestIntervalCovers(t *testing.T) {
 
 // TestManyBins grows past every layout and back.
 func TestManyBins(t *testing.T) {
+	t.Parallel()
 	for _, p := range []*Params{wideParams(), compactParams(), {Decay: Linear, HalfLife: hour}} {
 		var d Distribution
 		counts := map[uint32]float64{}

@@ -212,6 +212,7 @@ var overlaps = []struct{ a, b, both int }{
 
 // TestSetOverlap: a Jaccard similarity is within 0.016 at k = 1024, and everything else within what it states.
 func TestSetOverlap(t *testing.T) {
+	t.Parallel()
 	const trials = 150
 	for _, c := range overlaps {
 		var worst, square float64
@@ -258,6 +259,7 @@ func TestSetOverlap(t *testing.T) {
 
 // TestSetResemblance: signatures alone tell a similarity nearly as well.
 func TestSetResemblance(t *testing.T) {
+	t.Parallel()
 	const trials = 150
 	for _, c := range overlaps {
 		jaccard := float64(c.both) / float64(c.a+c.b-c.both)

@@ -114,6 +114,7 @@ func (o *truths) check(t *testing.T, s *TopK, now Tick, slack float64) {
 
 // TestTopKBracket holds every bracket against exact counts: bursts, late events and silence, over a thousand half-lives.
 func TestTopKBracket(t *testing.T) {
+	t.Parallel()
 	for seed := range 4 {
 		for _, h := range []Tick{0, hour, hour / 20, 100 * hour} {
 			s, exact := newTopK(t, 5, h), newTruths(h)

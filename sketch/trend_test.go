@@ -49,6 +49,7 @@ func (s *stream) trend(at float64) Trend {
 // Under a constant rate the trend raises a false alarm about as often as it says, its rates have no bias while it warms up, and its
 // interval holds the truth.
 func TestTrendIsCalibrated(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name       string
 		rate       float64 // events a second
@@ -64,6 +65,7 @@ func TestTrendIsCalibrated(t *testing.T) {
 		{"turned on later", 1, 60 * trendSecond, 1200 * trendSecond, 1000, 1400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			runs := 4000
 			if testing.Short() {
 				runs = 1500
@@ -103,6 +105,7 @@ func TestTrendIsCalibrated(t *testing.T) {
 
 // A rate that rose eightfold is found, and so is one that fell; the interval holds the truth, which follows from the exposures.
 func TestTrendFindsAStep(t *testing.T) {
+	t.Parallel()
 	const runs = 300
 	for _, c := range []struct {
 		name          string
