@@ -82,7 +82,7 @@ func testsOf(t *testing.T, dir string) (names []string) {
 
 // TestTableIsInTheDocs: `go test ./chaos/museum -update` writes it.
 func TestTableIsInTheDocs(t *testing.T) {
-	const page, head = root + "/docs/reliability.md", "| piece | what was seen | found by | test |\n| --- | --- | --- | --- |\n"
+	const page, head = root + "/docs/reliability.md", "| piece | what was seen | found | test |\n| --- | --- | --- | --- |\n"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

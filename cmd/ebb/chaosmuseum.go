@@ -157,11 +157,11 @@ func runPiece(ctx context.Context, r *mutants.Runner, p *museum.Piece) (*pieceRe
 }
 
 func (s *session) printPieces(all []pieceJSON) error {
-	head, rows := "PIECE\tFOUND BY\tMENDED\tTEST\tWHAT WAS SEEN", make([][]string, 0, len(all))
+	head, rows := "PIECE\tFOUND\tMENDED\tTEST\tWHAT WAS SEEN", make([][]string, 0, len(all))
 	for _, p := range all {
 		row := []string{p.Name, p.Found, p.Mended, p.Package + " " + p.Run, p.Symptom}
 		if p.Result != nil {
-			head = "PIECE\tRESULT\tFOUND BY\tMENDED\tTEST\tWHAT WAS SEEN"
+			head = "PIECE\tRESULT\tFOUND\tMENDED\tTEST\tWHAT WAS SEEN"
 			row = slices.Insert(row, 1, p.Result.say())
 		}
 		rows = append(rows, row)
@@ -172,7 +172,7 @@ func (s *session) printPieces(all []pieceJSON) error {
 // tellPiece tells the story of one.
 func (s *session) tellPiece(p *pieceJSON) error {
 	rows := [][2]string{
-		{"found by", p.Found},
+		{"found", p.Found},
 		{"mended", p.Mended},
 		{"test", fmt.Sprintf("go test %s -run '^(%s)$'", p.Package, p.Run)},
 		{"input", p.Corpus},
