@@ -12,7 +12,7 @@ func Reseal(raw []byte) []byte {
 	return append(bytes.Clone(body), sealOf(body)...)
 }
 
-// Keep makes one shard here what a table wants it to be, on a disk that has no replica of it.
+// Keep makes one shard here what a table wants it to be.
 func (n *Node) Keep(table *cluster.Table, shard uint32) error {
-	return (&host{n: n}).keep(table, shard, tenure{})
+	return (&host{n: n}).keep(table, shard, n.dir.identity().Replicas[shard])
 }

@@ -225,3 +225,48 @@ func TestANewDiskMakesNoReplicaOfTheOldOne(t *testing.T) {
 		}
 	})
 }
+
+// TestAnOlderTableTakesNoReplicaAway: a node that restarts may see tables of before it was given a replica, which do not list it. Only one that is as new as that which gave it may take it away.
+func TestAnOlderTableTakesNoReplicaAway(t *testing.T) {
+	inBubble(t, 4, 6, func(b *bubble) {
+		for i := range b.config {
+			b.config[i].Replication = 3
+		}
+		b.openAll()
+		b.until("the newest version", func() bool { return b.table(0).Version() == proto.StorageVersion })
+		const guest = 3
+		older, shard := b.table(guest), uint32(0)
+		for s := uint32(1); s <= older.Shards(); s++ {
+			if _, here := older.ReplicaOn(b.config[guest].Name, s); !here {
+				shard = s
+			}
+		}
+		if shard == 0 {
+			t.Fatal("every shard has a replica on every node")
+		}
+		later := func(epochs uint64, replicas ...*ebbv1.ReplicaRecord) *cluster.Table {
+			wire := pb.CloneOf(older.Wire())
+			wire.Epoch += epochs
+			wire.Placement[shard].Replicas = append(wire.Placement[shard].Replicas, replicas...)
+			table, err := cluster.NewTable(wire)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return table
+		}
+		has := func(table *cluster.Table) bool {
+			if err := b.nodes[guest].Keep(table, shard); err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(b.nodes[guest].Status().Replicas, func(r *ebbv1.ReplicaStatus) bool { return r.GetShard() == shard })
+		}
+		if !has(later(2, &ebbv1.ReplicaRecord{Id: older.Wire().GetReplicasGiven() + 1, Node: b.config[guest].Name, Joining: true})) {
+			t.Fatal("a table gives the node a replica, and it is not made")
+		}
+		for epochs, want := range []bool{true, true, false} {
+			if got := has(later(uint64(epochs))); got != want {
+				t.Errorf("after a table of %d epochs later, where the replica came with the second: there is one %v, want %v", epochs, got, want)
+			}
+		}
+	})
+}
