@@ -64,10 +64,10 @@ acceptance:
 	EBB_QUIET=10m $(GO) test ./chaos/sim -run ManyGroups -timeout 60m -v
 	EBB_IDLE=10m $(GO) test ./cmd/ebb -run IdleFleet -timeout 60m -v
 
-# bugs laid over the source, one after the other, which the tests must notice; each is a build of a test binary
+# bugs laid over the source, one after the other, which tests and the swarm must notice; each is a build of half a minute of a core; EXTRA takes further flags of `ebb chaos mutants`
 MUTANTS ?= .
-mutants:
-	EBB_MUTANTS='$(MUTANTS)' $(GO) test ./chaos/mutants -run TestMutantsAreCaught -timeout 60m -v
+mutants: build
+	./ebb chaos mutants --only '$(MUTANTS)' $(EXTRA)
 
 # every bug that was found: its test passes, and notices the mutant that puts it back
 museum: build

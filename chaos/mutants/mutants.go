@@ -1,7 +1,7 @@
-// Package mutants plants bugs on purpose and asks the tests whether they see them.
+// Package mutants plants bugs on purpose and asks the checkers, tests and the swarm of seeds, whether they see them.
 //
-// A mutant is a file in planted: what it breaks, which test is to notice, and the lines that change. It is laid over the source
-// while a test is built (go build -overlay), so the product holds no planted bug, under no flag and no build tag, and a mutant
+// A mutant is a file in planted: what it breaks, who is to notice, and the lines that change. It is laid over the source
+// while a checker is built (go build -overlay), so the product holds no planted bug, under no flag and no build tag, and a mutant
 // whose lines are gone from the source is an error rather than a bug that was never there.
 package mutants
 
@@ -13,6 +13,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"golang.org/x/tools/txtar"
@@ -30,11 +31,26 @@ type Mutant struct {
 	Edits   []Edit
 }
 
-// Checker names tests of a package.
+// Checker names tests of a package, or seeds of `ebb chaos sim`.
 type Checker struct {
-	Package string // its path in the module: ./chaos/sim
-	Run     string // as of go test -run
-	Env     string // what is added to the environment, NAME=VALUE with spaces between
+	Package  string // of tests, its path in the module: ./chaos/sim; empty for the swarm
+	Run      string // names of tests with | between
+	Families string // of faults that the swarm's plans are drawn from, with commas between; all if empty
+	Seeds    uint64 // how many from 1 on are tried at most; 0 for tests that take none
+}
+
+// Swarm is what the swarm is called where other checkers have their package.
+const Swarm = "swarm"
+
+// String names who checks.
+func (c Checker) String() string {
+	switch {
+	case c.Package != "":
+		return strings.TrimPrefix(c.Package, "./")
+	case c.Families != "":
+		return Swarm + " of " + strings.ReplaceAll(c.Families, ",", ", ")
+	}
+	return Swarm
 }
 
 // Edit replaces lines of a file, which it holds exactly once.
@@ -72,22 +88,32 @@ func parse(name string, text []byte) (Mutant, error) {
 		return m, fmt.Errorf("no blank line between what it breaks and who is to notice")
 	}
 	m.What = strings.TrimSpace(what)
+	c := &m.Checker
 	for line := range strings.Lines(fields) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		var err error
 		switch key {
 		case "":
 		case "package":
-			m.Checker.Package = value
+			c.Package = value
 		case "run":
-			m.Checker.Run = value
-		case "env":
-			m.Checker.Env = value
+			c.Run = value
+		case "families":
+			c.Families = value
+		case "seeds":
+			c.Seeds, err = strconv.ParseUint(value, 10, 32)
 		default:
-			return m, fmt.Errorf("%q is not package, run or env", key)
+			err = fmt.Errorf("%q is not package, run, families or seeds", key)
+		}
+		if err != nil {
+			return m, err
 		}
 	}
-	if len(a.Files) == 0 || len(a.Files)%2 != 0 || m.Checker.Package == "" || m.Checker.Run == "" {
-		return m, fmt.Errorf("wants package, run, and pairs of \"-- FILE was --\" and \"-- FILE is --\"")
+	switch {
+	case (c.Package == "") != (c.Run == ""), c.Package == "" && c.Seeds == 0, c.Package != "" && c.Families != "":
+		return m, fmt.Errorf("wants package and run for tests, or seeds for the swarm, and perhaps families")
+	case len(a.Files) == 0 || len(a.Files)%2 != 0:
+		return m, fmt.Errorf("wants pairs of \"-- FILE was --\" and \"-- FILE is --\"")
 	}
 	for i := 0; i < len(a.Files); i += 2 {
 		file, ok := strings.CutSuffix(a.Files[i].Name, " was")

@@ -3,31 +3,51 @@ package mutants
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
 // Result is what became of a mutant.
 type Result struct {
-	Mutant string        `json:"mutant"`
-	Caught bool          `json:"caught"`
-	By     string        `json:"by,omitempty"`    // the first test that failed, or "panic" or "hung" and the tests that ran
-	Seeds  string        `json:"seeds,omitempty"` // the first seed that shows it, of tests that try seeds
-	Said   string        `json:"said,omitempty"`  // the first thing that test said
-	Took   time.Duration `json:"took_ns"`         // of the run, without building
+	Mutant  string        `json:"mutant"`
+	Checker string        `json:"checker"` // the package of tests, or the swarm
+	Caught  bool          `json:"caught"`
+	By      string        `json:"by,omitempty"`    // the first test that failed, or the swarm's invariant
+	Seeds   uint64        `json:"seeds,omitempty"` // how many were tried, from 1 on, until one showed it, or in vain; of checkers that take seeds
+	Said    string        `json:"said,omitempty"`  // the first thing that the checker said
+	Took    time.Duration `json:"took_ns"`         // of the run with the mutant, without building
 }
 
-// Runner tries mutants on a module's source with the go command.
+// Runner tries mutants on a module's source with the go command, several at once if asked to.
 type Runner struct {
-	Root  string        // of the module
-	Limit time.Duration // for one run; a test that hangs for as long has noticed
+	root  string // of the module
+	limit time.Duration
+	dir   string // for what is built
+
+	mu     sync.Mutex         // guards what follows, and holds for the run that fills it in
+	sound  map[Checker]uint64 // who has passed without a mutant, and with how many seeds
+	binary map[string]string  // of the source as it is, by package
 }
+
+// NewRunner returns a runner for the module at root. One run of a checker may take as long as limit; one that hangs for so long has noticed.
+func NewRunner(root string, limit time.Duration) (*Runner, error) {
+	dir, err := os.MkdirTemp("", "ebb-mutants-")
+	if err != nil {
+		return nil, err
+	}
+	return &Runner{root: root, limit: limit, dir: dir, sound: make(map[Checker]uint64), binary: make(map[string]string)}, nil
+}
+
+// Close removes what was built.
+func (r *Runner) Close() error { return os.RemoveAll(r.dir) }
 
 // Root returns the root of the module that holds dir.
 func Root(dir string) (string, error) {
@@ -41,102 +61,185 @@ func Root(dir string) (string, error) {
 	}
 }
 
-// Sound runs a checker on the source as it is, which must pass: else it would catch anything.
-func (r *Runner) Sound(ctx context.Context, c Checker) error {
-	res, err := r.try(ctx, c, "")
-	if err == nil && res.Caught {
-		return fmt.Errorf("%s -run '%s' fails without a mutant: %s: %s", c.Package, c.Run, res.By, res.Said)
-	}
-	return err
-}
-
-// Try plants a mutant and runs its checker. The error says why it could not be tried, such as that it does not build.
+// Try plants a mutant and runs its checker, which must pass without the mutant: else it would catch anything. The error says why nothing came of it, such as that
+// the mutant does not build.
 func (r *Runner) Try(ctx context.Context, m *Mutant) (Result, error) {
-	dir, err := os.MkdirTemp("", "ebb-mutant-")
+	res := Result{Mutant: m.Name, Checker: m.Checker.String()}
+	dir, err := os.MkdirTemp(r.dir, "mutant-")
 	if err != nil {
-		return Result{}, err
+		return res, err
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left lies in the system's directory for such
-	overlay, err := m.overlay(r.Root, dir)
+	defer os.RemoveAll(dir) //nolint:errcheck // Close removes what is left
+	overlay, err := m.overlay(r.root, dir)
 	if err != nil {
-		return Result{}, err
+		return res, err
 	}
-	res, err := r.try(ctx, m.Checker, overlay)
-	res.Mutant = m.Name
+	binary := filepath.Join(dir, "checker")
+	if err := r.build(ctx, m.Checker, overlay, binary); err != nil {
+		return res, err
+	}
+	found, err := r.run(ctx, m.Checker, binary)
+	if err != nil {
+		return res, err
+	}
+	res.Caught, res.By, res.Seeds, res.Said, res.Took = found.caught, found.by, found.seeds, found.said, found.took
+	if res.Caught {
+		err = r.passes(ctx, m.Checker, found.seeds)
+	}
 	return res, err
 }
 
-func (r *Runner) try(ctx context.Context, c Checker, overlay string) (res Result, err error) {
-	dir, err := os.MkdirTemp("", "ebb-checker-")
-	if err != nil {
-		return res, err
+// Sound runs a checker on the source as it is, which must pass.
+func (r *Runner) Sound(ctx context.Context, c Checker) error { return r.passes(ctx, c, c.Seeds) }
+
+// passes runs a checker on the source as it is, with as many seeds as it took to catch a mutant, unless it has done so before.
+func (r *Runner) passes(ctx context.Context, c Checker, seeds uint64) error {
+	of := c
+	of.Seeds = 0
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if passed, known := r.sound[of]; known && passed >= seeds {
+		return nil
 	}
-	defer os.RemoveAll(dir) //nolint:errcheck // what is left lies in the system's directory for such
-	binary := filepath.Join(dir, "checker.test")
-	build := exec.CommandContext(ctx, "go", "test", "-c", "-o", binary, "-overlay", overlay, c.Package)
-	build.Dir = r.Root
-	if out, err := build.CombinedOutput(); err != nil {
-		return res, fmt.Errorf("build: %w: %s", err, out)
+	binary := r.binary[c.Package]
+	if binary == "" {
+		binary = filepath.Join(r.dir, fmt.Sprintf("sound-%d", len(r.binary)))
+		if err := r.build(ctx, c, "", binary); err != nil {
+			return err
+		}
+		r.binary[c.Package] = binary
 	}
-	run := exec.CommandContext(ctx, binary, "-test.run", "^("+strings.TrimSuffix(c.Run, "$")+")$", "-test.failfast", "-test.v", "-test.timeout", r.Limit.String())
-	run.Dir = filepath.Join(r.Root, c.Package)
-	run.Env = append(os.Environ(), strings.Fields(c.Env)...)
-	began := time.Now()
-	out, err := run.CombinedOutput()
-	res.Took = time.Since(began)
-	if ctx.Err() != nil {
-		return res, ctx.Err()
-	}
-	var exit *exec.ExitError
+	c.Seeds = seeds
+	found, err := r.run(ctx, c, binary)
 	switch {
-	case err == nil && !bytes.Contains(out, []byte("--- PASS")):
-		return res, fmt.Errorf("%s has no test that matches '%s'", c.Package, c.Run)
-	case err == nil:
-		return res, nil
-	case !errors.As(err, &exit):
-		return res, err
+	case err != nil:
+		return err
+	case found.caught:
+		return fmt.Errorf("%s finds something without a mutant: %s: %s", c, found.by, found.said)
 	}
-	res.Caught = true
-	res.By, res.Said, res.Seeds = read(out)
-	return res, nil
+	r.sound[of] = seeds
+	return nil
 }
 
-var (
-	failed  = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
-	said    = regexp.MustCompile(`(?m)^\s+\w+_test\.go:\d+: (.*)$`)
-	seed    = regexp.MustCompile(`seed (\d+)`)
-	hung    = regexp.MustCompile(`(?m)^panic: test timed out`)
-	paniced = regexp.MustCompile(`(?m)^panic: (.*)$`)
-	running = regexp.MustCompile(`(?m)^=== (?:RUN|CONT)\s+(\S+)`)
-)
+// build builds a checker.
+func (r *Runner) build(ctx context.Context, c Checker, overlay, binary string) error {
+	args, of := []string{"test", "-c", "-vet=off"}, c.Package
+	if of == "" {
+		args, of = []string{"build"}, "./cmd/ebb"
+	}
+	args = append(args, "-ldflags=-s -w", "-overlay", overlay, "-o", binary, of) // without what debuggers read, which is half of the linker's work
+	build := exec.CommandContext(ctx, "go", args...)
+	build.Dir = r.root
+	if out, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build: %w: %s", err, out)
+	}
+	return nil
+}
 
-// read finds in a failed run who noticed, what it said, and with which seed.
-func read(out []byte) (by, what, with string) {
-	text := string(out)
-	if m := seed.FindAllStringSubmatch(text, -1); m != nil {
-		with = m[len(m)-1][1]
-	}
-	last := ""
-	if m := running.FindAllStringSubmatch(text, -1); m != nil {
-		last = m[len(m)-1][1]
-	}
-	switch {
-	case hung.MatchString(text):
-		return last, "it hangs", with
-	case paniced.MatchString(text):
-		return last, "panic: " + paniced.FindStringSubmatch(text)[1], with
-	}
-	if m := failed.FindStringSubmatch(text); m != nil {
-		by = m[1]
-	}
-	if m := said.FindAllStringSubmatch(text, -1); m != nil {
-		what = m[0][1]
-		for _, line := range m { // what a test logs before it fails is no verdict
-			if strings.Contains(line[1], "seed") || strings.Contains(line[1], "want") {
-				what = line[1]
-				break
-			}
+// found is what came of one run of a checker.
+type found struct {
+	caught bool
+	by     string
+	seeds  uint64
+	said   string
+	took   time.Duration
+}
+
+func (r *Runner) run(ctx context.Context, c Checker, binary string) (found, error) {
+	var cmd *exec.Cmd
+	if c.Package == "" {
+		cmd = exec.CommandContext(ctx, binary, "chaos", "sim", "--seeds", fmt.Sprintf("1-%d", c.Seeds), "--for", r.limit.String(),
+			"--parallel", "1", "--first", "--no-shrink", "--json", "--families", c.Families)
+		cmd.Dir = r.root
+	} else {
+		cmd = exec.CommandContext(ctx, binary, "-test.run", "^("+c.Run+")$", "-test.failfast", "-test.v", "-test.timeout", r.limit.String())
+		cmd.Dir = filepath.Join(r.root, c.Package)
+		if usesRapid(cmd.Dir) {
+			cmd.Args = append(cmd.Args, "-rapid.nofailfile")
+		}
+		if c.Seeds > 0 {
+			cmd.Env = append(os.Environ(), "EBB_SEED=1", fmt.Sprintf("EBB_SEEDS=%d", c.Seeds))
 		}
 	}
-	return by, what, with
+	began := time.Now()
+	var said bytes.Buffer
+	cmd.Stderr = &said
+	out, err := cmd.Output()
+	took := time.Since(began)
+	if ctx.Err() != nil {
+		return found{}, ctx.Err()
+	}
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return found{}, err
+	}
+	f, rerr := readTests(append(out, said.Bytes()...), err == nil, c)
+	if c.Package == "" {
+		f, rerr = readSwarm(out, c)
+	}
+	if rerr != nil {
+		return f, fmt.Errorf("%s: %w: %s", c, rerr, bytes.TrimSpace(said.Bytes()))
+	}
+	f.took = took
+	return f, nil
+}
+
+// usesRapid reports whether tests of a package use rapid, which else keeps in the source what made a test fail.
+func usesRapid(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, "*_test.go")) // the pattern is sound
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
+}
+
+// readSwarm reads what `ebb chaos sim --json` says.
+func readSwarm(out []byte, c Checker) (f found, err error) {
+	var report struct {
+		Sum struct {
+			Seeds uint64 `json:"seeds"`
+		} `json:"sum"`
+		FirstFailure *struct {
+			Seed      uint64 `json:"seed"`
+			Invariant string `json:"invariant"`
+			What      string `json:"what"`
+		} `json:"first_failure"`
+	}
+	switch err := json.Unmarshal(out, &report); {
+	case err != nil:
+		return f, fmt.Errorf("no report of the swarm: %w", err)
+	case report.FirstFailure != nil:
+		first := report.FirstFailure
+		return found{caught: true, by: first.Invariant, seeds: first.Seed, said: first.What}, nil
+	case report.Sum.Seeds < c.Seeds:
+		return f, fmt.Errorf("ended after %d of %d seeds", report.Sum.Seeds, c.Seeds)
+	}
+	return found{seeds: c.Seeds}, nil
+}
+
+// readTests reads what go test -v says.
+func readTests(out []byte, passed bool, c Checker) (found, error) {
+	if passed {
+		ran := false
+		for name := range strings.SplitSeq(c.Run, "|") {
+			done := bytes.Contains(out, []byte("--- PASS: "+name+" "))
+			if !done && !bytes.Contains(out, []byte("--- SKIP: "+name+" ")) {
+				return found{}, fmt.Errorf("there is no %s", name)
+			}
+			ran = ran || done
+		}
+		if !ran {
+			return found{}, fmt.Errorf("%s was skipped", c.Run)
+		}
+		return found{seeds: c.Seeds}, nil
+	}
+	f := found{caught: true}
+	f.by, f.said, f.seeds = read(out)
+	if c.Seeds == 0 {
+		f.seeds = 0 // a number that the test has for itself
+	}
+	if f.by == "" {
+		return f, fmt.Errorf("no test failed, and yet it ended so: %s", out)
+	}
+	return f, nil
 }

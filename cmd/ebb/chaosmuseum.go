@@ -90,6 +90,7 @@ func chaosMuseum(ctx context.Context, s *session, args []string, dir string, run
 		if r, err = sourceRunner(dir); err != nil {
 			return err
 		}
+		defer r.Close() //nolint:errcheck // what is left lies in the system's directory for such
 	}
 	out, bad := make([]pieceJSON, 0, len(all)), 0
 	for _, p := range all {
@@ -134,7 +135,7 @@ func sourceRunner(dir string) (*mutants.Runner, error) {
 	if err != nil {
 		return nil, usagef("%w; --source says where one is", err)
 	}
-	return &mutants.Runner{Root: root, Limit: mutantLimit}, nil
+	return mutants.NewRunner(root, mutantLimit)
 }
 
 // runPiece runs the tests of a piece without its mutant, and with it. The error is that of who gives up.
