@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -361,6 +362,7 @@ func TestSilentCallersAreHungUpOn(t *testing.T) {
 		if took := time.Since(start); took > 6*time.Second {
 			t.Errorf("after %v", took)
 		}
+		synctest.Wait() // who hangs up counts it a moment later
 		if got := failedHandshakes(t, s.config[0].Registry); got != 1 {
 			t.Errorf("%v failed handshakes are counted, want 1", got)
 		}
