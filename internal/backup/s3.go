@@ -101,10 +101,14 @@ type listing struct {
 	NextContinuationToken string `xml:"NextContinuationToken"`
 }
 
+// idlePagesMax is how many pages in a row may have no new name: services send some where much was deleted.
+const idlePagesMax = 1000
+
 // List implements Store. A list that does not come to its end is none: who prunes would take what it lacks for something that is not there.
 func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 	var names []string
 	known, tokens := make(map[string]bool), make(map[string]bool)
+	idle := 0 // pages in a row without a new name
 	for token := ""; ; {
 		query := url.Values{"list-type": {"2"}, "prefix": {b.prefix + prefix}}
 		if token != "" {
@@ -126,14 +130,18 @@ func (b *bucket) List(ctx context.Context, prefix string) ([]string, error) {
 			}
 		}
 		token = page.NextContinuationToken
+		idle++
+		if len(names) > before {
+			idle = 0
+		}
 		switch {
 		case !page.IsTruncated:
 			slices.Sort(names)
 			return names, nil
 		case token == "" || tokens[token]:
 			return nil, fmt.Errorf("%s does not list %s to its end: after %d names it says that there are more, and not where", b.endpoint, b.place, len(names))
-		case len(names) == before:
-			return nil, fmt.Errorf("%s does not list %s to its end: after %d names there is a page without another one, and it says that there are more", b.endpoint, b.place, before)
+		case idle == idlePagesMax:
+			return nil, fmt.Errorf("%s does not list %s to its end: after %d names there are %d pages without another one, and it says that there are more", b.endpoint, b.place, before, idle)
 		}
 		tokens[token] = true
 	}
