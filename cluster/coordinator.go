@@ -270,11 +270,17 @@ func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebb
 		learn(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, e)
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_SHUTTING_DOWN, ebbv1.Code_CODE_STARTING:
 		if part.node != c.cfg.Node {
-			c.cfg.Leaders.Correct(shard, part.node, table.after(shard, part.node))
+			correct(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, table.after(shard, part.node), false)
 		}
 	case ebbv1.Code_CODE_OVERLOADED:
 		return true // of the same node: with the others there was too much to say at once
 	case ebbv1.Code_CODE_TOO_STALE:
+		asked, before := part.node, part.stale
+		part.stale = true
+		if part.node = target(c.cfg.Node, table, c.cfg.Leaders, shard); before || part.node == asked { // a leader behind a cut is stale, too, and this node may know of none
+			part.node = table.after(shard, asked)
+		}
+		return true
 	default:
 		return false
 	}

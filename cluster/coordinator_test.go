@@ -378,6 +378,12 @@ func TestCoordinatorReadsNearbyWhenItMay(t *testing.T) {
 		if diff := cmp.Diff([]string{"ebb-0: ask 1", "ebb-1: ask 1"}, e.heard()); diff != "" || a.GetError() != nil {
 			t.Errorf("%v; calls (-want +got):\n%s", a.GetError(), diff)
 		}
+
+		e.leaders.Observe(number, "", 1) // of those that are left one is stale, too
+		e.mood["ebb-1"] = mood{stale: true}
+		if a = e.ask(req)[0]; a.GetError() != nil {
+			t.Errorf("%v after %q", a.GetError(), e.heard())
+		}
 	})
 }
 

@@ -3,7 +3,25 @@ package cluster
 import (
 	"iter"
 	"sync/atomic"
+	"time"
 )
+
+// electionsMax is for how many election timeouts a node that lost a leader waits to hear of another. Its replica is among the first to hear of one
+// that is elected; when it has heard of none for so long, the others may know what it does not.
+const electionsMax = 2
+
+// ElectionTimeout is one setting of the cluster, derived from its number of
+// shards: how long a group may be without a leader before it elects another.
+// Heartbeats go ten times as often, so more groups need longer ones.
+func ElectionTimeout(shards uint32) time.Duration {
+	switch {
+	case shards <= 64:
+		return time.Second
+	case shards <= 256:
+		return 3 * time.Second
+	}
+	return 5 * time.Second
+}
 
 // Leaders remembers who was last known to lead each shard. It is a hint, local
 // to this node and not replicated: fed by what its own Raft groups observe and
@@ -16,6 +34,9 @@ type hint struct {
 	node string // "" when the term has no known leader
 	term uint64
 	over chan struct{} // closed when another takes its place
+
+	seen string    // who led when this node's own replica last heard of a leader
+	lost time.Time // when it heard that that one leads no more; zero while it does, or when none was ever heard of
 }
 
 // NewLeaders returns hints for groups 0 to shards.
@@ -25,7 +46,9 @@ func NewLeaders(shards uint32) *Leaders {
 
 // Observe tells what a Raft group said: node leads the shard in this term, or
 // nobody known does when node is "". An older term than the one already
-// observed changes nothing.
+// observed changes nothing. That nobody leads is no news of a replica that has
+// heard of no leader since it said so last, and takes no guess away: it may be one
+// that nobody calls, and knows less than others.
 func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 	if int(shard) >= len(l.hints) {
 		return
@@ -33,10 +56,10 @@ func (l *Leaders) Observe(shard uint32, node string, term uint64) {
 	slot := &l.hints[shard]
 	for {
 		old := slot.Load()
-		if old != nil && (old.term > term || old.term == term && old.node == node) {
+		if old != nil && (old.term > term || old.term == term && (old.node == node || node == "" && !old.led())) {
 			return
 		}
-		if replace(slot, old, node, term) {
+		if replace(slot, old, old.after(node, term)) {
 			return
 		}
 	}
@@ -52,22 +75,23 @@ func (l *Leaders) Correct(shard uint32, asked, leader string) {
 	slot := &l.hints[shard]
 	for {
 		old := slot.Load()
-		var term uint64
+		next := hint{node: leader}
 		if old != nil {
 			if old.node != asked && old.node != "" {
 				return
 			}
-			term = old.term
+			next.term, next.seen, next.lost = old.term, old.seen, old.lost
 		}
-		if replace(slot, old, leader, term) {
+		if replace(slot, old, &next) {
 			return
 		}
 	}
 }
 
 // replace puts another hint in the place of one, unless that is gone already, and tells who waits for it.
-func replace(slot *atomic.Pointer[hint], old *hint, node string, term uint64) bool {
-	if !slot.CompareAndSwap(old, &hint{node, term, make(chan struct{})}) {
+func replace(slot *atomic.Pointer[hint], old, next *hint) bool {
+	next.over = make(chan struct{})
+	if !slot.CompareAndSwap(old, next) {
 		return false
 	}
 	if old != nil {
@@ -76,10 +100,32 @@ func replace(slot *atomic.Pointer[hint], old *hint, node string, term uint64) bo
 	return true
 }
 
-// nobody reports whether it was observed, and not just never heard, that nobody leads the shard.
-func (l *Leaders) nobody(shard uint32) bool {
-	node, term := l.Leader(shard)
-	return node == "" && term > 0
+// led reports whether the last that was heard of the shard is that somebody leads it.
+func (h *hint) led() bool { return h != nil && h.seen != "" && h.lost.IsZero() }
+
+// after returns what is known once another observation was made.
+func (h *hint) after(node string, term uint64) *hint {
+	switch {
+	case node != "":
+		return &hint{node: node, term: term, seen: node}
+	case h.led():
+		return &hint{term: term, seen: h.seen, lost: time.Now()}
+	case h != nil:
+		return &hint{node: h.node, term: term, seen: h.seen, lost: h.lost}
+	}
+	return &hint{term: term}
+}
+
+// lost returns whom this node's own replica of the shard has heard to lead no more, less than so long ago, and knows no successor of; "" if there is
+// no such node. A replica that has heard of no leader yet has lost none: it may be one that is being made, or has just started.
+func (l *Leaders) lost(shard uint32, within time.Duration) (former string) {
+	if int(shard) >= len(l.hints) {
+		return ""
+	}
+	if h := l.hints[shard].Load(); h != nil && h.node == "" && !h.lost.IsZero() && time.Since(h.lost) < within {
+		return h.seen
+	}
+	return ""
 }
 
 // reign returns a channel that is closed when what is known of the leader of one of the shards changes, which is the node; nil if that leads none of them.

@@ -33,6 +33,7 @@ type askPart struct {
 	question *ebbv1.ShardQuestion
 	node     string             // to ask next, or asked last
 	answer   *ebbv1.ShardAnswer // the last one
+	stale    bool               // a replica was too stale to answer
 }
 
 // plan decides which shards to ask. Questions that are wrong in themselves are

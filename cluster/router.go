@@ -99,7 +99,7 @@ func (r *Router) hintOtherThanSelf(table *Table, shard uint32) string {
 
 // target returns the node to which self takes a shard's business: the last known
 // leader, or who should lead when nobody is known. That is self when its own
-// replica has heard that nobody leads: it refuses at once and will be among the
+// replica has just heard that nobody leads: it refuses at once and will be among the
 // first to hear who does, while another may be the one that has just been cut off.
 func target(self string, table *Table, leaders *Leaders, shard uint32) string {
 	if leaderless(self, table, leaders, shard) {
@@ -113,10 +113,17 @@ func target(self string, table *Table, leaders *Leaders, shard uint32) string {
 	return table.Preferred(shard)
 }
 
-// leaderless reports whether a node's own replica of a shard has heard that nobody leads.
+// leaderless reports whether a node's own replica of a shard has heard that nobody leads, not long ago.
 func leaderless(self string, table *Table, leaders *Leaders, shard uint32) bool {
-	_, holds := table.ReplicaOn(self, shard)
-	return holds && leaders.nobody(shard)
+	return lostLeader(self, table, leaders, shard) != ""
+}
+
+// lostLeader returns the node of which a node's own replica of a shard has heard, not long ago, that it leads no more; "" if it has not, or knows who leads now.
+func lostLeader(self string, table *Table, leaders *Leaders, shard uint32) (former string) {
+	if _, holds := table.ReplicaOn(self, shard); !holds {
+		return ""
+	}
+	return leaders.lost(shard, electionsMax*ElectionTimeout(table.Shards()))
 }
 
 // parcel is what one node gets in one call.
@@ -314,7 +321,7 @@ func (r *Router) unpack(table *Table, parcels []*parcel, results []*ebbv1.Comman
 
 // learn corrects the hint for a shard after asked answered with an error, and
 // reports whether the error promises that nothing happened, so that another try
-// is safe. Nothing is guessed where self's own replica has heard that nobody leads.
+// is safe.
 func learn(self string, table *Table, leaders *Leaders, shard uint32, asked string, e *ebbv1.Error) (safe bool) {
 	next, named := table.after(shard, asked), false // who may lead, for all that asked can tell
 	switch e.GetCode() {
@@ -329,10 +336,16 @@ func learn(self string, table *Table, leaders *Leaders, shard uint32, asked stri
 	default:
 		return false
 	}
-	if named || !leaderless(self, table, leaders, shard) {
+	correct(self, table, leaders, shard, asked, next, named)
+	return safe
+}
+
+// correct takes it that next leads a shard and not asked, who named it or else it is a guess. While self's own replica has heard that nobody leads it
+// does not guess, nor believe who still names the one that it has lost.
+func correct(self string, table *Table, leaders *Leaders, shard uint32, asked, next string, named bool) {
+	if former := lostLeader(self, table, leaders, shard); former == "" || named && next != former {
 		leaders.Correct(shard, asked, next)
 	}
-	return safe
 }
 
 const (

@@ -305,6 +305,74 @@ func TestRouterRefusesWhileItsReplicaKnowsNoLeader(t *testing.T) {
 	})
 }
 
+// A replica that knows of no leader because it is being made, because it has just started or because nobody calls it any more keeps its node from asking
+// nobody: others know who leads. One that has lost a leader does so for two election timeouts.
+func TestRouterAsksOthersWhereItsReplicaKnowsNothing(t *testing.T) {
+	for name, observe := range map[string]func(*Leaders, uint32){
+		"it has heard of no leader yet": func(l *Leaders, shard uint32) { l.Observe(shard, "", 1) },
+		"it says so again": func(l *Leaders, shard uint32) {
+			l.Correct(shard, "ebb-1", "ebb-2")
+			l.Observe(shard, "", 1)
+			l.Observe(shard, "", 2)
+		},
+		"it has heard of none for long": func(l *Leaders, shard uint32) {
+			l.Observe(shard, "ebb-1", 2)
+			l.Observe(shard, "", 2)
+			time.Sleep(electionsMax * ElectionTimeout(16))
+			l.Observe(shard, "", 3)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := newEnsemble(t, 16)
+				e.quiet = true
+				shard := e.ledBy("ebb-1")[0]
+				e.leads[shard] = "ebb-2"
+				observe(e.leaders, shard)
+				ctx, cancel := contextFor(t, 1)
+				defer cancel()
+				req := &ebbv1.IncrementRequest{Increments: []*ebbv1.Increment{{Key: e.keyOn(shard, 0), Bin: []byte("US")}}}
+				resp, err := e.router("ebb-0").Increment(ctx, req)
+				if err != nil || resp.GetApplied() != 1 {
+					t.Errorf("an increment: %v, %v", resp, err)
+				}
+				asked, err := e.coordinator("ebb-0").Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{ofKeys(e.keyOn(shard, 0))}})
+				if err != nil || asked.GetAnswers()[0].GetError() != nil {
+					t.Errorf("a question: %v, %v", asked, err)
+				}
+			})
+		})
+	}
+}
+
+// What an older call brings back takes nothing away of what this node's own replica has heard since: neither a guess, nor the name of the node that it has lost.
+func TestLateAnswersBringNoLostLeaderBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := newEnsemble(t, 16)
+		shard := e.ledBy("ebb-1")[0]
+		for _, c := range []struct {
+			asked string
+			e     *ebbv1.Error
+			want  string
+		}{
+			{"ebb-1", &ebbv1.Error{Code: ebbv1.Code_CODE_DEADLINE}, ""},
+			{"ebb-1", &ebbv1.Error{Code: ebbv1.Code_CODE_SHUTTING_DOWN}, ""},
+			{"ebb-1", &ebbv1.Error{Code: ebbv1.Code_CODE_UNREACHABLE}, ""},
+			{"ebb-2", &ebbv1.Error{Code: ebbv1.Code_CODE_NOT_LEADER, Leader: "ebb-1"}, ""},
+			{"ebb-1", &ebbv1.Error{Code: ebbv1.Code_CODE_NOT_LEADER, Leader: "ebb-2"}, "ebb-2"},
+		} {
+			e.leaders = NewLeaders(16)
+			e.leaders.Observe(shard, "ebb-1", 2)
+			e.leaders.Observe(shard, "", 2)
+			e.leaders.Observe(shard, "", 3)
+			e.coordinator("ebb-0").redirect(e.table, &askPart{node: c.asked}, shard, c.e)
+			if leader, _ := e.leaders.Leader(shard); leader != c.want {
+				t.Errorf("after %v of %s: %q is believed to lead, want %q", c.e, c.asked, leader, c.want)
+			}
+		}
+	})
+}
+
 func TestRouterIsStartingUntilThereIsATable(t *testing.T) {
 	e := newEnsemble(t, 16)
 	e.table = NewControl().Table()

@@ -105,8 +105,14 @@ func TestLeadersKeepTheNewest(t *testing.T) {
 	expect("a new term without a leader", "", 6)
 	l.Correct(2, "a", "b")
 	expect("a guess when nobody is known", "b", 6)
+	l.Observe(2, "", 6)
+	expect("that nobody leads, said again", "b", 6)
+	l.Observe(2, "", 7)
+	expect("and again in another term", "b", 7)
 	l.Observe(2, "c", 6)
-	expect("the leader of the term", "c", 6)
+	expect("the leader of the term before", "b", 7)
+	l.Observe(2, "c", 7)
+	expect("the leader of the term", "c", 7)
 
 	only := slices.Values([]uint32{2, 99})
 	reign := l.reign("c", only)
@@ -116,7 +122,7 @@ func TestLeadersKeepTheNewest(t *testing.T) {
 		t.Error("who watches hears of something that has not changed")
 	default:
 	}
-	l.Observe(2, "d", 7)
+	l.Observe(2, "d", 8)
 	<-reign
 	if l.reign("c", only) != nil || l.reign("d", only) == nil {
 		t.Error("who reigns is not who leads")

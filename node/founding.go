@@ -328,7 +328,7 @@ func (n *Node) hurry(ctx context.Context, g *groups, birth *cluster.Table, newbo
 		return
 	}
 	founders := n.dir.identity().Founders
-	ctx, cancel := context.WithTimeout(ctx, ElectionTimeout(birth.Shards()))
+	ctx, cancel := context.WithTimeout(ctx, cluster.ElectionTimeout(birth.Shards()))
 	defer cancel()
 	err := await(ctx, surveyEvery/2, func() bool {
 		running := 1

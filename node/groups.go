@@ -118,7 +118,7 @@ func (n *Node) seat(group uint32, replica uint64) (seat, error) {
 	}
 	address, to := transport.Address(n.cfg.Name, replica), &arrivals{store: snaps, count: &n.counts.snapshot}
 	return seat{
-		group: group, replica: replica, node: n.cfg.Name, timeout: ElectionTimeout(n.dir.identity().Shards),
+		group: group, replica: replica, node: n.cfg.Name, timeout: cluster.ElectionTimeout(n.dir.identity().Shards),
 		wal: log, snaps: snaps, hurt: hurt, events: n.events, disk: n.disk,
 		arrivals: to, carrier: func() carrier {
 			g := n.mux.Group(group, address)

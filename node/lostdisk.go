@@ -75,7 +75,7 @@ func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, 
 	}
 	now := time.Now()
 	d := l.lasts(have, now)
-	led = l.leads(have.GetName(), reports, now, ElectionTimeout(n.Table().Shards()))
+	led = l.leads(have.GetName(), reports, now, cluster.ElectionTimeout(n.Table().Shards()))
 	if d < lostAfter {
 		return false, nil, proto.ErrStarting.Errorf("node %s had another disk: nobody has heard of it for %v, and after %v it is given up", have.GetName(), d.Round(time.Second), lostAfter)
 	}

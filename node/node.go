@@ -163,7 +163,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 func (n *Node) wire() {
 	n.access = n.newAccess()
 	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, network: n.cfg.Network, table: n.Table}
-	election := ElectionTimeout(n.shardsAtMost())
+	election := cluster.ElectionTimeout(n.shardsAtMost())
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
 		Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
@@ -382,7 +382,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		n.wg.Go(func() { scrub.run(ctx) })
 	}
 	n.wg.Go(func() { watch(ctx, watchEvery, groups.look); groups.wg.Wait() })
-	vigil := &vigil{timeout: ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
+	vigil := &vigil{timeout: cluster.ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
 	n.wg.Go(func() { watch(ctx, vigil.every(), vigil.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })

@@ -21,19 +21,6 @@ const (
 	never = 100 * 365 * 24 * time.Hour
 )
 
-// ElectionTimeout is one setting of the cluster, derived from its number of
-// shards: how long a group may be without a leader before it elects another.
-// Heartbeats go ten times as often, so more groups need longer ones.
-func ElectionTimeout(shards uint32) time.Duration {
-	switch {
-	case shards <= 64:
-		return time.Second
-	case shards <= 256:
-		return 3 * time.Second
-	}
-	return 5 * time.Second
-}
-
 // controlTimeout is how long a heartbeat or a vote may take: with many groups on
 // a busy machine it may be late and still come in time.
 func controlTimeout(election time.Duration) time.Duration { return max(time.Second, election/2) }

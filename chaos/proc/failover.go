@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ebbdb/ebb/client"
-	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -198,7 +198,7 @@ func (m *measuring) led(status *ebbv1.StatusResponse, shard uint32) (int, error)
 
 func (m *measuring) report(ctx context.Context) (*FailoverReport, error) {
 	slices.Sort(m.took)
-	r := &FailoverReport{Trials: len(m.took), Election: node.ElectionTimeout(m.o.Shards), Took: m.took, Written: m.written}
+	r := &FailoverReport{Trials: len(m.took), Election: cluster.ElectionTimeout(m.o.Shards), Took: m.took, Written: m.written}
 	if n := len(m.took); n > 0 {
 		r.P50, r.P99, r.Max = m.took[n/2], m.took[n*99/100], m.took[n-1]
 	}
