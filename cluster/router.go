@@ -359,12 +359,5 @@ func pause(ctx context.Context, try int) bool {
 	if try < 2 {
 		return ctx.Err() == nil
 	}
-	timer := time.NewTimer(min(pauseFirst<<min(try-2, 10), pauseMax))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return sleep(ctx, min(pauseFirst<<min(try-2, 10), pauseMax))
 }
