@@ -24,11 +24,17 @@ type chart struct {
 // seat is who sits where in one shard's group.
 type seat struct {
 	leader   string // "" if nobody is known to lead
-	term     uint64 // of leader, as far as known
+	term     uint64 // the newest that a table has told of
+	hearsay  bool   // leader was named without its term, which may be newer than term
 	replicas []string
 
 	lost  string    // the node that led last and did not do what it should
-	until time.Time // tables that say that it leads are not believed: the others may not have noticed
+	until time.Time // tables that say that it leads in the same term are not believed: the others may not have noticed
+}
+
+// doubted reports whether a node has just been lost as the leader.
+func (s *seat) doubted(node string, now time.Time) bool {
+	return node != "" && node == s.lost && now.Before(s.until)
 }
 
 // lostFor is how long a node that was lost as a leader is not taken for one because a table says so.
@@ -59,12 +65,21 @@ func (ch *chart) adopt(t *ebbv1.Table, now time.Time) {
 }
 
 func (s seat) with(r *ebbv1.ShardRecord, now time.Time) seat {
-	next := seat{leader: s.leader, term: s.term, lost: s.lost, until: s.until}
-	if leader := r.GetLeader(); leader != "" && (leader != s.lost || !now.Before(s.until)) && (r.GetTerm() > s.term || s.leader == "") {
-		next.leader, next.term = leader, r.GetTerm()
+	next := s
+	next.replicas = nil
+	if leader := r.GetLeader(); leader != "" {
+		newer := r.GetTerm() > s.term
+		doubted := s.doubted(leader, now)
+		elected := newer && !(doubted && s.hearsay) // who was lost was named without its term: now that is known
+		if elected || s.leader == "" && !doubted {
+			next.leader = leader
+		}
+		if newer {
+			next.term, next.hearsay = r.GetTerm(), false
+		}
 	}
-	if next.leader == "" && s.term == 0 {
-		next.leader = r.GetPreferred()
+	if p := r.GetPreferred(); next.leader == "" && next.term == 0 && !s.doubted(p, now) {
+		next.leader = p
 	}
 	if p := r.GetPreferred(); p != "" {
 		next.replicas = append(next.replicas, p)
@@ -92,6 +107,7 @@ func (ch *chart) learn(shard uint32, node, leader string) bool {
 		}
 		return false
 	}
+	s.hearsay = s.hearsay || s.leader != leader
 	s.leader = leader
 	return true
 }
@@ -107,12 +123,12 @@ func (ch *chart) lost(shard uint32, node string, now time.Time) {
 }
 
 // candidates returns who to try for a shard: the leader ("" if unknown) and the
-// other replicas.
-func (ch *chart) candidates(shard uint32) (leader string, others []string) {
+// other replicas, and which of them has just been lost as the leader ("" if none).
+func (ch *chart) candidates(shard uint32, now time.Time) (leader string, others []string, lost string) {
 	ch.mu.RLock()
 	defer ch.mu.RUnlock()
 	if int(shard) >= len(ch.seats) {
-		return "", nil
+		return "", nil, ""
 	}
 	s := &ch.seats[shard]
 	for _, r := range s.replicas {
@@ -120,7 +136,22 @@ func (ch *chart) candidates(shard uint32) (leader string, others []string) {
 			others = append(others, r)
 		}
 	}
-	return s.leader, others
+	if s.doubted(s.lost, now) {
+		lost = s.lost
+	}
+	return s.leader, others, lost
+}
+
+// leaderless reports whether nobody is known to lead the shard and the table may tell: it has not been fetched for a
+// while, or not since it is believed again of the node that was lost.
+func (ch *chart) leaderless(shard uint32, now time.Time) bool {
+	ch.mu.RLock()
+	defer ch.mu.RUnlock()
+	if int(shard) >= len(ch.seats) || ch.seats[shard].leader != "" {
+		return false
+	}
+	until := ch.seats[shard].until
+	return now.Sub(ch.fetched) > lostFor || !now.Before(until) && ch.fetched.Before(until)
 }
 
 // leads reports whether the node is believed to lead the shard.
@@ -128,6 +159,18 @@ func (ch *chart) leads(shard uint32, node string) bool {
 	ch.mu.RLock()
 	defer ch.mu.RUnlock()
 	return node != "" && int(shard) < len(ch.seats) && ch.seats[shard].leader == node
+}
+
+// led appends the shards of parcels that their node is believed to lead.
+func (ch *chart) led(shards []uint32, parcels []*parcel) []uint32 {
+	ch.mu.RLock()
+	defer ch.mu.RUnlock()
+	for _, p := range parcels {
+		if p.node != "" && int(p.shard) < len(ch.seats) && ch.seats[p.shard].leader == p.node {
+			shards = append(shards, p.shard)
+		}
+	}
+	return shards
 }
 
 // deposed reports whether each of the shards is believed to be led by another node.

@@ -35,20 +35,31 @@ type postbox struct {
 func (c *Client) dispatch(parcels []*parcel) {
 	if len(parcels) == 1 {
 		p := parcels[0]
-		node, peer := c.peerFor(p.shard, p.tries, p.node)
-		p.node = node
-		c.post(peer, parcels)
+		c.post(c.address(p), parcels)
 		return
 	}
 	groups := map[*peer][]*parcel{}
 	for _, p := range parcels {
-		node, peer := c.peerFor(p.shard, p.tries, p.node)
-		p.node = node
+		peer := c.address(p)
 		groups[peer] = append(groups[peer], p)
 	}
 	for peer, group := range groups {
 		c.post(peer, group)
 	}
+}
+
+// address chooses the node that a parcel goes to next: not the one that did not know last what became of it, which
+// may not have noticed either that it leads no more, if another can pass it on.
+func (c *Client) address(p *parcel) *peer {
+	node, peer := c.peerFor(p.shard, p.tries, p.node)
+	if p.unsure && node == p.node {
+		_, others, lost := c.chart.candidates(p.shard, c.now())
+		if name, other := c.replicaBut(others, p.tries, node, lost); other != nil {
+			node, peer = name, other
+		}
+	}
+	p.node = node
+	return peer
 }
 
 func (c *Client) post(peer *peer, parcels []*parcel) {
@@ -80,6 +91,15 @@ func (c *Client) empty(box *postbox) {
 		}
 		c.deliver(box.peer, parcels)
 	}
+}
+
+// clear removes all.
+func (b *postbox) clear() []*parcel {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	parcels := b.queue
+	b.queue = nil
+	return parcels
 }
 
 // take removes what fits into one request; nil ends the sender.
@@ -122,8 +142,8 @@ func (c *Client) deliver(peer *peer, parcels []*parcel) {
 	}
 	ctx, cancel := c.until(parcels)
 	defer cancel()
-	ctx, answered := c.whileItLeads(ctx, parcels)
-	defer answered()
+	ctx, doubted := c.whileItLeads(ctx, peer, parcels)
+	defer doubted.answered()
 	var resp *ebbv1.ApplyResponse
 	start := time.Now()
 	sent, err := c.try(ctx, peer, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -236,7 +256,7 @@ func reason(before, last error) error {
 func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 	p.err = reason(p.err, err)
 	hurried := p.hurried
-	p.hurried = false
+	p.hurried, p.unsure = false, v == ambiguous
 	p.exposed.Store(p.tainted)
 	switch v {
 	case final:

@@ -36,6 +36,7 @@ type parcel struct {
 	err      error       // of the last try
 	tainted  bool        // an earlier try may have been applied
 	exposed  atomic.Bool // tainted, or a try is under way
+	unsure   bool        // the last try may have been applied, or not have arrived
 	hurried  bool        // the last try followed a redirection at once
 	solo     bool        // travels alone, to find out which of several is refused
 	settled  bool        // its owner has been told; guarded by the lane

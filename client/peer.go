@@ -49,8 +49,9 @@ type peer struct {
 	conn    *grpc.ClientConn
 	retired bool // nobody is at this address any more
 
-	post postbox
-	asks coalescer
+	post  postbox
+	asks  coalescer
+	doubt doubt
 }
 
 func (c *Client) newPeer(addr string) *peer {

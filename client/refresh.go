@@ -170,23 +170,23 @@ func (c *Client) anyPeers() []*peer {
 
 // peerFor chooses whom to ask about a shard at the given try (from 0): the
 // leader; if it is down or unknown, the replicas in turn, but for last, which was
-// asked before and knew no better; if all are down, whoever is up, because every
-// node forwards.
+// asked before and knew no better, and the leader that was just lost, which comes
+// after the others; if all are down, whoever is up, because every node forwards.
 func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *peer) {
 	c.renewIfOld(tableAgeMax)
 	now := c.now()
-	leader, replicas := c.chart.candidates(shard)
+	leader, replicas, lost := c.chart.candidates(shard, now)
 	if p := c.nodePeer(leader); p != nil && p.up(now) {
 		return leader, p
 	}
-	for i := range replicas {
-		name := replicas[(i+tries)%len(replicas)]
-		if name == last && len(replicas) > 1 {
-			continue
-		}
-		if p := c.nodePeer(name); p != nil && p.up(now) {
-			return name, p
-		}
+	if leader == "" && c.chart.leaderless(shard, now) {
+		c.renewal()
+	}
+	if name, p := c.replicaBut(replicas, tries, last, lost); p != nil {
+		return name, p
+	}
+	if p := c.nodePeer(lost); p != nil && lost != last && p.up(now) {
+		return lost, p
 	}
 	others := c.anyPeers()
 	q := others[tries%len(others)]
@@ -194,6 +194,21 @@ func (c *Client) peerFor(shard uint32, tries int, last string) (node string, p *
 		q = others[0]
 	}
 	return c.chart.nodeAt(q.addr), q
+}
+
+// replicaBut chooses in turn from replicas that are up, but for two; nil if there is none.
+func (c *Client) replicaBut(replicas []string, tries int, last, lost string) (node string, p *peer) {
+	now := c.now()
+	for i := range replicas {
+		name := replicas[(i+tries)%len(replicas)]
+		if (name == last || name == lost) && len(replicas) > 1 {
+			continue
+		}
+		if p := c.nodePeer(name); p != nil && p.up(now) {
+			return name, p
+		}
+	}
+	return "", nil
 }
 
 // nodePeer returns the peer of a node; nil if its address is unknown.

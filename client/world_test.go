@@ -442,8 +442,13 @@ func (n *testNode) Table() *ebbv1.Table {
 	defer w.mu.Unlock()
 	t := protobuf.CloneOf(w.table.Load().Wire())
 	for _, r := range t.Placement {
-		if s := w.shards[r.Shard]; s != nil {
+		s := w.shards[r.Shard]
+		switch {
+		case s == nil:
+		case slices.ContainsFunc(r.GetReplicas(), func(rep *ebbv1.ReplicaRecord) bool { return rep.GetNode() == n.name }):
 			r.Leader, r.Term = s.leader, s.term
+		default: // it hears of nothing that happens in the group, and has guessed at first
+			r.Leader, r.Term = r.GetPreferred(), 0
 		}
 	}
 	return t
