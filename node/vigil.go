@@ -15,18 +15,22 @@ type vigil struct {
 	silent  func(atLeast time.Duration) []string // the nodes of which nothing has come
 	members func() []*member
 
-	last time.Time // when it looked
+	last  time.Time // when it looked
+	until time.Time // when it looks at others again
 }
 
 // every is how often it looks: the twentieth part that it may come too late.
 func (v *vigil) every() time.Duration { return v.timeout / 20 }
 
-// look rouses the followers of nodes that are silent. When it comes late itself, this process has not run, and what was said meanwhile is still to be read.
+// look rouses the followers of nodes that are silent. When it comes late itself, this process has not run, and what was said meanwhile is still to be read, by sessions that may have
+// to be opened again first: it accuses nobody for an election timeout.
 func (v *vigil) look() {
 	now := time.Now()
-	late := !v.last.IsZero() && now.Sub(v.last) > 3*v.every()
+	if !v.last.IsZero() && now.Sub(v.last) > 3*v.every() {
+		v.until = now.Add(v.timeout)
+	}
 	v.last = now
-	if late {
+	if now.Before(v.until) {
 		return
 	}
 	silent := v.silent(v.timeout)
