@@ -298,7 +298,7 @@ func TestMissingShardsAreNamedInTime(t *testing.T) {
 				if want := map[bool]string{false: "INCOMPLETE", true: "ok"}[partial]; code(a.GetError()) != want || !slices.Equal(a.GetCoverage().GetShardsFailed(), []uint32{3, 7}) {
 					t.Errorf("in %v, partial %v: %v", limit, partial, a)
 				}
-				if took >= limit || took < limit*3/4 {
+				if least := limit - min(limit/8, wayBackMax) - pauseMax; took >= limit || took < least {
 					t.Errorf("in %v, partial %v: it took %v", limit, partial, took)
 				}
 			}
