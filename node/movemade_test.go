@@ -52,7 +52,7 @@ func TestReplicasThatAreBeingMadeHideNoLeader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close() //nolint:errcheck // done with it
+		defer conn.Close()
 		receiver := ebbv1grpc.NewEbbClient(conn)
 		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 		defer cancel()
