@@ -37,27 +37,38 @@ type FailoverReport struct {
 	// Counted is how many writes there are in the end; it is Trials and what was written in between.
 	Counted float64 `json:"counted"`
 	Written int     `json:"written"`
+	// Interrupted says that there were to be more trials. What they have written is not counted then.
+	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // electionsMax is how many election timeouts the p99 may be.
 const electionsMax = 3
 
-// Err says what is wrong with it: that it takes too long, or that writes are missing.
+// Limit is what the p99 may be.
+func (r *FailoverReport) Limit() time.Duration { return electionsMax * r.Election }
+
+// Err says what is wrong with it: that it takes too long, or that writes are missing. An interrupted one is not judged.
 func (r *FailoverReport) Err() error {
 	switch {
+	case r.Interrupted:
 	case r.Counted != float64(r.Written):
 		return fmt.Errorf("%v writes are counted, and %d were acknowledged", r.Counted, r.Written)
-	case r.P99 > electionsMax*r.Election:
+	case r.P99 > r.Limit():
 		return fmt.Errorf("p99 is %v: the limit is %d election timeouts of %v", r.P99, electionsMax, r.Election)
 	}
 	return nil
 }
 
-// Run measures.
-func (o *Failover) Run(ctx context.Context) (_ *FailoverReport, err error) {
+// Run measures. When ctx ends after the nodes have started, the report is of the trials until then.
+func (o *Failover) Run(ctx context.Context) (r *FailoverReport, err error) {
 	if err := canCut(); err != nil {
 		return nil, err
 	}
+	defer func() {
+		if r == nil && ctx.Err() != nil {
+			err = ctx.Err() // what it has kept from starting does not matter
+		}
+	}()
 	g, err := NewGround(GroundOptions{Dir: o.Dir, Machines: o.Nodes, Network: true})
 	if err != nil {
 		return nil, err
@@ -80,8 +91,11 @@ func (o *Failover) Run(ctx context.Context) (_ *FailoverReport, err error) {
 	}
 	m := &measuring{o: o, g: g, f: f, c: c, keys: shardKeys(o.Shards)}
 	for trial := range o.Trials {
-		if err := m.trial(ctx, trial); err != nil {
+		if err := m.trial(ctx, trial); err != nil && ctx.Err() == nil {
 			return nil, err
+		}
+		if ctx.Err() != nil {
+			break
 		}
 	}
 	return m.report(ctx)
@@ -202,10 +216,17 @@ func (m *measuring) report(ctx context.Context) (*FailoverReport, error) {
 	if n := len(m.took); n > 0 {
 		r.P50, r.P99, r.Max = m.took[n/2], m.took[n*99/100], m.took[n-1]
 	}
-	ctx, cancel := context.WithTimeout(ctx, auditMax)
+	if r.Interrupted = ctx.Err() != nil; r.Interrupted {
+		return r, nil
+	}
+	counting, cancel := context.WithTimeout(ctx, auditMax)
 	defer cancel()
 	for _, of := range m.keys {
-		got, err := m.c.Count(ctx, LedgerNamespace, of[0])
+		got, err := m.c.Count(counting, LedgerNamespace, of[0])
+		if r.Interrupted = ctx.Err() != nil; r.Interrupted {
+			r.Counted = 0
+			return r, nil
+		}
 		if err != nil {
 			return nil, err
 		}

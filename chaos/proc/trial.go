@@ -75,11 +75,15 @@ type Report struct {
 	Command string         `json:"command,omitempty"`
 	Verdict *swarm.Verdict `json:"verdict"`
 	Ledger  Totals         `json:"ledger"`
-	Keys    int            `json:"keys"`    // that were compared with the ledger at the end
-	Skipped []Skipped      `json:"skipped"` // families that this machine cannot do
-	Outages []Outage       `json:"outages"`
-	Trends  []Trend        `json:"trends"` // none where no process lived long enough
-	Samples []Sample       `json:"samples,omitempty"`
+	Keys    int            `json:"keys"`  // that were compared with the ledger the last time
+	Lost    int            `json:"lost"`  // keys that count less than was acknowledged
+	Twice   int            `json:"twice"` // keys that count more than was sent
+	// Interrupted says that the run was cut short: what was not compared until then is not judged.
+	Interrupted bool      `json:"interrupted,omitempty"`
+	Skipped     []Skipped `json:"skipped"` // families that this machine cannot do
+	Outages     []Outage  `json:"outages"`
+	Trends      []Trend   `json:"trends"` // none where no process lived long enough
+	Samples     []Sample  `json:"samples,omitempty"`
 }
 
 // Skipped is a family of faults that cannot be had here.
@@ -99,7 +103,7 @@ type Outage struct {
 // Failed reports whether any invariant did not hold.
 func (r *Report) Failed() bool { return r.Verdict.Failed() }
 
-// Run starts the fleet, breaks it and judges. The error says why there is no verdict.
+// Run starts the fleet, breaks it and judges. The error says why there is no verdict. When ctx ends after the fleet has started, the report says what was known by then.
 func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
 	able, skipped, err := Choose(t.Families)
 	if err != nil {
@@ -107,21 +111,26 @@ func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
 	}
 	w, err := t.open(ctx, able)
 	if err != nil {
+		if ctx.Err() != nil {
+			err = ctx.Err() // what it has kept from starting does not matter
+		}
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
-	if err := w.strikeAll(ctx, able); err != nil {
+	if err := w.strikeAll(ctx, able); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	if err := w.settle(ctx); err != nil {
+	if err := w.settle(ctx); err != nil && ctx.Err() == nil {
 		return nil, err
 	}
-	return w.report(skipped), nil
+	r := w.report(skipped)
+	r.Interrupted = ctx.Err() != nil
+	return r, nil
 }
 
 // open starts a fleet and a load.
 func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
-	w = &world{t: t, began: time.Now(), down: make(map[int]bool), witness: -1, healed: make(map[string][]time.Duration)}
+	w = &world{t: t, over: func() bool { return ctx.Err() != nil }, began: time.Now(), down: make(map[int]bool), witness: -1, healed: make(map[string][]time.Duration)}
 	if t.Witness {
 		w.witness = 0
 	}
@@ -193,8 +202,8 @@ func (w *world) strikeAll(ctx context.Context, able []Family) error {
 		if err := w.strike(ctx, f); err != nil {
 			return err
 		}
-		if ctx.Err() != nil {
-			return ctx.Err()
+		if w.over() {
+			return nil
 		}
 		if number%auditEvery == 0 {
 			if err := w.audit(ctx); err != nil {
@@ -248,10 +257,19 @@ func (w *world) settle(ctx context.Context) error {
 	}
 	if len(w.verdict.Breaches) > 0 {
 		w.load.Abandon() // it is not worth waiting for what may never come
-	} else if err := w.load.Stop(); err != nil {
-		return err
+	} else if !w.over() {
+		stop := context.AfterFunc(ctx, w.load.abandon)
+		err := w.load.Stop()
+		stop()
+		if err != nil {
+			return err
+		}
 	}
 	w.stopCounting()
+	if w.over() {
+		w.verdict.Virtual, w.trends = w.now(), Trends(w.samples, w.now()) // which say nothing of the second half that was to come
+		return nil
+	}
 	if err := w.audit(ctx); err != nil {
 		return err
 	}
@@ -265,7 +283,7 @@ func (w *world) settle(ctx context.Context) error {
 }
 
 func (w *world) report(skipped []Skipped) *Report {
-	r := &Report{Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Skipped: skipped, Trends: w.trends, Samples: w.samples}
+	r := &Report{Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice, Skipped: skipped, Trends: w.trends, Samples: w.samples}
 	w.verdict.Real = w.now()
 	w.verdict.Tally = swarm.Tally{Acked: int(r.Ledger.Acknowledged), Unknown: int(r.Ledger.Unknown), Failed: int(r.Ledger.Refused), Reads: w.reads}
 	for _, f := range Families {

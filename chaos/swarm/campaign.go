@@ -36,6 +36,10 @@ type Report struct {
 	Real    time.Duration `json:"real_ns"` // of this run
 	// Before is how many of the seeds earlier runs have judged.
 	Before int `json:"before,omitempty"`
+	// Asked is how many seeds there were to be; 0 where only time was to end them.
+	Asked uint64 `json:"asked,omitempty"`
+	// Interrupted says that the run was cut short.
+	Interrupted bool `json:"interrupted,omitempty"`
 	// FirstFailure is the smallest seed that failed; nil if all held.
 	FirstFailure *Failure   `json:"first_failure,omitempty"`
 	Failures     []*Failure `json:"failures,omitempty"`
@@ -79,6 +83,9 @@ const (
 // Run runs it. An error is of the machinery, not of what is tested.
 func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 	r := &Report{Mode: Mode()}
+	if c.Last-c.First < 1<<40 {
+		r.Asked = c.Last - c.First + 1
+	}
 	began := time.Now()
 	next, stop := c.First, false
 	for _, v := range c.Kept.judged(c.First, c.Last) {
@@ -114,6 +121,7 @@ func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 		return nil, err
 	}
 	slices.SortFunc(r.Failures, func(a, b *Failure) int { return int(int64(a.Seed) - int64(b.Seed)) })
+	r.Interrupted = ctx.Err() != nil
 	if !c.NoShrink {
 		for _, f := range r.Failures[:min(len(r.Failures), shrunkMax)] {
 			c.progress(r, fmt.Sprintf("shrinking the plan of seed %d", f.Seed))
@@ -201,4 +209,23 @@ func (r *Report) SeedsPerSecond() float64 {
 		return 0
 	}
 	return float64(r.Sum.Seeds-r.Before) / r.Real.Seconds()
+}
+
+// Ran says how many seeds were run, and of how many if it was interrupted.
+func (r *Report) Ran() string {
+	seeds := "seeds"
+	if r.Sum.Seeds == 1 {
+		seeds = "seed"
+	}
+	switch {
+	case !r.Interrupted:
+		return fmt.Sprintf("%d %s", r.Sum.Seeds, seeds)
+	case r.Asked == 0:
+		return fmt.Sprintf("interrupted after %d %s", r.Sum.Seeds, seeds)
+	case r.Asked == 1:
+		seeds = "seed"
+	default:
+		seeds = "seeds"
+	}
+	return fmt.Sprintf("interrupted after %d of %d %s", r.Sum.Seeds, r.Asked, seeds)
 }

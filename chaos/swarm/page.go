@@ -83,9 +83,9 @@ func verdictWord(failed bool) string {
 // head says what came of it in a few lines.
 func (p *page) head(r *Report) {
 	if len(r.Failures) > 0 {
-		p.fill("<h1>ebb chaos sim: <span class=\"bad\">%d of %d seeds failed</span></h1>\n", len(r.Failures), r.Sum.Seeds)
+		p.fill("<h1>ebb chaos sim: <span class=\"bad\">%d of %v failed</span></h1>\n", len(r.Failures), r.Ran())
 	} else {
-		p.fill("<h1>ebb chaos sim: <span class=\"good\">%d seeds, all held</span></h1>\n", r.Sum.Seeds)
+		p.fill("<h1>ebb chaos sim: <span class=\"good\">%v, all held</span></h1>\n", r.Ran())
 	}
 	p.fill("<p>%v. %v of virtual time in %v: %.2f seeds a second. %v.</p>\n<pre>%v</pre>\n",
 		r.Sum.Tally, r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Mode, r.Command)

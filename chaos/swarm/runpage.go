@@ -12,6 +12,8 @@ type RunPage struct {
 	Command string
 	Verdict *Verdict
 	Tables  []PageTable
+	// Interrupted says that there was more to come.
+	Interrupted bool
 }
 
 // PageTable is a table of a page.
@@ -30,7 +32,7 @@ func (r *RunPage) HTML(w io.Writer) error {
 	if r.Verdict.Failed() {
 		class = "bad"
 	}
-	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n", r.Title, class, verdictWord(r.Verdict.Failed()), r.Lead, r.Command)
+	p.fill("<h1>%v: <span class=\"%v\">%v</span></h1>\n<p>%v</p>\n<pre>%v</pre>\n", r.Title, class, runWord(r.Verdict.Failed(), r.Interrupted), r.Lead, r.Command)
 	if r.Verdict.Failed() {
 		p.put("<h2>What failed</h2>\n<table><tr><th>invariant<th>at<th>what\n")
 		for _, b := range r.Verdict.Breaches {
@@ -61,6 +63,15 @@ func (r *RunPage) HTML(w io.Writer) error {
 	}
 	p.put("</html>\n")
 	return p.w.Flush()
+}
+
+// runWord is the verdict on a run, as far as it came.
+func runWord(failed, interrupted bool) string {
+	word := verdictWord(failed)
+	if interrupted {
+		word += " until it was interrupted"
+	}
+	return word
 }
 
 // chartByFamily draws a run in which many faults follow each other: a lane for each family.

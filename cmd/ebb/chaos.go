@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"runtime"
@@ -80,16 +79,14 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	if err != nil {
 		return err
 	}
-	var page io.WriteCloser
-	if cf.report != "" { // a file that cannot be written is known before hours have passed
-		if page, err = os.Create(cf.report); err != nil {
-			return err
-		}
-		defer page.Close()
+	page, err := openReport(cf.report)
+	if err != nil {
+		return err
 	}
+	defer page.drop()
 	if cf.resume != "" {
 		if c.Kept, err = swarm.OpenKept(cf.resume, buildName()); err != nil {
-			return err
+			return cannotWrite("--resume", cf.resume, err)
 		}
 		defer c.Kept.Close() //nolint:errcheck // each verdict was written at once
 	}
@@ -104,17 +101,15 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 		return err
 	}
 	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
-	if page != nil {
-		if err := r.HTML(page); err != nil {
-			return err
-		}
+	if err := page.write(r.HTML); err != nil {
+		return err
 	}
 	if err := printChaos(s, r); err != nil {
 		return err
 	}
 	switch {
 	case len(r.Failures) > 0:
-		return fmt.Errorf("%d of %d seeds failed; the first: %s", len(r.Failures), r.Sum.Seeds, r.FirstFailure.Replay)
+		return fmt.Errorf("%d of %s failed; the first: %s", len(r.Failures), plural(r.Sum.Seeds, "seed", "seeds"), r.FirstFailure.Replay)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case r.Sum.Seeds == 0:
@@ -152,8 +147,34 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	if cf.limit > 0 && !s.given["seeds"] {
 		c.Last = 1<<63 - 1
 	}
-	c.Acts, err = actNumbers(cf.acts)
-	return c, err
+	if c.Acts, err = actNumbers(cf.acts); err != nil {
+		return nil, err
+	}
+	return c, knownActs(c)
+}
+
+// actsLooked is of how many seeds it is looked whether their plans have the faults that are asked for: every third plan or so ends with its second.
+const actsLooked = 10_000
+
+// knownActs refuses numbers that a plan does not have: a run of fewer faults than are asked for would say nothing of the others.
+func knownActs(c *swarm.Campaign) error {
+	for seed := c.First; seed <= c.Last && seed-c.First < actsLooked; seed++ {
+		p := swarm.Draw(seed, c.Families...)
+		for _, n := range c.Acts {
+			if !slices.ContainsFunc(p.Acts, func(a swarm.Act) bool { return a.Number == n }) {
+				return usagef("--acts %d: the plan of seed %d has %s, and %s", n, seed, plural(len(p.Acts), "fault", "faults"), numbered(p))
+			}
+		}
+	}
+	return nil
+}
+
+// numbered says which numbers a plan's faults have.
+func numbered(p swarm.Plan) string {
+	if len(p.Acts) == 1 {
+		return "its number is " + p.Numbers()
+	}
+	return "their numbers are " + p.Numbers()
 }
 
 // buildName tells builds apart whose seeds are not to be added up.
@@ -240,8 +261,8 @@ func printChaos(s *session, r *swarm.Report) error {
 	for _, n := range r.Sum.Checks {
 		checks += n
 	}
-	_, err := fmt.Fprintf(s.term.out, "\n%d seeds%s, %d failed; %d faults, %d evaluations; %v of virtual time in %v, %.2f seeds/s; %v one after the other\n%v\n%s\n",
-		r.Sum.Seeds, before, len(r.Failures), faults, checks, r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, r.Mode)
+	_, err := fmt.Fprintf(s.term.out, "\n%s%s, %d failed; %s, %s; %v of virtual time in %v, %.2f seeds/s; %v one after the other\n%v\n%s\n",
+		r.Ran(), before, len(r.Failures), plural(faults, "fault", "faults"), plural(checks, "evaluation", "evaluations"), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, r.Mode)
 	return err
 }
 

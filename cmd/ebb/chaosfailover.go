@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -40,6 +41,9 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 	case int(o.Shards) < o.Nodes || o.Shards > 64:
 		return usagef("--shards %d: from one a node to 64", o.Shards)
 	}
+	if err := unused("--dir", o.Dir); err != nil {
+		return err
+	}
 	if o.Binary, err = os.Executable(); err != nil {
 		return err
 	}
@@ -58,11 +62,35 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 	if s.output == "json" {
 		err = printJSON(s.term.out, r)
 	} else {
-		_, err = fmt.Fprintf(s.term.out, "%d leaders cut off: the first write to their shard took %v (p50), %v (p99), %v (max); the election timeout is %v\n%d writes acknowledged, %.0f counted\n",
-			r.Trials, round(r.P50), round(r.P99), round(r.Max), r.Election, r.Written, r.Counted)
+		_, err = fmt.Fprint(s.term.out, failoverText(r, o.Trials))
+	}
+	if err == nil && r.Interrupted {
+		err = ctx.Err()
 	}
 	if err != nil {
 		return err
 	}
 	return r.Err()
+}
+
+// failoverText says what was measured in trials, of which there were to be so many.
+func failoverText(r *proc.FailoverReport, trials int) string {
+	var b strings.Builder
+	fmt.Fprint(&b, plural(r.Trials, "leader", "leaders"), " cut off")
+	if r.Trials > 0 {
+		fmt.Fprintf(&b, ": the first write to their shard took %v (p50), %v (p99), %v (max); the election timeout is %v",
+			r.P50.Round(time.Millisecond), r.P99.Round(time.Millisecond), r.Max.Round(time.Millisecond), r.Election)
+	}
+	b.WriteByte('\n')
+	if r.Interrupted {
+		fmt.Fprintf(&b, "interrupted after %d of %s: whether the p99 is within 3 election timeouts is not judged, nor are writes counted\n", r.Trials, plural(trials, "trial", "trials"))
+		return b.String()
+	}
+	fmt.Fprintf(&b, "%d writes acknowledged, %.0f counted\n", r.Written, r.Counted)
+	met := "met"
+	if r.P99 > r.Limit() {
+		met = "missed"
+	}
+	fmt.Fprintf(&b, "the goal of a p99 within 3 election timeouts (%v) is %s\n", r.Limit(), met)
+	return b.String()
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -97,6 +96,12 @@ func (pf *procFlags) check(s *session) (err error) {
 		}
 	}
 	t.Families = pf.families
+	if _, _, err := proc.Choose(t.Families); err != nil { // before anything is made
+		return err
+	}
+	if err := unused("--dir", t.Dir); err != nil {
+		return err
+	}
 	t.Binary, err = os.Executable()
 	return err
 }
@@ -107,13 +112,11 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 		return err
 	}
 	t := &pf.trial
-	var page io.WriteCloser
-	if pf.page != "" {
-		if page, err = os.Create(pf.page); err != nil {
-			return err
-		}
-		defer page.Close()
+	page, err := openReport(pf.page)
+	if err != nil {
+		return err
 	}
+	defer page.drop()
 	temporary := t.Dir == ""
 	if temporary {
 		if t.Dir, err = os.MkdirTemp("", "ebb-chaos-"); err != nil {
@@ -122,17 +125,18 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 	}
 	t.Progress = func(line string) { fmt.Fprintln(s.term.err, line) }
 	r, err := t.Run(ctx)
-	if temporary && err == nil && !r.Failed() {
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return fmt.Errorf("%w; data and logs are in %s", err, t.Dir)
+	case temporary && (err != nil || !r.Failed()):
 		removeAll(s, t.Dir)
 	}
 	if err != nil {
 		return err
 	}
 	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
-	if page != nil {
-		if err := procPage(r).HTML(page); err != nil {
-			return err
-		}
+	if err := page.write(procPage(r).HTML); err != nil {
+		return err
 	}
 	if s.output == "json" {
 		err = printJSON(s.term.out, r)
@@ -140,7 +144,10 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 		err = printProc(s, r)
 	}
 	if err == nil && r.Failed() {
-		return fmt.Errorf("%d times something did not hold, first %s; data and logs are in %s", len(r.Verdict.Breaches), r.Verdict.Breaches[0].Invariant, t.Dir)
+		return fmt.Errorf("%s something did not hold, first %s; data and logs are in %s", plural(len(r.Verdict.Breaches), "time", "times"), r.Verdict.Breaches[0].Invariant, t.Dir)
+	}
+	if err == nil && r.Interrupted {
+		err = ctx.Err()
 	}
 	return err
 }
@@ -151,8 +158,28 @@ func procLead(r *proc.Report) string {
 	for _, times := range v.Faults {
 		n += times
 	}
-	return fmt.Sprintf("%d faults in %v: %d increments acknowledged, %d unknown, %d refused; %d keys compared with the ledger", n, v.Real.Round(time.Second),
-		r.Ledger.Acknowledged, r.Ledger.Unknown, r.Ledger.Refused, r.Keys)
+	open := ""
+	if r.Ledger.Open > 0 {
+		open = fmt.Sprintf(", %d under way", r.Ledger.Open)
+	}
+	compared := "no key compared with the ledger"
+	if r.Keys > 0 {
+		compared = plural(r.Keys, "key", "keys") + " compared with the ledger: " + differences(r.Lost, r.Twice)
+	}
+	lead := fmt.Sprintf("%s in %v: %d increments acknowledged, %d unknown, %d refused%s; %s", plural(n, "fault", "faults"), v.Real.Round(time.Second),
+		r.Ledger.Acknowledged, r.Ledger.Unknown, r.Ledger.Refused, open, compared)
+	if r.Interrupted {
+		lead += "; interrupted: what was not yet compared with the ledger is not judged"
+	}
+	return lead
+}
+
+// differences from the ledger, in keys.
+func differences(lost, twice int) string {
+	if lost+twice == 0 {
+		return "0 lost, 0 counted twice"
+	}
+	return fmt.Sprintf("%s lost increments, %s counted some twice", plural(lost, "key has", "keys have"), plural(twice, "key has", "keys have"))
 }
 
 // procTables are what is told of a trial: on a page, and on a terminal.
@@ -188,7 +215,7 @@ func procTables(r *proc.Report) []swarm.PageTable {
 }
 
 func procPage(r *proc.Report) *swarm.RunPage {
-	return &swarm.RunPage{Title: "ebb chaos proc", Lead: procLead(r), Command: r.Command, Verdict: r.Verdict, Tables: procTables(r)}
+	return &swarm.RunPage{Title: "ebb chaos proc", Lead: procLead(r), Command: r.Command, Interrupted: r.Interrupted, Verdict: r.Verdict, Tables: procTables(r)}
 }
 
 func printProc(s *session, r *proc.Report) error {

@@ -35,6 +35,9 @@ func broken(t *testing.T, cycles int, families ...string) *proc.Report {
 	for _, b := range r.Verdict.Breaches {
 		t.Errorf("%v", b)
 	}
+	if r.Interrupted {
+		t.Error("it took too long")
+	}
 	if r.Ledger.Acknowledged == 0 || r.Ledger.Open != 0 || r.Keys == 0 {
 		t.Errorf("ledger %+v over %d keys: nothing was tried", r.Ledger, r.Keys)
 	}
