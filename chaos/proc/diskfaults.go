@@ -101,7 +101,7 @@ func (w *world) powerLoss(nodes ...int) (mend func() error, err error) {
 // slow lets the writes of a node wait for a part of each half second.
 func (w *world) slow(i int, part time.Duration) (mend func() error) {
 	const period = 500 * time.Millisecond
-	w.tell("the disk of %s does nothing for %v of every %v", w.f.Name(i), part, period)
+	w.tell("the disk of %s does nothing for %v of every %v", w.f.Name(i), part.Round(time.Millisecond), period)
 	m := w.f.Machine(i)
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup

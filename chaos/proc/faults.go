@@ -163,7 +163,7 @@ var networkFaults = []Family{
 	weather("delay", "packets between nodes are 5 to 200 ms late, and up to as much again", func(_ context.Context, w *world, n *Network) string {
 		d := w.between(5*time.Millisecond, 200*time.Millisecond)
 		w.everywhere(n, Weather{Delay: d, Jitter: d})
-		return fmt.Sprintf("packets between nodes are %v late", d)
+		return fmt.Sprintf("packets between nodes are %v late", d.Round(time.Millisecond))
 	}),
 	weather("loss", "1 to 30% of packets between nodes are lost, and some come twice", func(_ context.Context, w *world, n *Network) string {
 		part := 0.01 + 0.29*w.rng.Float64()

@@ -3,6 +3,7 @@ package swarm
 import (
 	"bufio"
 	"io"
+	"time"
 )
 
 // RunPage is a page about one run of something else than the simulation, drawn as its runs are.
@@ -36,7 +37,7 @@ func (r *RunPage) HTML(w io.Writer) error {
 	if r.Verdict.Failed() {
 		p.put("<h2>What failed</h2>\n<table><tr><th>invariant<th>at<th>what\n")
 		for _, b := range r.Verdict.Breaches {
-			p.row(b.Invariant, b.At, b.What)
+			p.row(b.Invariant, b.At.Round(time.Millisecond), b.What)
 		}
 		p.put("</table>\n")
 	}
@@ -99,7 +100,7 @@ func chartByFamily(v *Verdict) chart {
 		if b := first[s.Act]; lanes[s.Act].From != s.From {
 			b.X = chartLeft + chartWidth*float64(s.From)/float64(whole)
 			b.W = max(2, chartWidth*float64(s.To-s.From)/float64(whole))
-			b.Title, b.Text = s.Act+", "+s.From.String()+" to "+s.To.String(), ""
+			b.Title, b.Text = s.Act+", "+s.From.Round(time.Millisecond).String()+" to "+s.To.Round(time.Millisecond).String(), ""
 			c.Boxes = append(c.Boxes, b)
 		}
 	}

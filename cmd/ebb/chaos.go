@@ -90,7 +90,7 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 		}
 		defer c.Kept.Close() //nolint:errcheck // each verdict was written at once
 	}
-	progress := newChaosProgress(s, c)
+	progress := newChaosProgress(s)
 	c.Progress = progress.show
 	if cf.story {
 		c.Each = func(v *swarm.Verdict) { fmt.Fprint(s.term.err, v.Tell()) }
@@ -319,15 +319,14 @@ func chaosList(s *session) error {
 // chaosProgress is the line that says how far it is: again and again on a terminal, every half minute elsewhere.
 type chaosProgress struct {
 	s        *session
-	c        *swarm.Campaign
 	live     bool
 	last     time.Time
 	wrote    bool
 	interval time.Duration
 }
 
-func newChaosProgress(s *session, c *swarm.Campaign) *chaosProgress {
-	p := &chaosProgress{s: s, c: c, live: interactive(s.term.err), interval: 30 * time.Second, last: time.Now()}
+func newChaosProgress(s *session) *chaosProgress {
+	p := &chaosProgress{s: s, live: interactive(s.term.err), interval: 30 * time.Second, last: time.Now()}
 	if p.live {
 		p.interval = 200 * time.Millisecond
 	}
@@ -339,11 +338,11 @@ func (p *chaosProgress) show(r *swarm.Report, doing string) {
 		return
 	}
 	p.last, p.wrote = time.Now(), true
-	of := ""
-	if p.c.Last-p.c.First < 1<<40 {
-		of = fmt.Sprintf(" of %d", p.c.Last-p.c.First+1)
+	seeds := plural(r.Sum.Seeds, "seed", "seeds")
+	if r.Asked > 0 {
+		seeds = fmt.Sprintf("%d of %s", r.Sum.Seeds, plural(r.Asked, "seed", "seeds"))
 	}
-	line := fmt.Sprintf("%d%s seeds, %d failed, %.2f seeds/s, %v of virtual time", r.Sum.Seeds, of, len(r.Failures), r.SeedsPerSecond(), r.Sum.Virtual.Round(time.Second))
+	line := fmt.Sprintf("%s, %d failed, %.2f seeds/s, %v of virtual time", seeds, len(r.Failures), r.SeedsPerSecond(), r.Sum.Virtual.Round(time.Second))
 	if doing != "" {
 		line += ", " + doing
 	}

@@ -143,6 +143,8 @@ func (s *session) completeFlags(cmd *cobra.Command) {
 			complete = cobra.FixedCompletions(w, cobra.ShellCompDirectiveNoFileComp|cobra.ShellCompDirectiveKeepOrder)
 		} else if f.Name == "namespace" {
 			complete = s.completeNamespace
+		} else if c := chaosCompletion(cmd.CommandPath(), f.Name); c != nil {
+			complete = c
 		} else if d, ok := flagFiles[f.Name]; ok {
 			complete = cobra.FixedCompletions(nil, d)
 		}
