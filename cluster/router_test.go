@@ -300,7 +300,8 @@ func TestWhoHandsOverIsHeardOut(t *testing.T) {
 					e.leaders.Observe(shard, "ebb-1", 2)
 					e.heard()
 					began := time.Now()
-					time.AfterFunc(time.Second, func() { observe(e.leaders, shard) })
+					leaders := e.leaders
+					time.AfterFunc(time.Second, func() { observe(leaders, shard) })
 					if refused, err := ask(); refused != nil || err != nil {
 						t.Errorf("%s: %v, %v", what, refused, err)
 					}
