@@ -8,8 +8,9 @@ import (
 )
 
 // turn is whose it is to ask for votes first when a leader is gone. Two that ask at the same time vote for themselves both, and
-// wait for one or two election timeouts. So all but the first of those that followed hold back, each for as much longer as followers
-// notice a silence after one another; and who is told that there is a leader still asks again, until the other has noticed too.
+// wait for one or two election timeouts. So all but the first of those that followed hold back, the next one for as much as followers
+// notice a silence after one another, and those after it for twice that: three or more of them stand together, as they would by Raft alone.
+// Who is told that there is a leader still asks again, until the other has noticed too.
 //
 // What is held back and asked again are pre-votes, which promise nothing: none of it touches who may be elected.
 type turn struct {
