@@ -1,7 +1,7 @@
 // Package mutants plants bugs on purpose and asks the checkers, tests and the swarm of seeds, whether they see them.
 //
 // A mutant is a file in planted: what it breaks, who is to notice, and the lines that change. It is laid over the source
-// while a checker is built (go build -overlay), so the product holds no planted bug, under no flag and no build tag, and a mutant
+// while a checker is built (go build -overlay), so the product holds none of these bugs, under no flag and no build tag, and a mutant
 // whose lines are gone from the source is an error rather than a bug that was never there.
 package mutants
 
