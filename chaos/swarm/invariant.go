@@ -22,7 +22,7 @@ var Invariants = []Invariant{
 	{"read-possible", "a read has no more than was sent"},
 	{"bounded-fresh", "a read of bounded staleness has all that was acknowledged that long before it began (where all clocks were right)"},
 	{"any-possible", "a read of any replica, however stale, has no more than was sent"},
-	{"estimate-bound", "an estimate of how many members a distinct, linear, bloom, set or morris has is off by no more than it says (6 standard errors)"},
+	{"estimate-bound", "an estimate of how many members a distinct, linear, bloom, set or morris has is off by no more than it says (6 standard errors and 1, of a morris 5)"},
 	{"countmin-floor", "a count-min never says less of a bin than was acknowledged"},
 	{"topk-bounds", "a top-k's bounds of a bin contain what was counted"},
 	{"quantile-bounds", "a quantile lies between its bounds, and within what was measured"},

@@ -40,9 +40,7 @@ type Tally struct {
 	Failed  int `json:"failed"`  // commands that were not applied, says the SDK
 	Reads   int `json:"reads"`
 	Unread  int `json:"unread"` // reads that were refused
-	// Ordered are the writes and reads of strings that porcupine has found an order for, Undecided the seeds of which it knew none in its time, nor that there is none.
-	Ordered   int `json:"ordered"`
-	Undecided int `json:"undecided"`
+	Ordered int `json:"ordered"` // writes and reads of strings that porcupine has found an order for
 	// Outage is the longest time from cutting off a leader to the first acknowledgement of the majority.
 	Outage time.Duration `json:"outage_ns"`
 }
@@ -55,13 +53,12 @@ func (t *Tally) Add(o Tally) {
 	t.Reads += o.Reads
 	t.Unread += o.Unread
 	t.Ordered += o.Ordered
-	t.Undecided += o.Undecided
 	t.Outage = max(t.Outage, o.Outage)
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %d operations put in order by porcupine, %d histories undecided, %v without a leader at most",
-		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Ordered, t.Undecided, t.Outage.Round(10*time.Millisecond))
+	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %d operations put in order by porcupine, %v without a leader at most",
+		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Ordered, t.Outage.Round(10*time.Millisecond))
 }
 
 // Line is one sentence of the story.

@@ -115,7 +115,7 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 		ended = true
 	})
 	if w != nil && w.texts != nil {
-		w.texts.judge()
+		w.texts.judge(orderMax)
 	}
 	return v
 }
