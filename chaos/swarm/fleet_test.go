@@ -79,7 +79,7 @@ func TestProcessesThatAreStuck(t *testing.T) {
 
 // A worker of this very binary runs a plan, and says nothing but its verdict and PASS.
 func TestWorker(t *testing.T) {
-	c := &Campaign{Fleet: fleet(t, "real", time.Minute), First: 5, Last: 5, Workers: 1, Acts: []int{}}
+	c := &Campaign{Fleet: fleet(t, "real", time.Minute), First: 5, Last: 5, Workers: 1, Acts: &Choice{}}
 	r, err := c.Run(t.Context())
 	if err != nil || r.Sum.Seeds != 1 || len(r.Failures) > 0 || r.Sum.Tally.Acked == 0 {
 		t.Errorf("%v: %+v", err, r)

@@ -6,6 +6,14 @@ var replays string
 // Replays reports whether a plan that is run again takes the same course in this build.
 func Replays() bool { return replays != "" }
 
+// Program is what this build is called on a command line.
+func Program() string {
+	if Replays() {
+		return "./ebb-replay"
+	}
+	return "ebb"
+}
+
 // Mode says whether it does.
 func Mode() string {
 	if Replays() {

@@ -122,30 +122,6 @@ func millis(rng *rand.Rand, low, high int) time.Duration {
 	return time.Duration(low+rng.IntN(high-low+1)) * time.Millisecond
 }
 
-// Only is the plan with those acts alone that have these numbers.
-func (p Plan) Only(numbers ...int) Plan {
-	acts := p.Acts
-	p.Acts = nil
-	for _, a := range acts {
-		if slices.Contains(numbers, a.Number) {
-			p.Acts = append(p.Acts, a)
-		}
-	}
-	return p
-}
-
-// Numbers are those of the plan's acts, as --acts takes them.
-func (p Plan) Numbers() string {
-	var out []string
-	for _, a := range p.Acts {
-		out = append(out, fmt.Sprint(a.Number))
-	}
-	if len(out) == 0 {
-		return "none"
-	}
-	return strings.Join(out, ",")
-}
-
 // String names the faults in order.
 func (p Plan) String() string {
 	var acts []string

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -71,17 +73,96 @@ func TestShrink(t *testing.T) {
 	tries := 0
 	fails := func(p Plan) *Verdict {
 		tries++
-		if n := p.Numbers(); !strings.Contains(n, "3") || !strings.Contains(n, "8") {
+		if n := p.Choice().Acts; !slices.Contains(n, 3) || !slices.Contains(n, 8) {
 			return nil
 		}
 		return &Verdict{Plan: p, Breaches: []Breach{{Invariant: "acked-kept"}}}
 	}
 	got := Shrink(fails(plan), fails)
-	if got.Plan.Numbers() != "3,8" || got.Plan.Outage || got.Plan.Home {
-		t.Errorf("shrunk to %s (outage %v, home %v) in %d tries", got.Plan.Numbers(), got.Plan.Outage, got.Plan.Home, tries)
+	if got.Plan.Choice().String() != "3,8" {
+		t.Errorf("shrunk to %v in %d tries", got.Plan.Choice(), tries)
 	}
-	if again := plan.Only(3, 8); again.Numbers() != got.Plan.Numbers() {
-		t.Errorf("--acts %s makes %s", got.Plan.Numbers(), again.Numbers())
+}
+
+// The line that is printed of a failing seed makes the very plan that it was shrunk to, whatever is left of it: its faults, the outage at the beginning, the wait for leaders at the end.
+func TestReplayOfAShrunkPlan(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	with := map[string]int{}
+	for seed := range uint64(500) {
+		var families []string
+		if seed%3 == 0 {
+			families = []string{"ring", "kill", "join"}
+		}
+		drawn := Draw(seed, families...)
+		needs := func(p Plan) bool { return true }
+		if len(drawn.Acts) > 0 && rng.IntN(2) == 0 {
+			one := drawn.Acts[rng.IntN(len(drawn.Acts))].Number
+			needs = func(p Plan) bool { return slices.Contains(p.Choice().Acts, one) }
+		}
+		outage, home := drawn.Outage && rng.IntN(2) == 0, drawn.Home && rng.IntN(2) == 0
+		fails := func(p Plan) *Verdict {
+			if !needs(p) || outage && !p.Outage || home && !p.Home {
+				return nil
+			}
+			return &Verdict{Plan: p, Breaches: []Breach{{Invariant: "acked-kept"}}}
+		}
+		shrunk := Shrink(fails(drawn), fails)
+		f := Failure{Seed: seed}
+		f.take(shrunk, families)
+		fields := strings.Fields(f.Replay) // ebb chaos sim --seeds N --acts WORDS [--families WORDS]
+		number, err := strconv.ParseUint(fields[4], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		choice, err := ParseChoice(fields[6])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var of []string
+		if len(fields) > 8 {
+			of = strings.Split(fields[8], ",")
+		}
+		c := Campaign{Acts: &choice, Families: of}
+		if again := c.plan(number); !reflect.DeepEqual(again, shrunk.Plan) {
+			t.Fatalf("%s makes\n%+v, and not\n%+v", f.Replay, again, shrunk.Plan)
+		}
+		if lack := choice.Lacks(drawn); lack != "" {
+			t.Errorf("%s: the plan has no %s", f.Replay, lack)
+		}
+		with[fmt.Sprint(shrunk.Plan.Outage, shrunk.Plan.Home, len(shrunk.Plan.Acts))]++
+	}
+	if len(with) != 8 {
+		t.Errorf("these shrunk plans only: %v", with)
+	}
+}
+
+// A choice is read back, and what is none is refused.
+func TestChoice(t *testing.T) {
+	for text, want := range map[string]Choice{
+		"none": {}, "2,3": {Acts: []int{2, 3}}, "outage": {Outage: true}, "outage,1,home": {true, true, []int{1}},
+	} {
+		if c, err := ParseChoice(text); err != nil || !reflect.DeepEqual(c, want) || c.String() != text {
+			t.Errorf("%s: %+v (%v), %v", text, c, c, err)
+		}
+	}
+	for _, text := range []string{"", "0", "-1", "1,,2", "out", "1,none"} {
+		if c, err := ParseChoice(text); err == nil {
+			t.Errorf("%q is %v", text, c)
+		}
+	}
+	if lack := (Choice{Outage: true, Acts: []int{1, 2}}).Lacks(Plan{Outage: true, Acts: []Act{{Number: 1}}}); lack != "2" {
+		t.Errorf("it lacks %q", lack)
+	}
+}
+
+// A build that replays says its own name in the lines that it prints.
+func TestReplayNamesItsBuild(t *testing.T) {
+	defer func(was string) { replays = was }(replays)
+	replays = "yes"
+	f := Failure{Seed: 3}
+	f.take(&Verdict{Plan: Plan{Home: true}, Breaches: []Breach{{Invariant: "acked-kept"}}}, nil)
+	if f.Replay != "./ebb-replay chaos sim --seeds 3 --acts home" {
+		t.Error(f.Replay)
 	}
 }
 
@@ -103,7 +184,7 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	page := b.String()
-	for _, want := range []string{"1 of 2 seeds failed", "lost: &lt;b&gt;", "&lt;script&gt;", "<svg", "ebb chaos sim --seeds 7 --acts " + v.Plan.Numbers(), "<td>ring<td>", "leads shard 1 in term 2"} {
+	for _, want := range []string{"1 of 2 seeds failed", "lost: &lt;b&gt;", "&lt;script&gt;", "<svg", "ebb chaos sim --seeds 7 --acts " + v.Plan.Choice().String(), "<td>ring<td>", "leads shard 1 in term 2"} {
 		if !strings.Contains(page, want) {
 			t.Errorf("the page has no %q", want)
 		}

@@ -48,7 +48,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 		Example: `  ebb chaos sim --seeds 1-1000 --report swarm.html
   ebb chaos sim --for 10m --families leader-cut,power-all,clock-jump
   ebb chaos sim --seeds 1-10000 --resume seeds.jsonl
-  ebb chaos sim --seeds 17 --acts 2,3 --story`,
+  ebb chaos sim --seeds 17 --acts outage,2,3 --story`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosSim(cmd.Context(), s, cf) },
 	}
 	f := sim.Flags()
@@ -56,7 +56,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 	f.IntVar(&cf.parallel, "parallel", runtime.NumCPU(), "how many seeds at once")
 	durationVar(f, &cf.limit, "for", 0, 0, "begin no seed after this long; without --seeds there is no other end")
 	f.StringSliceVar(&cf.families, "families", nil, "draw faults from these `families` only: see `ebb chaos list`")
-	f.StringVar(&cf.acts, "acts", "", "of each plan only the faults with these `numbers`, such as 2,3; none for no faults")
+	f.StringVar(&cf.acts, "acts", "", "of each plan only the faults with these `numbers`, with outage its first one and with home the wait for leaders at its end: outage,2,3,home; none for no faults")
 	f.BoolVar(&cf.first, "first", false, "end with the first seed that fails")
 	f.BoolVar(&cf.noShrink, "no-shrink", false, "do not look for a smaller plan that fails")
 	f.StringVar(&cf.report, "report", "", "write a page with timelines of what was broken, who led and what was answered to this `file`")
@@ -147,34 +147,29 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	if cf.limit > 0 && !s.given["seeds"] {
 		c.Last = 1<<63 - 1
 	}
-	if c.Acts, err = actNumbers(cf.acts); err != nil {
-		return nil, err
+	if cf.acts == "" {
+		return c, nil
 	}
+	choice, err := swarm.ParseChoice(cf.acts)
+	if err != nil {
+		return nil, usagef("--acts %w", err)
+	}
+	c.Acts = &choice
 	return c, knownActs(c)
 }
 
 // actsLooked is of how many seeds it is looked whether their plans have the faults that are asked for: every third plan or so ends with its second.
 const actsLooked = 10_000
 
-// knownActs refuses numbers that a plan does not have: a run of fewer faults than are asked for would say nothing of the others.
+// knownActs refuses what a plan does not have: a run of fewer faults than are asked for would say nothing of the others.
 func knownActs(c *swarm.Campaign) error {
 	for seed := c.First; seed <= c.Last && seed-c.First < actsLooked; seed++ {
 		p := swarm.Draw(seed, c.Families...)
-		for _, n := range c.Acts {
-			if !slices.ContainsFunc(p.Acts, func(a swarm.Act) bool { return a.Number == n }) {
-				return usagef("--acts %d: the plan of seed %d has %s, and %s", n, seed, plural(len(p.Acts), "fault", "faults"), numbered(p))
-			}
+		if lack := c.Acts.Lacks(p); lack != "" {
+			return usagef("--acts %s: the plan of seed %d has %s; choose of %s", lack, seed, plural(len(p.Acts), "fault", "faults"), p.Choice())
 		}
 	}
 	return nil
-}
-
-// numbered says which numbers a plan's faults have.
-func numbered(p swarm.Plan) string {
-	if len(p.Acts) == 1 {
-		return "its number is " + p.Numbers()
-	}
-	return "their numbers are " + p.Numbers()
 }
 
 // buildName tells builds apart whose seeds are not to be added up.
@@ -201,25 +196,6 @@ func seedRange(text string) (first, last uint64, err error) {
 		return 0, 0, usagef("--seeds %q: one seed such as 17, or first-last such as 1-1000", text)
 	}
 	return first, last, nil
-}
-
-// actNumbers reads which acts to keep; nil for all.
-func actNumbers(text string) ([]int, error) {
-	if text == "" {
-		return nil, nil
-	}
-	numbers := []int{}
-	if text == "none" {
-		return numbers, nil
-	}
-	for field := range strings.SplitSeq(text, ",") {
-		n, err := strconv.Atoi(strings.TrimSpace(field))
-		if err != nil || n < 1 {
-			return nil, usagef("--acts %q: numbers of faults such as 2,3, or none", text)
-		}
-		numbers = append(numbers, n)
-	}
-	return numbers, nil
 }
 
 func printChaos(s *session, r *swarm.Report) error {

@@ -1,0 +1,99 @@
+package swarm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Choice is which parts of a plan are kept, and nothing else of it is: what --acts says.
+type Choice struct {
+	Outage, Home bool
+	Acts         []int // their numbers in the plan as it was drawn
+}
+
+// The words of a choice beside the numbers of faults.
+const (
+	wordOutage = "outage"
+	wordHome   = "home"
+	wordNone   = "none"
+)
+
+// ParseChoice reads what String writes.
+func ParseChoice(text string) (c Choice, err error) {
+	if text == wordNone {
+		return c, nil
+	}
+	for field := range strings.SplitSeq(text, ",") {
+		switch field = strings.TrimSpace(field); field {
+		case wordOutage:
+			c.Outage = true
+		case wordHome:
+			c.Home = true
+		default:
+			n, err := strconv.Atoi(field)
+			if err != nil || n < 1 {
+				return c, fmt.Errorf("%q: numbers of faults such as 2,3, with them outage and home where the plan has these, or none", text)
+			}
+			c.Acts = append(c.Acts, n)
+		}
+	}
+	return c, nil
+}
+
+// String is the choice in the words of --acts.
+func (c Choice) String() string {
+	var words []string
+	if c.Outage {
+		words = append(words, wordOutage)
+	}
+	for _, n := range c.Acts {
+		words = append(words, strconv.Itoa(n))
+	}
+	if c.Home {
+		words = append(words, wordHome)
+	}
+	if len(words) == 0 {
+		return wordNone
+	}
+	return strings.Join(words, ",")
+}
+
+// Lacks names the first part that a plan does not have; nothing if it has all.
+func (c Choice) Lacks(p Plan) string {
+	switch {
+	case c.Outage && !p.Outage:
+		return wordOutage
+	case c.Home && !p.Home:
+		return wordHome
+	}
+	for _, n := range c.Acts {
+		if !slices.ContainsFunc(p.Acts, func(a Act) bool { return a.Number == n }) {
+			return strconv.Itoa(n)
+		}
+	}
+	return ""
+}
+
+// Choice is all that a plan has.
+func (p Plan) Choice() Choice {
+	c := Choice{Outage: p.Outage, Home: p.Home}
+	for _, a := range p.Acts {
+		c.Acts = append(c.Acts, a.Number)
+	}
+	return c
+}
+
+// Only is what a plan has of a choice.
+func (p Plan) Only(c Choice) Plan {
+	acts := p.Acts
+	p.Acts = nil
+	for _, a := range acts {
+		if slices.Contains(c.Acts, a.Number) {
+			p.Acts = append(p.Acts, a)
+		}
+	}
+	p.Outage, p.Home = p.Outage && c.Outage, p.Home && c.Home
+	return p
+}
