@@ -39,7 +39,7 @@ type Tally struct {
 	Unknown int `json:"unknown"` // commands whose outcome is not known
 	Failed  int `json:"failed"`  // commands that were not applied, says the SDK
 	Reads   int `json:"reads"`
-	Unread  int `json:"unread"` // reads that were refused
+	Unread  int `json:"unread"`  // reads that were refused
 	Ordered int `json:"ordered"` // writes and reads of strings that porcupine has found an order for
 	// Outage is the longest time from cutting off a leader to the first acknowledgement of the majority.
 	Outage time.Duration `json:"outage_ns"`
