@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os"
 	"regexp"
 	"slices"
 	"strconv"
@@ -25,6 +28,8 @@ type mutantFlags struct {
 	only     string
 	parallel int
 	list     bool
+	report   string
+	resume   string
 }
 
 func newChaosMutants(s *session) *cobra.Command {
@@ -33,10 +38,12 @@ func newChaosMutants(s *session) *cobra.Command {
 		Use: "mutants", Short: "Plant bugs in the source of ebb, and see that its checkers catch them", Args: noArgs,
 		Long: `Each mutant is a bug that is laid over the source while a checker of it is built: retries that count again, syncs that do nothing, a leader that reads as if it still led. A checker is
 tests of a package, or the swarm of ` + "`ebb chaos sim`" + `, with seeds from 1 on until one shows the mutant. It has caught a mutant only if it passes without it, with as many seeds. The source must be
-here, and the go command. Each takes half a minute of a core, most of it to build; docs/reliability.md has the last run.`,
+here, and the go command. Each takes half a minute of a core, most of it to build; docs/reliability.md has the last run. With --resume a run that was broken off goes on: a mutant
+whose verdict is in the file is not tried again, and what the file has of it is told.`,
 		Example: `  ebb chaos mutants
   ebb chaos mutants --list
-  ebb chaos mutants --only 'sync|retry' --json`,
+  ebb chaos mutants --only 'sync|retry' --json
+  ebb chaos mutants --resume mutants.jsonl --report mutants.html`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return chaosMutants(cmd.Context(), s, mf) },
 	}
 	f := cmd.Flags()
@@ -44,14 +51,18 @@ here, and the go command. Each takes half a minute of a core, most of it to buil
 	f.StringVar(&mf.only, "only", "", "those whose names match this regular `expression`")
 	f.IntVar(&mf.parallel, "parallel", 1, "how many at once")
 	f.BoolVar(&mf.list, "list", false, "say what there is, and try nothing")
+	f.StringVar(&mf.report, "report", "", "write a page that says of each what became of it to this `file`")
+	f.StringVar(&mf.resume, "resume", "", "append every mutant's verdict to this `file`, and try no mutant that is in it")
 	return cmd
 }
 
 // mutantJSON is what became of a mutant.
 type mutantJSON struct {
-	mutants.Result
+	mutants.Outcome
 	What  string `json:"what"`
 	Error string `json:"error,omitempty"` // why nothing came of trying it
+
+	known bool // from an earlier run
 }
 
 func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
@@ -67,28 +78,24 @@ func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
 		return err
 	}
 	defer r.Close() //nolint:errcheck // what is left lies in the system's directory for such
-	out := make([]mutantJSON, len(all))
-	p := newMutantProgress(s, len(all))
-	var wg sync.WaitGroup
-	next := make(chan int)
-	for range mf.parallel {
-		wg.Go(func() {
-			for i := range next {
-				p.begins(all[i].Name)
-				out[i] = tryMutant(ctx, r, &all[i])
-				if ctx.Err() == nil {
-					p.ends(out[i])
-				}
-			}
-		})
+	page, err := openReport(mf.report)
+	if err != nil {
+		return err
 	}
-	for i := 0; i < len(all) && ctx.Err() == nil; i++ {
-		next <- i
+	defer page.drop()
+	t := mutantTrial{r: r, progress: newMutantProgress(s, len(all))}
+	if mf.resume != "" {
+		if t.kept, err = mutants.OpenKept(mf.resume); err != nil {
+			return cannotWrite("--resume", mf.resume, err)
+		}
+		defer t.kept.Close() //nolint:errcheck // each verdict was written at once
 	}
-	close(next)
-	wg.Wait()
-	if ctx.Err() != nil {
-		return ctx.Err()
+	out, err := t.all(ctx, all, mf.parallel)
+	if err != nil {
+		return err
+	}
+	if err := page.write(pageOf(out).HTML); err != nil {
+		return err
 	}
 	if err := printMutants(s, out); err != nil {
 		return err
@@ -125,13 +132,84 @@ func (mf mutantFlags) chosen() ([]mutants.Mutant, error) {
 	return all, nil
 }
 
-func tryMutant(ctx context.Context, r *mutants.Runner, m *mutants.Mutant) mutantJSON {
-	res, err := r.Try(ctx, m)
-	row := mutantJSON{Result: res, What: m.What}
+// mutantTrial tries mutants.
+type mutantTrial struct {
+	r        *mutants.Runner
+	kept     *mutants.Kept
+	progress *mutantProgress
+
+	mu     sync.Mutex // guards what follows, and kept
+	failed error      // to keep a verdict
+}
+
+// all tries so many at once. The error is that of who gives up.
+func (t *mutantTrial) all(ctx context.Context, all []mutants.Mutant, parallel int) ([]mutantJSON, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	out := make([]mutantJSON, len(all))
+	var wg sync.WaitGroup
+	next := make(chan int)
+	for range parallel {
+		wg.Go(func() {
+			for i := range next {
+				if out[i] = t.one(ctx, &all[i]); t.keep(ctx, &out[i]) != nil {
+					cancel()
+				}
+			}
+		})
+	}
+	for i := 0; i < len(all) && ctx.Err() == nil; i++ {
+		next <- i
+	}
+	close(next)
+	wg.Wait()
+	if t.failed != nil {
+		return out, t.failed
+	}
+	return out, ctx.Err()
+}
+
+// one tries a mutant, unless what became of it is known.
+func (t *mutantTrial) one(ctx context.Context, m *mutants.Mutant) mutantJSON {
+	row := mutantJSON{What: m.What}
+	known := false
+	if row.Outcome, known = t.kept.Of(m.Name); known && row.Checker == m.Checker.String() {
+		row.known = true
+		return row
+	}
+	t.progress.begins(m.Name)
+	res, err := t.r.Try(ctx, m)
+	row.Outcome = mutants.Outcome{Result: res, Commit: t.r.Commit(ctx), Ended: time.Now().UTC().Truncate(time.Second)}
 	if err != nil {
 		row.Error = err.Error()
 	}
 	return row
+}
+
+// keep tells what became of a mutant, and writes its verdict down.
+func (t *mutantTrial) keep(ctx context.Context, row *mutantJSON) (err error) {
+	if ctx.Err() != nil {
+		return nil
+	}
+	t.progress.ends(*row)
+	if row.known || row.Error != "" {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if err = t.kept.Keep(row.Outcome); err != nil {
+		t.failed = errors.Join(t.failed, err)
+	}
+	return err
+}
+
+// pageOf is the page about a run.
+func pageOf(all []mutantJSON) *mutants.Page {
+	p := mutants.Page{Command: strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")}
+	for _, m := range all {
+		p.Rows = append(p.Rows, mutants.PageRow{Outcome: m.Outcome, What: m.What, Error: m.Error})
+	}
+	return &p
 }
 
 // verdict says who caught a mutant.
@@ -153,11 +231,18 @@ func (m mutantJSON) seeds() string {
 	return strconv.FormatUint(m.Seeds, 10)
 }
 
+// listedMutant is one that was not tried.
+type listedMutant struct {
+	Mutant  string `json:"mutant"`
+	Checker string `json:"checker"`
+	What    string `json:"what"`
+}
+
 func listMutants(s *session, all []mutants.Mutant) error {
 	if s.output == "json" {
-		out := []mutantJSON{}
+		out := []listedMutant{}
 		for _, m := range all {
-			out = append(out, mutantJSON{Result: mutants.Result{Mutant: m.Name, Checker: m.Checker.String()}, What: m.What})
+			out = append(out, listedMutant{m.Name, m.Checker.String(), m.What})
 		}
 		return printJSON(s.term.out, out)
 	}
@@ -215,6 +300,9 @@ func (p *mutantProgress) ends(m mutantJSON) {
 	said := m.Said
 	if m.Error != "" {
 		said = m.Error
+	}
+	if m.known {
+		said = "it was so in " + cmp.Or(m.Commit, "an earlier run")
 	}
 	if room := []rune(said); m.Error == "" && len(room) > saidMax {
 		said = string(room[:saidMax]) + "..."

@@ -68,6 +68,11 @@ func setupScript(env *testscript.Env) error {
 	for i, name := range names {
 		env.Setenv(name, addrs[i])
 	}
+	wd, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	env.Setenv("SOURCE", wd)
 	env.Setenv("EBB_ADDR", env.Getenv("GRPC"))
 	env.Setenv("EBB_TIMEOUT", "1m") // a machine that does other things answers late
 	env.Setenv("HOME", env.WorkDir)

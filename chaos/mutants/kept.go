@@ -1,0 +1,119 @@
+package mutants
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// Outcome is what became of a mutant in one run.
+type Outcome struct {
+	Result
+	Commit string    `json:"commit"` // of the source that it was planted in; empty where git does not say
+	Ended  time.Time `json:"ended"`
+}
+
+// Kept are outcomes in a file, one a line, so that a long run can be broken off and go on. Only verdicts are kept: what came to none is tried again. A nil one keeps nothing.
+type Kept struct {
+	file *os.File
+	by   map[string]Outcome // mutant
+}
+
+// ReadOutcomes reads what OpenKept has written, by mutant; of several of one the last. The end of a line that was not written wholly is left out.
+func ReadOutcomes(text []byte) (map[string]Outcome, error) {
+	by, number := make(map[string]Outcome), 0
+	for line := range bytes.Lines(whole(text)) {
+		number++
+		var o Outcome
+		d := json.NewDecoder(bytes.NewReader(line))
+		d.DisallowUnknownFields()
+		if err := d.Decode(&o); err != nil {
+			return nil, fmt.Errorf("line %d is no outcome of a mutant: %w", number, err)
+		}
+		if o.Mutant == "" {
+			return nil, fmt.Errorf("line %d is of no mutant", number)
+		}
+		by[o.Mutant] = o
+	}
+	return by, nil
+}
+
+// whole are the lines that end.
+func whole(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
+
+// OpenKept reads a file, or makes one, and appends to it.
+func OpenKept(file string) (_ *Kept, err error) {
+	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, f.Close())
+		}
+	}()
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return nil, err
+	}
+	by, err := ReadOutcomes(text)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	end := int64(len(whole(text)))
+	if err := f.Truncate(end); err != nil {
+		return nil, err
+	}
+	if _, err := f.Seek(end, io.SeekStart); err != nil {
+		return nil, err
+	}
+	return &Kept{file: f, by: by}, nil
+}
+
+// Close closes the file.
+func (k *Kept) Close() error { return k.file.Close() }
+
+// Of returns what became of a mutant before.
+func (k *Kept) Of(mutant string) (o Outcome, known bool) {
+	if k == nil {
+		return o, false
+	}
+	o, known = k.by[mutant]
+	return o, known
+}
+
+// Keep appends an outcome.
+func (k *Kept) Keep(o Outcome) error {
+	if k == nil {
+		return nil
+	}
+	line, err := json.Marshal(o)
+	if err != nil {
+		return err
+	}
+	_, err = k.file.Write(append(line, '\n'))
+	return err
+}
+
+// Commit names the commit of the source, in 7 digits, and says if it was changed since; it is empty where git does not say.
+func (r *Runner) Commit(ctx context.Context) string {
+	git := func(args ...string) (string, error) {
+		out, err := exec.CommandContext(ctx, "git", append([]string{"-C", r.root}, args...)...).Output()
+		return strings.TrimSpace(string(out)), err
+	}
+	name, err := git("rev-parse", "HEAD")
+	if err != nil || len(name) < 7 {
+		return ""
+	}
+	if changed, err := git("status", "--porcelain"); err != nil || changed != "" {
+		return name[:7] + ", changed"
+	}
+	return name[:7]
+}
