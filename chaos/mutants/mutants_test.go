@@ -85,7 +85,7 @@ func TestMutantsCanBePlanted(t *testing.T) {
 }
 
 var (
-	testNames   = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	testNames   = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 	familyNames = regexp.MustCompile(`(?m)^\s+(?:\{\s*)?Name: "([a-z-]+)",`)
 )
 
