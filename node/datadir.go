@@ -44,9 +44,13 @@ type identity struct {
 	Founders    []string `json:"founders,omitempty"`   // of a node that is one; empty until it has replicas
 	Shards      uint32   `json:"shards,omitempty"`     // 0 until this node has replicas
 	Replication uint32   `json:"replication,omitempty"`
+	// TakesPlace is set when a node that joins has been told that a member of its name has another disk: if that one is removed, so is this.
+	TakesPlace bool `json:"takes_place,omitempty"`
 	// Founded is set when all replicas have their first configuration. From
 	// then on a replica without any state has lost it.
 	Founded bool `json:"founded,omitempty"`
+	// Met are the founders of which a replica has ever spoken with one of this node's; see acquaintances.
+	Met []string `json:"met,omitempty"`
 	// Replicas are those that this node has, by group, once it has been founded.
 	Replicas map[uint32]tenure `json:"replicas,omitempty"`
 }

@@ -23,11 +23,17 @@ const (
 func (n *Node) join(ctx context.Context) error {
 	for {
 		resp, err := n.askToJoin(ctx)
-		if err == nil {
+		switch takes := n.dir.identity().TakesPlace; {
+		case err == nil:
 			return n.joined(resp)
-		}
-		if final(err) || ctx.Err() != nil {
+		case takes && errors.Is(err, proto.ErrWrongCluster):
+			return Removed{proto.AsError(err)}
+		case final(err) || ctx.Err() != nil:
 			return err
+		case errors.Is(err, proto.ErrDiskNotLost) && !takes:
+			if err := n.dir.update(func(id *identity) { id.TakesPlace = true }); err != nil {
+				return err
+			}
 		}
 		n.phase.enter(phaseJoining, proto.AsError(err).Message)
 		select {
@@ -64,7 +70,7 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 		resp, err := peer.Manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Join{
 			Join: &ebbv1.JoinNode{
 				Record: n.record(), ClusterId: n.dir.identity().ClusterID, Protocol: proto.WireVersion,
-				StorageOldest: n.cfg.Storage.Oldest, StorageNewest: n.cfg.Storage.Newest,
+				StorageOldest: n.cfg.Storage.Oldest, StorageNewest: n.cfg.Storage.Newest, TakesPlace: n.dir.identity().TakesPlace,
 			},
 		}})
 		cancel()
@@ -100,7 +106,7 @@ func (n *Node) joined(resp *ebbv1.ManageResponse) error {
 	}
 	err = n.dir.update(func(id *identity) {
 		id.Layout = max(id.Layout, table.Version())
-		id.ClusterID, id.Shards, id.Replication, id.Founded = table.ClusterID(), table.Shards(), table.Replication(), true
+		id.ClusterID, id.Shards, id.Replication, id.Founded, id.TakesPlace = table.ClusterID(), table.Shards(), table.Replication(), true, false
 		id.Replicas = map[uint32]tenure{cluster.ControlShard: {ID: resp.GetReplica(), Epoch: table.Epoch()}}
 	})
 	if err != nil {
@@ -131,6 +137,10 @@ func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*eb
 		}
 		join.Replace, join.LedWithout = !taken, led
 	}
+	if join.GetTakesPlace() && n.Table().Node(join.GetRecord().GetName()) == nil {
+		return nil, errRemoved(join.GetRecord().GetName(), n.clusterID())
+	}
+	join.TakesPlace = false
 	result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: join}})
 	if err != nil {
 		return nil, err

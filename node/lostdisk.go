@@ -67,20 +67,20 @@ func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, 
 	}
 	if hears != "" {
 		l.forget(have.GetName())
-		return false, nil, proto.ErrStarting.Errorf("node %s had another disk, and node %s still hears of it: two processes may bear the name", have.GetName(), hears)
+		return false, nil, proto.ErrDiskNotLost.Errorf("node %s had another disk, and node %s still hears of it: two processes may bear the name", have.GetName(), hears)
 	}
 	if 2*silent <= len(members) {
 		l.forget(have.GetName())
-		return false, nil, proto.ErrStarting.Errorf("node %s had another disk: only %d of %d nodes can say that it is gone", have.GetName(), silent, len(members))
+		return false, nil, proto.ErrDiskNotLost.Errorf("node %s had another disk: only %d of %d nodes can say that it is gone", have.GetName(), silent, len(members))
 	}
 	now := time.Now()
 	d := l.lasts(have, now)
 	led = l.leads(have.GetName(), reports, now, cluster.ElectionTimeout(n.Table().Shards()))
 	if d < lostAfter {
-		return false, nil, proto.ErrStarting.Errorf("node %s had another disk: nobody has heard of it for %v, and after %v it is given up", have.GetName(), d.Round(time.Second), lostAfter)
+		return false, nil, proto.ErrDiskNotLost.Errorf("node %s had another disk: nobody has heard of it for %v, and after %v it is given up", have.GetName(), d.Round(time.Second), lostAfter)
 	}
 	if group, missing := unproven(n.Table(), have.GetName(), led); missing && d < lostAfter+evidenceMax {
-		return false, nil, proto.ErrStarting.Errorf("node %s had another disk, and the members of group %d are being changed: whether that does without it is seen when it has a leader", have.GetName(), group)
+		return false, nil, proto.ErrDiskNotLost.Errorf("node %s had another disk, and the members of group %d are being changed: whether that does without it is seen when it has a leader", have.GetName(), group)
 	}
 	return false, led, nil
 }

@@ -51,8 +51,8 @@ func (b *bubble) goOn(point string) {
 	}
 }
 
-// writeAll writes once to every shard.
-func (b *bubble) writeAll() {
+// writeAll writes once to every shard, and returns the keys.
+func (b *bubble) writeAll() (keys []string) {
 	b.Helper()
 	c, table := b.client(), b.table(slices.IndexFunc(b.nodes, func(n *node.Node) bool { return n != nil }))
 	done := make(map[uint32]bool)
@@ -61,8 +61,10 @@ func (b *bubble) writeAll() {
 		if shard := table.ShardOf("plain", []byte(key)); !done[shard] {
 			b.write(c, key, "x", 1)
 			done[shard] = true
+			keys = append(keys, key)
 		}
 	}
+	return keys
 }
 
 // wipe gives a node that is down an empty disk, starts it, and returns the disk that it had.

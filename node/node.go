@@ -72,6 +72,7 @@ type Node struct {
 	groups    atomic.Pointer[groups] // nil until this node has replicas
 	planner   *planner
 	lostDisks lostDisks
+	met       *acquaintances
 	// snapshots is nil until this node has replicas.
 	snapshots *snapshotter
 	balancer  atomic.Pointer[balancer]
@@ -164,9 +165,10 @@ func (n *Node) wire() {
 	n.access = n.newAccess()
 	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, network: n.cfg.Network, table: n.Table}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
+	n.met = newAcquaintances(n.dir)
 	n.mux = transport.New(transport.Config{
 		Node: n.cfg.Name, ClusterID: n.clusterID, Dial: n.directory.dial, Now: n.cfg.Clock.Now,
-		Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
+		Meet: n.met.meet, Fail: n.cfg.Fail, Logger: n.logger, PingInterval: clockSample, ControlTimeout: controlTimeout(election), Coalesce: coalesce(election),
 		DialOptions:  n.asNode(n.securedPeers()),
 		SnapshotRate: max(0, n.cfg.MoveRate),
 	})
@@ -573,5 +575,6 @@ func (n *Node) stopGroups() error {
 func (n *Node) stop() error {
 	n.events.close()
 	n.audits.wg.Wait()
+	n.met.wg.Wait()
 	return errors.Join(n.peers.Close(), n.log.Close(), n.dir.close())
 }

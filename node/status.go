@@ -50,7 +50,7 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 			s.Replicas = append(s.Replicas, status)
 		}
 	}
-	s.Hears, s.Met = g.hears(), slices.Sorted(slices.Values(n.mux.Met()))
+	s.Hears, s.Met = g.hears(), n.met.all(n.mux.Met())
 	return s
 }
 

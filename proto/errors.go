@@ -35,6 +35,7 @@ var (
 	ErrIncomplete    = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
 	ErrTooStale      = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
 	ErrStarting      = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
+	ErrDiskNotLost   = &Error{Code: ebbv1.Code_CODE_DISK_NOT_LOST, Message: "another disk is not known to be lost"}
 	ErrOutOfMemory   = &Error{Code: ebbv1.Code_CODE_OUT_OF_MEMORY, Message: "out of memory"}
 	ErrKeyBusy       = &Error{Code: ebbv1.Code_CODE_KEY_BUSY, Message: "key is being written"}
 	ErrBadRequest    = &Error{Code: ebbv1.Code_CODE_BAD_REQUEST, Message: "bad request"}

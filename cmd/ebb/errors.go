@@ -40,6 +40,7 @@ var codes = []codeAdvice{
 		ebbv1.Code_CODE_OUT_OF_MEMORY, "a node has no memory left for more; what makes room is still taken",
 		"forget keys (`ebb del`, `ebb expire`), shorten half-lives, or give the nodes more memory",
 	},
+	{ebbv1.Code_CODE_DISK_NOT_LOST, "a member of the joining node's name has another disk, which may not be lost", nextWait},
 	{ebbv1.Code_CODE_BAD_REQUEST, "the request cannot be right", nextHelp},
 	{ebbv1.Code_CODE_BAD_KEY, "a key is empty or too long", nextHelp},
 	{ebbv1.Code_CODE_BAD_BIN, "a bin is empty or too long", nextHelp},

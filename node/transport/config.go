@@ -33,6 +33,9 @@ type Config struct {
 	// request is about to leave) and transport.answer (Raft has processed a
 	// request; its answer is lost if the point fails).
 	Fail *fail.Points
+	// Meet is called before the first word of a peer's replicas gets to ours. While it fails none does: what is said again is tried again. It must
+	// return when ctx ends.
+	Meet func(ctx context.Context, node string) error
 	// Logger gets lines about sessions that come and go.
 	Logger *slog.Logger
 	// DialOptions are for every connection to a peer: credentials, above all.
@@ -90,6 +93,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Now == nil {
 		c.Now = time.Now
+	}
+	if c.Meet == nil {
+		c.Meet = func(context.Context, string) error { return nil }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)

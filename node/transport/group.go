@@ -211,8 +211,7 @@ func (g *Group) roundTrip(c *call, target raft.ServerAddress, command, response 
 	if err := decodeAnswer(c.reply, node, commandOf(command), response); err != nil {
 		return true, err
 	}
-	p.met.Store(true)
-	return true, nil
+	return true, p.meet(g.ctx, until-g.mux.mono())
 }
 
 // claim waits for room in the peer's budget of bytes.

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"math/rand/v2"
@@ -40,6 +41,20 @@ func newPeer(m *Mux, node string) *peer {
 		mux: m, node: node, reads: newReadQueue(), changed: make(chan struct{}),
 		snapshots: make(chan struct{}, snapshotStreamsMax), urgent: make(chan struct{}, snapshotStreamsMax),
 	}
+}
+
+// meet notes that a replica of the peer speaks, before it is heard.
+func (p *peer) meet(ctx context.Context, atMost time.Duration) error {
+	if p.met.Load() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	if err := p.mux.cfg.Meet(ctx, p.node); err != nil {
+		return proto.ErrUnreachable.Errorf("node %s speaks for the first time, which cannot be written down: %v", p.node, err)
+	}
+	p.met.Store(true)
+	return nil
 }
 
 // session returns the live session, or waits for one until the caller's timer

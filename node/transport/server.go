@@ -310,8 +310,9 @@ func (in *inbound) request(k kind, payload []byte) error {
 	}
 	g, err := in.mux.addressee(&e)
 	if err == nil {
-		in.meets()
-		err = g.deliver(r)
+		if err = in.meets(e.ttl); err == nil {
+			err = g.deliver(r)
+		}
 	}
 	if err != nil {
 		r.respond(nil, err)
@@ -319,16 +320,21 @@ func (in *inbound) request(k kind, payload []byte) error {
 	return nil
 }
 
-// meets notes that a replica of the peer speaks.
-func (in *inbound) meets() {
+// meets notes that a replica of the peer speaks, which waits so long for it.
+func (in *inbound) meets(ttl time.Duration) error {
 	if in.met != nil {
-		return
+		return nil
 	}
-	if p := in.mux.peer(in.peer); p != nil {
-		p.met.Store(true)
-		p.spoke.Store(in.heard.Load())
-		in.met = p
+	p := in.mux.peer(in.peer)
+	if p == nil {
+		return errClosing
 	}
+	if err := p.meet(in.mux.ctx, ttl); err != nil {
+		return err
+	}
+	p.spoke.Store(in.heard.Load())
+	in.met = p
+	return nil
 }
 
 // addressee finds the replica that a request is for, and no other incarnation.

@@ -400,7 +400,10 @@ type JoinNode struct {
 	StorageNewest uint32 `protobuf:"varint,6,opt,name=storage_newest,json=storageNewest,proto3" json:"storage_newest,omitempty"`
 	// with replace: groups being changed that were led all the while by a node that did without the lost disk. Of these it need not be certain by their records alone that
 	// enough is left; filled in by the control leader
-	LedWithout    []uint32 `protobuf:"varint,7,rep,packed,name=led_without,json=ledWithout,proto3" json:"led_without,omitempty"`
+	LedWithout []uint32 `protobuf:"varint,7,rep,packed,name=led_without,json=ledWithout,proto3" json:"led_without,omitempty"`
+	// it was told before that a member of its name has another disk, and waits to take that one's place: once there is no such member any more, both were
+	// removed. Not proposed
+	TakesPlace    bool `protobuf:"varint,8,opt,name=takes_place,json=takesPlace,proto3" json:"takes_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -482,6 +485,13 @@ func (x *JoinNode) GetLedWithout() []uint32 {
 		return x.LedWithout
 	}
 	return nil
+}
+
+func (x *JoinNode) GetTakesPlace() bool {
+	if x != nil {
+		return x.TakesPlace
+	}
+	return false
 }
 
 // RaiseVersion puts a newer storage version in force. It is proposed once every member knows it, and never lowers it.
@@ -1348,7 +1358,7 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\"5\n" +
 	"\aPutNode\x12*\n" +
-	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\xfa\x01\n" +
+	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\x9b\x02\n" +
 	"\bJoinNode\x12*\n" +
 	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\x12\x1d\n" +
 	"\n" +
@@ -1358,7 +1368,9 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x0estorage_oldest\x18\x05 \x01(\rR\rstorageOldest\x12%\n" +
 	"\x0estorage_newest\x18\x06 \x01(\rR\rstorageNewest\x12\x1f\n" +
 	"\vled_without\x18\a \x03(\rR\n" +
-	"ledWithout\"4\n" +
+	"ledWithout\x12\x1f\n" +
+	"\vtakes_place\x18\b \x01(\bR\n" +
+	"takesPlace\"4\n" +
 	"\fRaiseVersion\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"h\n" +

@@ -12816,7 +12816,7 @@ type NodeStatus struct {
 	StorageNewest uint32 `protobuf:"varint,46,opt,name=storage_newest,json=storageNewest,proto3" json:"storage_newest,omitempty"`
 	// callers need a token here
 	Guarded bool `protobuf:"varint,47,opt,name=guarded,proto3" json:"guarded,omitempty"`
-	// nodes of which a replica has spoken with one of this node's since its process started
+	// nodes of which a replica has spoken with one of this node's since its process started; founders ever
 	Met           []string `protobuf:"bytes,48,rep,name=met,proto3" json:"met,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
