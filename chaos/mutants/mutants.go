@@ -31,22 +31,28 @@ type Mutant struct {
 	Edits   []Edit
 }
 
-// Checker names tests of a package, or seeds of `ebb chaos sim`.
+// Checker names tests of a package, seeds of `ebb chaos sim`, or faults of `ebb chaos proc`.
 type Checker struct {
-	Package  string // of tests, its path in the module: ./chaos/sim; empty for the swarm
+	Package  string // of tests, its path in the module: ./chaos/sim; empty for the swarm and for real processes
 	Run      string // names of tests with | between
 	Families string // of faults that the swarm's plans are drawn from, with commas between; all if empty
-	Seeds    uint64 // how many from 1 on are tried at most; 0 for tests that take none
+	Faults   string // families that real processes meet, with commas between; empty for the swarm
+	Seeds    uint64 // how many from 1 on are tried at most; 0 for tests that take none; of real processes, how many faults
 }
 
-// Swarm is what the swarm is called where other checkers have their package.
-const Swarm = "swarm"
+// Swarm and Processes are what these are called where other checkers have their package.
+const (
+	Swarm     = "swarm"
+	Processes = "real processes"
+)
 
 // String names who checks.
 func (c Checker) String() string {
 	switch {
 	case c.Package != "":
 		return strings.TrimPrefix(c.Package, "./")
+	case c.Faults != "":
+		return Processes + " under " + strings.ReplaceAll(c.Faults, ",", ", ")
 	case c.Families != "":
 		return Swarm + " of " + strings.ReplaceAll(c.Families, ",", ", ")
 	}
@@ -100,18 +106,20 @@ func parse(name string, text []byte) (Mutant, error) {
 			c.Run = value
 		case "families":
 			c.Families = value
+		case "faults":
+			c.Faults = value
 		case "seeds":
 			c.Seeds, err = strconv.ParseUint(value, 10, 32)
 		default:
-			err = fmt.Errorf("%q is not package, run, families or seeds", key)
+			err = fmt.Errorf("%q is not package, run, families, faults or seeds", key)
 		}
 		if err != nil {
 			return m, err
 		}
 	}
 	switch {
-	case (c.Package == "") != (c.Run == ""), c.Package == "" && c.Seeds == 0, c.Package != "" && c.Families != "":
-		return m, fmt.Errorf("wants package and run for tests, or seeds for the swarm, and perhaps families")
+	case (c.Package == "") != (c.Run == ""), c.Package == "" && c.Seeds == 0, c.Package != "" && c.Families+c.Faults != "", c.Families != "" && c.Faults != "":
+		return m, fmt.Errorf("wants package and run for tests, or seeds for the swarm and perhaps families, or seeds and faults for real processes")
 	case len(a.Files) == 0 || len(a.Files)%2 != 0:
 		return m, fmt.Errorf("wants pairs of \"-- FILE was --\" and \"-- FILE is --\"")
 	}

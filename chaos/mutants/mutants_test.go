@@ -68,7 +68,10 @@ func TestMutantsCanBePlanted(t *testing.T) {
 		}
 		if m.Checker.Package == "" {
 			families := namesIn(t, filepath.Join(root, "chaos/swarm"), familyNames)
-			for name := range strings.SplitSeq(m.Checker.Families, ",") {
+			if m.Checker.Faults != "" {
+				families = namesIn(t, filepath.Join(root, "chaos/proc"), familyNames)
+			}
+			for name := range strings.SplitSeq(m.Checker.Families+m.Checker.Faults, ",") {
 				if name != "" && !slices.Contains(families, name) {
 					t.Errorf("mutant %s: no family is called %s", m.Name, name)
 				}
@@ -295,6 +298,23 @@ func TestRead(t *testing.T) {
 	by, what, _ = read([]byte("=== RUN   TestA\n    a_test.go:3: seed 1 is tried\n--- PASS: TestA (0.1s)\n=== RUN   TestB\nfatal error: all goroutines are asleep - deadlock!\n"))
 	if by != "TestB" || !strings.Contains(what, "deadlock") {
 		t.Errorf("%q %q", by, what)
+	}
+}
+
+// What a run of real processes says of itself.
+func TestReadProcesses(t *testing.T) {
+	c := Checker{Faults: "pause", Seeds: 2}
+	got, err := readProcesses([]byte(`{"verdict": {"breaches": [{"invariant": "read-fresh", "what": "a: 0 is read"}], "faults": {"pause": 1}}}`), c)
+	if want := (found{caught: true, by: "read-fresh", said: "a: 0 is read", seeds: 1}); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if got, err = readProcesses([]byte(`{"verdict": {"faults": {"pause": 2}}}`), c); err != nil || got.caught {
+		t.Errorf("%+v, %v", got, err)
+	}
+	for _, text := range []string{`{"verdict": {"faults": {"pause": 1}}}`, `{}`, ""} {
+		if got, err = readProcesses([]byte(text), c); err == nil {
+			t.Errorf("%q: %+v", text, got)
+		}
 	}
 }
 

@@ -147,11 +147,15 @@ type found struct {
 
 func (r *Runner) run(ctx context.Context, c Checker, binary string) (found, error) {
 	var cmd *exec.Cmd
-	if c.Package == "" {
+	switch {
+	case c.Faults != "":
+		cmd = exec.CommandContext(ctx, binary, "chaos", "proc", "--cycles", fmt.Sprint(c.Seeds), "--for", r.limit.String(), "--faults", c.Faults, "--json")
+		cmd.Dir = r.root
+	case c.Package == "":
 		cmd = exec.CommandContext(ctx, binary, "chaos", "sim", "--seeds", fmt.Sprintf("1-%d", c.Seeds), "--for", r.limit.String(),
 			"--parallel", "1", "--first", "--no-shrink", "--json", "--families", c.Families)
 		cmd.Dir = r.root
-	} else {
+	default:
 		cmd = exec.CommandContext(ctx, binary, "-test.run", "^("+c.Run+")$", "-test.failfast", "-test.v", "-test.timeout", r.limit.String())
 		cmd.Dir = filepath.Join(r.root, c.Package)
 		if usesRapid(cmd.Dir) {
@@ -173,9 +177,15 @@ func (r *Runner) run(ctx context.Context, c Checker, binary string) (found, erro
 	if err != nil && !errors.As(err, &exit) {
 		return found{}, err
 	}
-	f, rerr := readTests(append(out, said.Bytes()...), err == nil, c)
-	if c.Package == "" {
+	var f found
+	var rerr error
+	switch {
+	case c.Faults != "":
+		f, rerr = readProcesses(out, c)
+	case c.Package == "":
 		f, rerr = readSwarm(out, c)
+	default:
+		f, rerr = readTests(append(out, said.Bytes()...), err == nil, c)
 	}
 	if rerr != nil {
 		return f, fmt.Errorf("%s: %w: %s", c, rerr, bytes.TrimSpace(said.Bytes()))
@@ -215,6 +225,35 @@ func readSwarm(out []byte, c Checker) (f found, err error) {
 		return f, fmt.Errorf("ended after %d of %d seeds", report.Sum.Seeds, c.Seeds)
 	}
 	return found{seeds: c.Seeds}, nil
+}
+
+// readProcesses reads what `ebb chaos proc --json` says.
+func readProcesses(out []byte, c Checker) (f found, err error) {
+	var report struct {
+		Verdict *struct {
+			Breaches []struct {
+				Invariant string `json:"invariant"`
+				What      string `json:"what"`
+			} `json:"breaches"`
+			Faults map[string]uint64 `json:"faults"`
+		} `json:"verdict"`
+	}
+	if err := json.Unmarshal(out, &report); err != nil {
+		return f, fmt.Errorf("no report of real processes: %w", err)
+	}
+	if report.Verdict == nil {
+		return f, errors.New("no verdict in the report of real processes")
+	}
+	for _, n := range report.Verdict.Faults {
+		f.seeds += n
+	}
+	switch breaches := report.Verdict.Breaches; {
+	case len(breaches) > 0:
+		f.caught, f.by, f.said = true, breaches[0].Invariant, breaches[0].What
+	case f.seeds < c.Seeds:
+		return f, fmt.Errorf("ended after %d of %d faults", f.seeds, c.Seeds)
+	}
+	return f, nil
 }
 
 // readTests reads what go test -v says.

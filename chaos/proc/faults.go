@@ -1,6 +1,7 @@
 package proc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,29 @@ type Family struct {
 
 	network, disk, sealed bool // what the fleet must stand on
 	holdMin, holdMax      time.Duration
+	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it. 0: never longer than holdMax.
+	holdLong time.Duration
 	// strike breaks something and returns how to mend it; nil if that is done. Processes that do not run are started again by whoever called, later.
 	strike func(ctx context.Context, w *world) (mend func() error, err error)
+}
+
+// cyclesFor is how long a run is taken to be of which only the number of faults is known.
+const cyclesFor = 15 * time.Minute
+
+// longOneIn is how often a fault that may last long does: one time in so many.
+const longOneIn = 6
+
+// lasts draws how long a fault lasts.
+func (w *world) lasts(f Family) time.Duration {
+	long := min(f.holdLong, cmp.Or(w.t.For, cyclesFor)/10)
+	d := w.between(f.holdMin, f.holdMax)
+	if w.rng.IntN(longOneIn) == 0 && long > f.holdMax {
+		d = w.between(f.holdMax, long)
+	}
+	if w.t.HoldMax > 0 {
+		d = min(d, w.t.HoldMax)
+	}
+	return d
 }
 
 var (
@@ -77,7 +99,8 @@ var processFaults = []Family{
 		},
 	},
 	{
-		Name: "pause", What: "a process stops where it is, for 0.1 to 15 s, and goes on", Can: func() error { return canPause }, holdMin: 100 * time.Millisecond, holdMax: 15 * time.Second,
+		Name: "pause", What: "a process stops where it is, for 0.1 to 15 s, one time in six up to 60 s, and goes on", Can: func() error { return canPause },
+		holdMin: 100 * time.Millisecond, holdMax: 15 * time.Second, holdLong: time.Minute,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
 			i := w.victim(ctx)
 			w.tell("%s stops", w.f.Name(i))
@@ -117,10 +140,13 @@ var processFaults = []Family{
 	},
 }
 
+// cutMax is how long nodes may not hear each other. A tenth of the run is less, mostly.
+const cutMax = 10 * time.Minute
+
 // weather makes a family of what packets meet between a victim and all others, in both directions, or in one.
-func weather(name, what string, cutOff func(ctx context.Context, w *world, n *Network) string) Family {
+func weather(name, what string, long time.Duration, cutOff func(ctx context.Context, w *world, n *Network) string) Family {
 	return Family{
-		Name: name, What: what, Can: canCut, network: true, holdMin: 500 * time.Millisecond, holdMax: 12 * time.Second,
+		Name: name, What: what, Can: canCut, network: true, holdMin: 500 * time.Millisecond, holdMax: 12 * time.Second, holdLong: long,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
 			w.tell("%s", cutOff(ctx, w, w.ground.Net))
 			return func() error { w.ground.Net.Heal(); return nil }, nil
@@ -129,17 +155,17 @@ func weather(name, what string, cutOff func(ctx context.Context, w *world, n *Ne
 }
 
 var networkFaults = []Family{
-	weather("cut", "a node and the others do not hear each other; clients hear all", func(ctx context.Context, w *world, n *Network) string {
+	weather("cut", "a node and the others do not hear each other; clients hear all; one time in six for up to 10 min", cutMax, func(ctx context.Context, w *world, n *Network) string {
 		i := w.victim(ctx)
 		n.Isolate(w.port(i), w.ports(w.others(i)))
 		return w.f.Name(i) + " is cut off from the others"
 	}),
-	weather("cut-all", "neither the other nodes nor clients hear a node", func(ctx context.Context, w *world, n *Network) string {
+	weather("cut-all", "neither the other nodes nor clients hear a node; one time in six for up to 10 min", cutMax, func(ctx context.Context, w *world, n *Network) string {
 		i := w.victim(ctx)
 		n.Isolate(w.port(i), append(w.ports(w.others(i)), w.ground.Clients()))
 		return w.f.Name(i) + " is cut off from everybody"
 	}),
-	weather("one-way", "a node hears nobody, or no node hears it", func(ctx context.Context, w *world, n *Network) string {
+	weather("one-way", "a node hears nobody, or no node hears it; one time in six for up to 10 min", cutMax, func(ctx context.Context, w *world, n *Network) string {
 		i, deaf := w.victim(ctx), w.rng.IntN(2) == 0
 		for _, other := range w.ports(w.others(i)) {
 			if deaf {
@@ -153,19 +179,19 @@ var networkFaults = []Family{
 		}
 		return "no other node hears " + w.f.Name(i)
 	}),
-	weather("pair", "two nodes do not hear each other", func(ctx context.Context, w *world, n *Network) string {
+	weather("pair", "two nodes do not hear each other; one time in six for up to 10 min", cutMax, func(ctx context.Context, w *world, n *Network) string {
 		i := w.victim(ctx)
 		others := w.others(i)
 		other := others[w.rng.IntN(len(others))]
 		n.Isolate(w.port(i), w.ports([]int{other}))
 		return fmt.Sprintf("%s and %s do not hear each other", w.f.Name(i), w.f.Name(other))
 	}),
-	weather("delay", "packets between nodes are 5 to 200 ms late, and up to as much again", func(_ context.Context, w *world, n *Network) string {
+	weather("delay", "packets between nodes are 5 to 200 ms late, and up to as much again", 0, func(_ context.Context, w *world, n *Network) string {
 		d := w.between(5*time.Millisecond, 200*time.Millisecond)
 		w.everywhere(n, Weather{Delay: d, Jitter: d})
 		return fmt.Sprintf("packets between nodes are %v late", d.Round(time.Millisecond))
 	}),
-	weather("loss", "1 to 30% of packets between nodes are lost, and some come twice", func(_ context.Context, w *world, n *Network) string {
+	weather("loss", "1 to 30% of packets between nodes are lost, and some come twice", 0, func(_ context.Context, w *world, n *Network) string {
 		part := 0.01 + 0.29*w.rng.Float64()
 		w.everywhere(n, Weather{Loss: part, Duplicate: part})
 		return fmt.Sprintf("%.0f%% of packets between nodes are lost, and as many come twice", 100*part)

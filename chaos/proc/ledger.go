@@ -17,7 +17,10 @@ type Ledger struct {
 }
 
 // row is the increments by 1 of a key. Each was begun, and is open until it has an outcome.
-type row struct{ acked, unknown, refused, open int64 }
+type row struct {
+	acked, unknown, refused, open int64
+	read                          float64 // the most that a read has answered
+}
 
 // Outcome is what a client knows of an increment at the end.
 type Outcome int
@@ -71,6 +74,44 @@ func (l *Ledger) Floors() map[string]int64 {
 		floors[key] = r.acked
 	}
 	return floors
+}
+
+// Known is what is known of a key before it is read: a linearizable read that begins later says no less.
+type Known struct {
+	acked int64
+	read  float64
+}
+
+// Known returns what a read of a key that begins now must have.
+func (l *Ledger) Known(key string) Known {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if r := l.rows[key]; r != nil {
+		return Known{r.acked, r.read}
+	}
+	return Known{}
+}
+
+// Judge holds what a read has answered against what was known before it was asked, and what is known now. It returns a sentence for each invariant that does not hold.
+func (l *Ledger) Judge(key string, known Known, got float64) map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var now row // of a key that nobody has written yet
+	if r := l.rows[key]; r != nil {
+		r.read = max(r.read, got)
+		now = *r
+	}
+	wrong := make(map[string]string)
+	if got < float64(known.acked) {
+		wrong["read-fresh"] = fmt.Sprintf("%s: %v is read, %d was acknowledged before", key, got, known.acked)
+	}
+	if got < known.read {
+		wrong["read-monotone"] = fmt.Sprintf("%s: %v is read, %v was read before", key, got, known.read)
+	}
+	if most := now.acked + now.unknown + now.open; got > float64(most) {
+		wrong["read-possible"] = fmt.Sprintf("%s: %v is read, and %d was acknowledged, %d unknown, %d under way", key, got, now.acked, now.unknown, now.open)
+	}
+	return wrong
 }
 
 // Audit compares counts, asked for after floors were read, with the ledger as it is now. It returns a sentence for each kind of difference: lost says what was acknowledged and

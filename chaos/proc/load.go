@@ -5,16 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
@@ -30,8 +26,10 @@ const (
 	keysAShard = 32
 	// batchesMax bounds how many batches a second the load sends: a higher rate makes larger batches.
 	batchesMax = 200
-	// loadWorkers send side by side, half of them by sessions and half under idempotency keys.
-	loadWorkers = 16
+	// loadWorkers send side by side, half of them by sessions and half under idempotency keys. With all batches a second it takes one of them 320 ms to be late.
+	loadWorkers = 64
+	// latePart of a second's batches, when they could not be sent in time, are sent later.
+	latePart = 20
 	// attemptMax is how long a try of a batch under an idempotency key may take.
 	attemptMax = 3 * time.Second
 )
@@ -42,8 +40,7 @@ type Load struct {
 	Ledger Ledger
 
 	client *client.Client
-	doors  []ebbv1grpc.EbbClient // of the nodes that the fleet was born with
-	conns  []*grpc.ClientConn
+	doors  *doors
 	keys   [][]string // by shard
 	batch  int
 	pace   *rate.Limiter
@@ -60,32 +57,18 @@ type Load struct {
 // LoadOptions says how much is sent where.
 type LoadOptions struct {
 	Client   *client.Client
-	Addrs    []string // of the nodes
-	Dial     func(ctx context.Context, addr string) (net.Conn, error)
-	TLS      credentials.TransportCredentials // nil: none
+	Doors    *doors // of the nodes; they may become others
 	Shards   uint32
 	Rate     int // increments a second
 	Patience time.Duration
 }
 
 // StartLoad begins to increment. Its namespace must be there.
-func StartLoad(o LoadOptions) (*Load, error) {
+func StartLoad(o LoadOptions) *Load {
 	batches := min(batchesMax, max(1, o.Rate/4))
 	l := &Load{
-		client: o.Client, keys: shardKeys(o.Shards), batch: max(1, o.Rate/batches), patience: o.Patience,
-		pace: rate.NewLimiter(rate.Limit(batches), 1),
-	}
-	if o.TLS == nil {
-		o.TLS = insecure.NewCredentials()
-	}
-	for _, addr := range o.Addrs {
-		conn, err := grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(o.TLS), grpc.WithContextDialer(o.Dial),
-			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: attemptMax}))
-		if err != nil {
-			return nil, errors.Join(err, l.hangUp())
-		}
-		l.conns = append(l.conns, conn)
-		l.doors = append(l.doors, ebbv1grpc.NewEbbClient(conn))
+		client: o.Client, doors: o.Doors, keys: shardKeys(o.Shards), batch: max(1, o.Rate/batches), patience: o.Patience,
+		pace: rate.NewLimiter(rate.Limit(batches), max(1, batches/latePart)),
 	}
 	l.life, l.abandon = context.WithCancel(context.Background())
 	ctx, cancel := context.WithCancel(l.life)
@@ -97,7 +80,7 @@ func StartLoad(o LoadOptions) (*Load, error) {
 		}
 		l.wg.Go(func() { l.work(ctx, i, send) })
 	}
-	return l, nil
+	return l
 }
 
 // shardKeys finds keys for every shard; shard s has those at s-1.
@@ -155,8 +138,9 @@ func (l *Load) underKey(ctx context.Context, batch []client.Increment) Outcome {
 	}
 	outcome := Refused
 	pause := 20 * time.Millisecond
-	for at := rand.IntN(len(l.doors)); ; at++ {
-		err := l.attempt(ctx, l.doors[at%len(l.doors)], req)
+	for at := rand.IntN(1 << 16); ; at++ {
+		doors := l.doors.list()
+		err := l.attempt(ctx, doors[at%len(doors)].ebb(), req)
 		if err == nil {
 			return Acknowledged
 		}
@@ -224,22 +208,13 @@ func (l *Load) Audit(ctx context.Context) (keys int, lost, twice []string, err e
 }
 
 // Stop sends nothing new, and returns when everything that was sent has an outcome.
-func (l *Load) Stop() error {
+func (l *Load) Stop() {
 	l.cancel()
 	l.wg.Wait()
-	return l.hangUp()
 }
 
 // Abandon is Stop for who does not care any more about outcomes.
 func (l *Load) Abandon() {
 	l.abandon()
-	_ = l.Stop() // again perhaps
-}
-
-func (l *Load) hangUp() (err error) {
-	for _, c := range l.conns {
-		err = errors.Join(err, c.Close())
-	}
-	l.conns = nil
-	return err
+	l.Stop() // again perhaps
 }

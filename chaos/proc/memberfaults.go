@@ -2,6 +2,7 @@ package proc
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -46,6 +47,9 @@ func (w *world) join(ctx context.Context) (int, error) {
 	}
 	w.tell("%s joins", w.f.Name(i))
 	w.members = append(w.members, i)
+	if err := w.doors.open(w.f.Name(i), w.f.GRPC(i)); err != nil {
+		return 0, err
+	}
 	w.whole(ctx, w.names(w.members)...)
 	return i, nil
 }
@@ -60,7 +64,7 @@ func (w *world) remove(ctx context.Context, i int) error {
 	w.hold("members-as-asked", ended, "%s has been removed, and its process goes on", w.f.Name(i))
 	w.f.Kill(i)
 	w.members = w.others(i)
-	return w.f.Leave(i)
+	return errors.Join(w.doors.shut(w.f.Name(i)), w.f.Leave(i))
 }
 
 // change asks for a change of the cluster until it is accepted.

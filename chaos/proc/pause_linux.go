@@ -3,6 +3,7 @@ package proc
 import (
 	"os"
 	"syscall"
+	"time"
 )
 
 // canPause is why processes cannot be stopped here; nil if they can.
@@ -12,3 +13,12 @@ var canPause error
 func pause(p *os.Process) error { return p.Signal(syscall.SIGSTOP) }
 
 func resume(p *os.Process) error { return p.Signal(syscall.SIGCONT) }
+
+// ownCPU is what this process has used so far.
+func ownCPU() time.Duration {
+	var u syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -32,7 +32,9 @@ type Trial struct {
 	Rate     int           // increments a second
 	For      time.Duration // begin no fault after this long; 0: see Cycles
 	Cycles   int           // so many faults; 0: see For
-	Witness  bool          // end the process of the first node never, so that one sees what it holds after a long time
+	HoldMax  time.Duration // no fault lasts longer; 0: as long as its family says
+	// Soak ends the process of the first node never, so that one sees what it holds after a long time, and leaves calm between faults, in which the rate must be reached.
+	Soak bool
 	// Progress is told of what happens, and now and then how far it is. It may be nil.
 	Progress func(line string)
 }
@@ -49,15 +51,25 @@ const (
 	// auditMax is how long reading all keys, and comparing all replicas, may take.
 	auditMax = time.Minute
 	// gapMin and gapMax are between what was mended and the next fault.
-	gapMin, gapMax = 200 * time.Millisecond, 1500 * time.Millisecond
+	gapMin, gapMax     = 200 * time.Millisecond, 1500 * time.Millisecond
+	quietMin, quietMax = 2 * time.Second, 5 * time.Second // of a soak
+	// rateShare of the rate that is asked for must be acknowledged, at the median of the times between faults.
+	rateShare = 0.9
 	// auditEvery is after how many faults all keys are counted, while the load goes on.
 	auditEvery = 5
 	// samples is about how often it is looked what a process holds.
 	samples = 240
 )
 
+// readInvariants are what must hold of every linearizable read that is answered while something is broken, or not.
+var readInvariants = []swarm.Invariant{
+	{Name: "read-fresh", Holds: "a linearizable read has all that was acknowledged before it was asked, also at a node that is cut off, or was stopped"},
+	{Name: "read-monotone", Holds: "a linearizable read has all that any read had that was answered before it was asked"},
+	{Name: "read-possible", Holds: "a read has no more than was sent"},
+}
+
 // Invariants are what must hold.
-var Invariants = []swarm.Invariant{
+var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "acked-kept", Holds: "what was acknowledged is counted, during the run and at its end"},
 	{Name: "counted-once", Holds: "no more is counted than was acknowledged, has an unknown outcome or is under way"},
 	{Name: "readable", Holds: "every key is readable when all was mended"},
@@ -67,8 +79,9 @@ var Invariants = []swarm.Invariant{
 	{Name: "fail-stop", Holds: "a process whose disk has failed ends"},
 	{Name: "members-as-asked", Holds: fmt.Sprintf("nodes have come and gone, and replicas moved, within %v", movedMax)},
 	{Name: "replicas-equal", Holds: "at the end all replicas of a shard have the same checksum"},
-	{Name: "nothing-grows", Holds: "goroutines, descriptors and memory of a process are flat over the second half of the run (a tenth more, at most), where one lived so long"},
-}
+	{Name: "nothing-grows", Holds: "goroutines, descriptors and memory of a process are flat over the second half of a run, where one lived through it and it took " + trendMin.String() + " at least: " + growthAllowed()},
+	{Name: "rate", Holds: fmt.Sprintf("in a soak, at the median of the times between faults, %.0f%% of --rate is acknowledged at least", 100*rateShare)},
+})
 
 // Report is what came of a trial.
 type Report struct {
@@ -78,11 +91,14 @@ type Report struct {
 	Keys    int            `json:"keys"`  // that were compared with the ledger the last time
 	Lost    int            `json:"lost"`  // keys that count less than was acknowledged
 	Twice   int            `json:"twice"` // keys that count more than was sent
+	Stale   int            `json:"stale"` // answers, while it went on, that say less than was acknowledged or read before, or more than was sent
+	Reads   []Reads        `json:"reads"` // while it went on
 	// Interrupted says that the run was cut short: what was not compared until then is not judged.
 	Interrupted bool      `json:"interrupted,omitempty"`
 	Skipped     []Skipped `json:"skipped"` // families that this machine cannot do
 	Outages     []Outage  `json:"outages"`
-	Trends      []Trend   `json:"trends"` // none where no process lived long enough
+	Rate        *Rate     `json:"rate,omitempty"` // of a soak
+	Trends      []Trend   `json:"trends"`         // none where no process lived long enough
 	Samples     []Sample  `json:"samples,omitempty"`
 }
 
@@ -131,7 +147,7 @@ func (t *Trial) Run(ctx context.Context) (_ *Report, err error) {
 // open starts a fleet and a load.
 func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	w = &world{t: t, over: func() bool { return ctx.Err() != nil }, began: time.Now(), down: make(map[int]bool), witness: -1, healed: make(map[string][]time.Duration)}
-	if t.Witness {
+	if t.Soak {
 		w.witness = 0
 	}
 	w.verdict = &swarm.Verdict{Plan: swarm.Plan{Seed: t.Seed, Nodes: t.Nodes, Shards: t.Shards}, Faults: map[string]int{}, Checks: map[string]int{}}
@@ -177,14 +193,18 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	if _, err = w.admin.CreateNamespace(started, client.Namespace{Name: LedgerNamespace, Decay: client.DecayNone}); err != nil {
 		return w, err
 	}
-	w.began = time.Now()
-	w.load, err = StartLoad(LoadOptions{
-		Client: w.admin, Addrs: w.f.Addrs(), Dial: w.ground.Dial, TLS: creds, Shards: t.Shards, Rate: t.Rate, Patience: patience,
-	})
-	if err == nil {
-		w.count()
+	w.doors = newDoors(w.ground.Dial, creds)
+	for i := range t.Nodes {
+		if err := w.doors.open(w.f.Name(i), w.f.GRPC(i)); err != nil {
+			return w, err
+		}
 	}
-	return w, err
+	w.began = time.Now()
+	w.load = StartLoad(LoadOptions{Client: w.admin, Doors: w.doors, Shards: t.Shards, Rate: t.Rate, Patience: patience})
+	w.readers = &readers{ledger: &w.load.Ledger, keys: w.load.keys, client: w.admin, doors: w.doors, now: w.now, amid: w.amid}
+	w.readers.start()
+	w.count()
+	return w, nil
 }
 
 // strikeAll lets one fault follow the other, in rounds of all families, each round in another order.
@@ -227,7 +247,11 @@ func (w *world) goesOn(number int) bool {
 
 // strike is one fault, from the wait before it until the cluster has healed.
 func (w *world) strike(ctx context.Context, f Family) error {
-	w.pass(ctx, w.between(gapMin, gapMax))
+	if w.t.Soak {
+		w.calm(ctx)
+	} else {
+		w.pass(ctx, w.between(gapMin, gapMax))
+	}
 	from := w.now()
 	mend, err := f.strike(ctx, w)
 	if err != nil {
@@ -235,7 +259,7 @@ func (w *world) strike(ctx context.Context, f Family) error {
 	}
 	w.verdict.Faults[f.Name]++
 	if f.holdMax > 0 {
-		w.pass(ctx, w.between(f.holdMin, f.holdMax))
+		w.pass(ctx, w.lasts(f))
 	}
 	w.collapses()
 	if mend != nil {
@@ -247,6 +271,7 @@ func (w *world) strike(ctx context.Context, f Family) error {
 	if took, ok := w.heal(ctx); ok {
 		w.healed[f.Name] = append(w.healed[f.Name], took)
 	}
+	w.heed()
 	return nil
 }
 
@@ -259,13 +284,12 @@ func (w *world) settle(ctx context.Context) error {
 		w.load.Abandon() // it is not worth waiting for what may never come
 	} else if !w.over() {
 		stop := context.AfterFunc(ctx, w.load.abandon)
-		err := w.load.Stop()
+		w.load.Stop()
 		stop()
-		if err != nil {
-			return err
-		}
 	}
 	w.stopCounting()
+	w.readers.close()
+	w.heed()
 	if w.over() {
 		w.verdict.Virtual, w.trends = w.now(), Trends(w.samples, w.now()) // which say nothing of the second half that was to come
 		return nil
@@ -274,6 +298,9 @@ func (w *world) settle(ctx context.Context) error {
 		return err
 	}
 	w.compareReplicas(ctx)
+	if w.t.Soak {
+		w.judgeRate()
+	}
 	w.verdict.Virtual = w.now()
 	for _, trend := range Trends(w.samples, w.now()) {
 		w.trends = append(w.trends, trend)
@@ -283,9 +310,16 @@ func (w *world) settle(ctx context.Context) error {
 }
 
 func (w *world) report(skipped []Skipped) *Report {
-	r := &Report{Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice, Skipped: skipped, Trends: w.trends, Samples: w.samples}
+	r := &Report{Verdict: w.verdict, Ledger: w.load.Ledger.Totals(), Keys: w.keys, Lost: w.lost, Twice: w.twice, Skipped: skipped, Trends: w.trends, Samples: w.samples, Stale: w.stale, Reads: w.readers.sums()}
+	if w.t.Soak {
+		r.Rate = w.rateReached()
+	}
 	w.verdict.Real = w.now()
 	w.verdict.Tally = swarm.Tally{Acked: int(r.Ledger.Acknowledged), Unknown: int(r.Ledger.Unknown), Failed: int(r.Ledger.Refused), Reads: w.reads}
+	for _, of := range r.Reads {
+		w.verdict.Tally.Reads += of.Answered
+		w.verdict.Tally.Unread += of.Refused
+	}
 	for _, f := range Families {
 		if all := w.healed[f.Name]; len(all) > 0 {
 			slices.Sort(all)
@@ -298,8 +332,14 @@ func (w *world) report(skipped []Skipped) *Report {
 // close ends everything, in the reverse order.
 func (w *world) close() (err error) {
 	w.stopCounting()
+	if w.readers != nil {
+		w.readers.close()
+	}
 	if w.load != nil {
 		w.load.Abandon()
+	}
+	if w.doors != nil {
+		err = w.doors.close()
 	}
 	if w.admin != nil {
 		w.admin.Close()
@@ -309,7 +349,7 @@ func (w *world) close() (err error) {
 	}
 	w.ground.Close()
 	if len(w.verdict.Breaches) == 0 {
-		err = os.RemoveAll(filepath.Join(w.t.Dir, "disks"))
+		err = errors.Join(err, os.RemoveAll(filepath.Join(w.t.Dir, "disks")))
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ebbdb/ebb/chaos/swarm"
@@ -22,7 +23,9 @@ type world struct {
 	seal    *seal // nil: everything is in the clear
 	f       *Fleet
 	admin   *client.Client
+	doors   *doors
 	load    *Load
+	readers *readers
 	rng     *rand.Rand // of the fault at hand
 	members []int      // of the cluster
 	down    map[int]bool
@@ -36,7 +39,11 @@ type world struct {
 	lost    int // keys that have lost something, and those that count too much, of all comparisons
 	twice   int
 	reads   int
+	cpu     time.Duration // of all nodes, at the end
+	calms   []float64     // increments acknowledged a second, in each time between faults
+	stale   int           // answers of readers that contradict what was known
 
+	last     atomic.Pointer[swarm.Line] // of the story, for those who are no part of it
 	counting sync.WaitGroup
 	stop     func()
 }
@@ -55,6 +62,7 @@ func (w *world) tell(format string, args ...any) {
 func (w *world) line(kind swarm.LineKind, format string, args ...any) {
 	l := swarm.Line{At: w.now(), Kind: kind, Text: fmt.Sprintf(format, args...)}
 	w.verdict.Story = append(w.verdict.Story, l)
+	w.last.Store(&l)
 	if w.t.Progress != nil {
 		w.t.Progress(fmt.Sprintf("%8.1fs  %s", l.At.Seconds(), l.Text))
 	}
@@ -82,6 +90,30 @@ func (w *world) found(name string, ok bool, format string, args ...any) bool {
 	return ok
 }
 
+// amid says what happened last.
+func (w *world) amid() string {
+	if l := w.last.Load(); l != nil {
+		return fmt.Sprintf("%q was the last that had happened (%.1fs)", l.Text, l.At.Seconds())
+	}
+	return "nothing had been broken"
+}
+
+// heed takes over what readers have found since it was called last.
+func (w *world) heed() {
+	checked, wrong := w.readers.take()
+	for _, i := range readInvariants {
+		w.verdict.Checks[i.Name] += checked
+	}
+	for n, o := range wrong {
+		if n == staleMax {
+			break
+		}
+		w.verdict.Breaches = append(w.verdict.Breaches, swarm.Breach{Invariant: o.invariant, At: o.at, What: o.what})
+		w.line(swarm.LineBreach, "%s: %s", o.invariant, o.what)
+	}
+	w.stale += len(wrong)
+}
+
 // count takes down what is acknowledged in each second, and who leads, until stopCounting.
 func (w *world) count() {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -92,16 +124,19 @@ func (w *world) count() {
 	w.counting.Go(func() {
 		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
-		before := int64(0)
+		before, read := int64(0), 0
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-tick.C:
 			}
-			now := w.load.Acked()
-			seconds = append(seconds, swarm.Second{Acked: int(now - before)})
-			before = now
+			now, answered := w.load.Acked(), 0
+			for _, of := range w.readers.sums() {
+				answered += of.Answered
+			}
+			seconds = append(seconds, swarm.Second{Acked: int(now - before), Reads: answered - read})
+			before, read = now, answered
 		}
 	})
 	w.stop = func() {

@@ -23,8 +23,9 @@ type procFlags struct {
 }
 
 const procLong = `Nodes are processes of this very binary, under a load of increments with a ledger: each is sent under one identity until its outcome is known, and half of them through
-one node after the other. After each fault all is mended, and the load must be acknowledged again; at the end every key must count what was acknowledged, and no more than that and what
-has an unknown outcome, and all replicas must be equal.
+one node after the other. All the time keys are read in four ways, also at nodes that are cut off or stopped, and no read may say less than was acknowledged, or read, before it was asked.
+After each fault all is mended, and the load must be acknowledged again; at the end every key must count what was acknowledged, and no more than that and what has an unknown outcome, and all
+replicas must be equal.
 
 Networks that are cut and disks that lose what was not synced need Linux and root: namespaces with TUN devices, and ext4 on loop devices, which end with this process. What a machine cannot do is
 left out, and said. A seed decides which faults come when, and for how long; not what processes do meanwhile.`
@@ -49,10 +50,11 @@ func newChaosSoak(s *session) *cobra.Command {
 		Use: "soak", Short: "Break real processes for long, and see that what they hold does not grow", Args: noArgs,
 		Long: procLong + `
 
-The process of the first node is never ended, so that its goroutines, open descriptors and memory can be watched all the time: over the second half they must be flat.`,
+The process of the first node is never ended, so that its goroutines, open descriptors and memory can be watched all the time: over the second half they must be flat. Between faults there
+are some seconds of calm, in which --rate must be reached: ` + "`ebb chaos list`" + ` says how nearly, and what may grow.`,
 		Example: "  ebb chaos soak --for 1h --report soak.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pf.trial.Witness = true
+			pf.trial.Soak = true
 			return chaosProc(cmd.Context(), s, pf)
 		},
 	}
@@ -168,6 +170,14 @@ func procLead(r *proc.Report) string {
 	}
 	lead := fmt.Sprintf("%s in %v: %d increments acknowledged, %d unknown, %d refused%s; %s", plural(n, "fault", "faults"), v.Real.Round(time.Second),
 		r.Ledger.Acknowledged, r.Ledger.Unknown, r.Ledger.Refused, open, compared)
+	answered, refused := 0, 0
+	for _, of := range r.Reads {
+		answered, refused = answered+of.Answered, refused+of.Refused
+	}
+	lead += fmt.Sprintf("; %d reads answered meanwhile, %d refused, %d wrong", answered, refused, r.Stale)
+	if r.Rate != nil && r.Rate.Times > 0 {
+		lead += fmt.Sprintf("; %v", r.Rate)
+	}
 	if r.Interrupted {
 		lead += "; interrupted: what was not yet compared with the ledger is not judged"
 	}
@@ -205,13 +215,17 @@ func procTables(r *proc.Report) []swarm.PageTable {
 	for _, i := range proc.Invariants {
 		holds.Rows = append(holds.Rows, []string{i.Name, strconv.Itoa(r.Verdict.Checks[i.Name]), i.Holds})
 	}
+	reads := swarm.PageTable{Title: "Linearizable reads, all the time", Head: []string{"ASKED", "ANSWERED", "REFUSED", "LONGEST"}}
+	for _, of := range r.Reads {
+		reads.Rows = append(reads.Rows, []string{string(of.Manner), strconv.Itoa(of.Answered), strconv.Itoa(of.Refused), of.Longest.Round(time.Millisecond).String()})
+	}
 	trends := swarm.PageTable{Title: "What processes hold, over the second half", Head: []string{"PROCESS", "WHAT", "MEAN", "CHANGE", "LIMIT", "SAMPLES"}}
 	for _, t := range r.Trends {
 		trends.Rows = append(trends.Rows, []string{
 			t.Node, t.What, fmt.Sprintf("%.0f", t.Mean), fmt.Sprintf("%+.0f", t.Growth), fmt.Sprintf("%+.0f", t.Limit), strconv.Itoa(t.Samples),
 		})
 	}
-	return []swarm.PageTable{faults, holds, trends}
+	return []swarm.PageTable{faults, holds, reads, trends}
 }
 
 func procPage(r *proc.Report) *swarm.RunPage {

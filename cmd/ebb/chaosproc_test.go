@@ -41,7 +41,7 @@ func broken(t *testing.T, cycles int, families ...string) *proc.Report {
 	if r.Ledger.Acknowledged == 0 || r.Ledger.Open != 0 || r.Keys == 0 {
 		t.Errorf("ledger %+v over %d keys: nothing was tried", r.Ledger, r.Keys)
 	}
-	for _, name := range []string{"acked-kept", "counted-once", "replicas-equal", "restarts", "healed-writes"} {
+	for _, name := range []string{"acked-kept", "counted-once", "replicas-equal", "restarts", "healed-writes", "read-fresh"} {
 		if r.Verdict.Checks[name] == 0 {
 			t.Errorf("%s was not looked at", name)
 		}
