@@ -256,9 +256,12 @@ func (c *Cluster) PowerLoss(i int) {
 	})
 }
 
-// KillAt cuts the power of machine i when its process comes to a failpoint for the n-th time from now.
-func (c *Cluster) KillAt(i int, point string, n int) {
-	c.Fail(i).Arm(point, n, fail.Kill(func() { c.PowerLoss(i) }))
+// KillAt cuts the power of machine i when its process comes to a failpoint for the n-th time from now, and tells reached before.
+func (c *Cluster) KillAt(i int, point string, n int, reached func()) {
+	c.Fail(i).Arm(point, n, fail.Kill(func() {
+		reached()
+		c.PowerLoss(i)
+	}))
 }
 
 // shutMax is how long a process may take to end in order, before it is killed as a supervisor does.

@@ -46,6 +46,8 @@ type Report struct {
 	// Unused families were never injected, unused invariants never evaluated.
 	UnusedFamilies   []string `json:"unused_families,omitempty"`
 	UnusedInvariants []string `json:"unused_invariants,omitempty"`
+	// Late says that majorities took too long in too many cases of the run.
+	Late string `json:"late,omitempty"`
 
 	runs []*Verdict // some, whole, for the report's timelines
 	all  []brief
@@ -136,6 +138,7 @@ func (c *Campaign) Run(ctx context.Context) (*Report, error) {
 	}
 	r.Real = time.Since(began)
 	r.UnusedFamilies, r.UnusedInvariants = r.Sum.Unused()
+	r.Late = r.Sum.Outage.Late()
 	return r, nil
 }
 

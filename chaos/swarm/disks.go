@@ -112,7 +112,7 @@ func (w *world) flip(i int, d Dose) string {
 	disk := w.c.Disk(i)
 	files, err := stored(disk, "/data")
 	if err != nil || len(files) == 0 {
-		return fmt.Sprintf("nothing is stored: %v", err)
+		return w.nothing(fmt.Sprintf("nothing is stored: %v", err))
 	}
 	rng := rand.New(rand.NewPCG(d.Pick, 2))
 	for range 100 {
@@ -125,7 +125,7 @@ func (w *world) flip(i int, d Dose) string {
 			return fmt.Sprintf("bit %d of byte %d of %s", bit, at, f.Name)
 		}
 	}
-	return "nothing is stored"
+	return w.nothing("nothing is stored")
 }
 
 // stored lists the logs and snapshots below a directory, with their paths.

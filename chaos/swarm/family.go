@@ -29,8 +29,13 @@ func (f Family) share() float64 {
 	return 1
 }
 
+// membership reports whether nodes come or go.
+func (f Family) membership() bool {
+	return slices.ContainsFunc(membership, func(m Family) bool { return m.Name == f.Name })
+}
+
 // Families are all of them.
-var Families = slices.Concat(networkFamilies, diskFamilies, processFamilies, clockFamilies, memberFamilies)
+var Families = slices.Concat(networkFamilies, diskFamilies, processFamilies, clockFamilies, membership)
 
 // FamilyOf returns the family of that name.
 func FamilyOf(name string) (Family, bool) {

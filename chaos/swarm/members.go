@@ -17,7 +17,7 @@ var memberFamilies = []Family{
 		Name: "join", What: "a node joins", Moves: true,
 		inject: func(w *world, _ Dose) string {
 			if !w.room() {
-				return noRoom
+				return w.nothing(noRoom)
 			}
 			return w.named(w.join())
 		},
@@ -30,7 +30,7 @@ var memberFamilies = []Family{
 			detail := ""
 			if len(w.members()) <= 3 {
 				if !w.room() {
-					return noRoom
+					return w.nothing(noRoom)
 				}
 				detail = " for " + w.named(w.join())
 			}
@@ -47,7 +47,7 @@ var memberFamilies = []Family{
 			name, detail := w.c.Name(w.some(d)), ""
 			if len(w.members()) <= 3 {
 				if !w.room() {
-					return noRoom
+					return w.nothing(noRoom)
 				}
 				detail = " to " + w.named(w.join())
 			}
@@ -58,6 +58,9 @@ var memberFamilies = []Family{
 		mend: func(*world) {},
 	},
 }
+
+// membership are the families that bring nodes, or take them.
+var membership = append(slices.Clone(memberFamilies), killInMove)
 
 // noRoom is why nobody joins: a cluster has no more nodes than shards.
 const noRoom = "there is a node for every shard already"
@@ -152,6 +155,8 @@ func (w *world) gather() {
 		w.restart() // who was to die at a failpoint of a move
 	}
 	w.hold("members-as-asked", lacks == "", "%v after all was mended: %s", moveMax, lacks)
+	w.disarm(movePoints)
+	w.restart() // who has died meanwhile
 	w.expel()
 }
 

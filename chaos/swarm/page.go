@@ -39,6 +39,10 @@ func (r *Report) HTML(w io.Writer) error {
 	for _, i := range Invariants {
 		p.row(i.Name, i.Holds, r.Sum.Checks[i.Name])
 	}
+	p.put("</table>\n<h2>Failpoints</h2>\n<table><tr><th>failpoint<th>armed<th>killed there\n")
+	for _, name := range Failpoints() {
+		p.row(name, r.Sum.Points[name].Armed, r.Sum.Points[name].Killed)
+	}
 	p.put("</table>\n<h2>Seeds</h2>\n<details><summary>all seeds</summary><table><tr><th>seed<th>verdict<th>faults<th>virtual time<th>acknowledged<th>unknown<th>reads\n")
 	for _, b := range r.all {
 		p.row(b.Seed, verdictWord(b.Failed), b.Plan, b.Virtual.Round(time.Second), b.Tally.Acked, b.Tally.Unknown, b.Tally.Reads)
@@ -89,6 +93,10 @@ func (p *page) head(r *Report) {
 	}
 	p.fill("<p>%v. %v of virtual time in %v: %.2f seeds a second. %v.</p>\n<pre>%v</pre>\n",
 		r.Sum.Tally, r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Mode, r.Command)
+	p.fill("<p>%v. Nodes came or went in %d seeds.</p>\n", &r.Sum.Outage, r.Sum.Members)
+	if r.Late != "" {
+		p.fill("<p class=\"bad\">%v</p>\n", r.Late)
+	}
 	if len(r.Failures) == 0 {
 		return
 	}

@@ -69,6 +69,10 @@ const (
 	actsMin, actsMax = 2, 4
 	// familyPart is the chance that a seed draws from a family at all.
 	familyPart = 0.4
+	// membersPart is how many seeds have a node come or go: what the end of a run then waits for takes time, so these are no more.
+	membersPart = 0.4
+	// killPart is how many seeds have, beside what is drawn, a process die at a failpoint: there are many of these.
+	killPart = 0.3
 )
 
 // segments are what the files of a log may hold: few batches, hundreds, as many as usual.
@@ -86,6 +90,9 @@ func Draw(seed uint64, families ...string) Plan {
 	for _, f := range Families {
 		chosen := rng.Float64() < familyPart*f.share()
 		if len(families) > 0 && !slices.Contains(families, f.Name) {
+			continue
+		}
+		if f.membership() && len(families) == 0 {
 			continue
 		}
 		all = append(all, f)
@@ -115,7 +122,30 @@ func Draw(seed uint64, families ...string) Plan {
 		lost = lost || f.Loses
 		p.Acts = append(p.Acts, a)
 	}
+	if more := rand.New(rand.NewPCG(seed, 0x6d656d62)); len(families) == 0 {
+		if more.Float64() < killPart {
+			p.put(more, killAt, 0)
+		}
+		if more.Float64() < membersPart {
+			p.put(more, membership[min(more.IntN(len(membership)+1), len(membership)-1)], len(p.Acts)-1) // the last twice as often: it has many variants
+		}
+	}
+	if slices.ContainsFunc(p.Acts, func(a Act) bool { return ofFiles(a.Dose.Way) }) {
+		p.Segment = segments[0] // else it may not come to a file's end
+	}
 	return p
+}
+
+// put puts a family in the place of an act.
+func (p *Plan) put(rng *rand.Rand, f Family, at int) {
+	if !slices.Contains(p.Families, f.Name) {
+		p.Families = append(p.Families, f.Name)
+	}
+	a := &p.Acts[at]
+	a.Family, a.Dose.Time, a.Dose.Part, a.Dose.Way = f.Name, 0, 0, ""
+	if f.draw != nil {
+		f.draw(rng, &a.Dose)
+	}
 }
 
 func millis(rng *rand.Rand, low, high int) time.Duration {

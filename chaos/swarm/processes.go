@@ -5,17 +5,6 @@ import (
 	"time"
 )
 
-// failpoints are the moments at which processes die. Those of moves come only where shards move.
-var failpoints = []string{
-	"wal.write", "wal.sync", "wal.synced", "wal.applied", "wal.mark", "wal.seal", "wal.seal.sync", "wal.roll", "wal.rolled",
-	"wal.create", "wal.create.sync", "wal.create.rename", "wal.create.syncdir", "wal.remove", "wal.remove.syncdir",
-	"snap.create", "snap.write", "snap.sync", "snap.rename", "snap.syncdir", "snap.boundary", "snap.remove", "snap.arrive",
-	"plan.laid", "plan.begin",
-	"move.before.add", "move.after.add", "move.before.promote", "move.after.promote", "move.before.hand over", "move.after.hand over",
-	"move.before.remove", "move.after.remove", "move.before.settle", "move.after.settle",
-	"host.prepared", "host.listed", "host.unlisted",
-}
-
 // processFamilies end processes and machines, or make them do what they rarely do. Mending starts what is dead.
 var processFamilies = []Family{
 	{
@@ -37,25 +26,7 @@ var processFamilies = []Family{
 		},
 		mend: restarted,
 	},
-	{
-		Name: "kill-at", What: "a machine loses power when its process comes to a failpoint", Dose: "one of those of the log, of snapshots or of moves",
-		draw: oneOf(failpoints...),
-		inject: func(w *world, d Dose) string {
-			i := w.victim(d)
-			w.c.KillAt(i, d.Way, 1+int(d.Pick%3))
-			if d.Pick%4 == 0 || d.Way[:4] == "snap" {
-				w.compact(i)
-			}
-			return w.named(i)
-		},
-		mend: func(w *world) {
-			for i := range w.c.Nodes() {
-				for _, point := range failpoints {
-					w.c.Fail(i).Disarm(point)
-				}
-			}
-		},
-	},
+	killAt,
 	{
 		Name: "power-one", What: "a machine loses power, and of what was not synced whatever the seed says",
 		inject: func(w *world, d Dose) string {

@@ -15,8 +15,12 @@ type Verdict struct {
 	Faults   map[string]int `json:"faults"`             // how often each family was injected
 	Checks   map[string]int `json:"checks"`             // how often each invariant was evaluated
 	Tally    Tally          `json:"tally"`
-	Virtual  time.Duration  `json:"virtual_ns"`
-	Real     time.Duration  `json:"real_ns"`
+	// Points are the failpoints at which a process was to die.
+	Points map[string]*PointCount `json:"failpoints,omitempty"`
+	// Outages are the times from cutting off a leader to the first acknowledgement of the majority.
+	Outages []time.Duration `json:"outages_ns,omitempty"`
+	Virtual time.Duration   `json:"virtual_ns"`
+	Real    time.Duration   `json:"real_ns"`
 	// Trace is a hash of every segment and packet that was sent, with its time: of two runs that have taken the same course it is the same.
 	Trace string `json:"trace,omitempty"`
 	// Story is what happened, in order; Seconds what was answered in each second; Reigns who led which shard when; Spans what was broken when.
@@ -41,8 +45,6 @@ type Tally struct {
 	Reads   int `json:"reads"`
 	Unread  int `json:"unread"`  // reads that were refused
 	Ordered int `json:"ordered"` // writes and reads of strings that porcupine has found an order for
-	// Outage is the longest time from cutting off a leader to the first acknowledgement of the majority.
-	Outage time.Duration `json:"outage_ns"`
 }
 
 // Add adds another run's.
@@ -53,12 +55,11 @@ func (t *Tally) Add(o Tally) {
 	t.Reads += o.Reads
 	t.Unread += o.Unread
 	t.Ordered += o.Ordered
-	t.Outage = max(t.Outage, o.Outage)
 }
 
 func (t Tally) String() string {
-	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %d operations put in order by porcupine, %v without a leader at most",
-		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Ordered, t.Outage.Round(10*time.Millisecond))
+	return fmt.Sprintf("%d commands acknowledged, %d unknown, %d failed, %d reads answered, %d refused, %d operations put in order by porcupine",
+		t.Acked, t.Unknown, t.Failed, t.Reads, t.Unread, t.Ordered)
 }
 
 // Line is one sentence of the story.
@@ -124,21 +125,48 @@ func (v *Verdict) Tell() string {
 	return b.String()
 }
 
+// point is the count of a failpoint.
+func (v *Verdict) point(name string) *PointCount {
+	if v.Points == nil {
+		v.Points = map[string]*PointCount{}
+	}
+	if v.Points[name] == nil {
+		v.Points[name] = &PointCount{}
+	}
+	return v.Points[name]
+}
+
 // Sum adds up what many runs have done.
 type Sum struct {
-	Seeds   int            `json:"seeds"`
-	Faults  map[string]int `json:"faults"`
-	Checks  map[string]int `json:"checks"`
-	Tally   Tally          `json:"tally"`
-	Virtual time.Duration  `json:"virtual_ns"`
-	Real    time.Duration  `json:"real_ns"` // of all seeds, one after the other
+	Seeds  int            `json:"seeds"`
+	Faults map[string]int `json:"faults"`
+	Checks map[string]int `json:"checks"`
+	Tally  Tally          `json:"tally"`
+	// Points are all failpoints at which plans kill.
+	Points map[string]PointCount `json:"failpoints"`
+	// Members is how many seeds had a node come or go.
+	Members int           `json:"seeds_with_members_changed"`
+	Outage  Outage        `json:"majority_serves"`
+	Virtual time.Duration `json:"virtual_ns"`
+	Real    time.Duration `json:"real_ns"` // of all seeds, one after the other
 }
 
 // Add adds one.
 func (s *Sum) Add(v *Verdict) {
 	if s.Faults == nil {
-		s.Faults, s.Checks = map[string]int{}, map[string]int{}
+		s.Faults, s.Checks, s.Points = map[string]int{}, map[string]int{}, map[string]PointCount{}
+		for _, name := range Failpoints() {
+			s.Points[name] = PointCount{}
+		}
 	}
+	if slices.ContainsFunc(membership, func(f Family) bool { return v.Faults[f.Name] > 0 }) {
+		s.Members++
+	}
+	for name, n := range v.Points {
+		sum := s.Points[name]
+		s.Points[name] = PointCount{sum.Armed + n.Armed, sum.Killed + n.Killed}
+	}
+	s.Outage.add(v.Outages...)
 	s.Seeds++
 	for name, n := range v.Faults {
 		s.Faults[name] += n

@@ -68,6 +68,7 @@ type world struct {
 	wiped      map[int]bool // nodes whose disks were replaced
 	whole      bool         // nothing is broken: whoever is dead must start
 	wishes     []*ebbv1.ChangeClusterRequest
+	idle       bool            // the fault that is being injected has done nothing, or not yet
 	said       string          // what the cluster answered last when it was asked for a change
 	releases   []chan struct{} // of disks that hang
 	excuses    map[int][]error // why nodes may end
@@ -260,13 +261,22 @@ func (w *world) strike(a Act) {
 	w.line(LineFault, "%d. %s begins", a.Number, a)
 	w.span(a.String())
 	w.texts.strikes()
+	w.idle = false
 	detail := f.inject(w, a.Dose)
 	w.texts.struckStill()
 	w.line(LineFault, "%d. %s: %s", a.Number, a, detail)
-	w.mu.Lock()
-	w.verdict.Faults[a.Family]++
-	w.mu.Unlock()
+	if !w.idle {
+		w.mu.Lock()
+		w.verdict.Faults[a.Family]++
+		w.mu.Unlock()
+	}
 	w.compare()
+}
+
+// nothing says why a fault that is being injected does nothing: it is not counted.
+func (w *world) nothing(why string) string {
+	w.idle = true
+	return why
 }
 
 // outage cuts off the leader of one key, and sees the majority acknowledge increments of that key again.
@@ -289,7 +299,7 @@ func (w *world) outage() {
 	took := time.Since(cut)
 	w.hold("majority-serves", w.counts.ackedOf(0) > before && took <= outageMax, "the majority acknowledged nothing of %s in %v after %s was cut off", keyName(0), took, w.c.Name(leader))
 	w.mu.Lock()
-	w.verdict.Tally.Outage = max(w.verdict.Tally.Outage, took)
+	w.verdict.Outages = append(w.verdict.Outages, took)
 	w.mu.Unlock()
 	w.c.Heal()
 	w.mended()

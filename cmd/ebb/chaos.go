@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -112,6 +113,8 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 		return fmt.Errorf("%d of %s failed; the first: %s", len(r.Failures), plural(r.Sum.Seeds, "seed", "seeds"), r.FirstFailure.Replay)
 	case ctx.Err() != nil:
 		return ctx.Err()
+	case r.Late != "":
+		return errors.New(r.Late)
 	case r.Sum.Seeds == 0:
 		return fmt.Errorf("no seed ended within %v: give --for more", cf.limit)
 	}
@@ -223,6 +226,16 @@ func printChaos(s *session, r *swarm.Report) error {
 	if err := s.printTable("INVARIANT\tEVALUATED\tWHAT HOLDS", rows); err != nil {
 		return err
 	}
+	if s.output != "tsv" {
+		fmt.Fprintln(s.term.out)
+	}
+	rows = nil
+	for _, name := range swarm.Failpoints() {
+		rows = append(rows, []string{name, strconv.Itoa(r.Sum.Points[name].Armed), strconv.Itoa(r.Sum.Points[name].Killed)})
+	}
+	if err := s.printTable("FAILPOINT\tARMED\tKILLED THERE", rows); err != nil {
+		return err
+	}
 	if s.output == "tsv" {
 		return nil
 	}
@@ -237,8 +250,8 @@ func printChaos(s *session, r *swarm.Report) error {
 	for _, n := range r.Sum.Checks {
 		checks += n
 	}
-	_, err := fmt.Fprintf(s.term.out, "\n%s%s, %d failed; %s, %s; %v of virtual time in %v, %.2f seeds/s; %v one after the other\n%v\n%s\n",
-		r.Ran(), before, len(r.Failures), plural(faults, "fault", "faults"), plural(checks, "evaluation", "evaluations"), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, r.Mode)
+	_, err := fmt.Fprintf(s.term.out, "\n%s%s, %d failed; %s, %s; %v of virtual time in %v, %.2f seeds/s; %v one after the other\n%v\n%v; nodes came or went in %s\n%s\n",
+		r.Ran(), before, len(r.Failures), plural(faults, "fault", "faults"), plural(checks, "evaluation", "evaluations"), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, &r.Sum.Outage, plural(r.Sum.Members, "seed", "seeds"), r.Mode)
 	return err
 }
 
