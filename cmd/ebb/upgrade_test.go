@@ -161,9 +161,10 @@ func TestRollingUpgrade(t *testing.T) {
 	if commit == "" {
 		t.Skip("builds an older commit: make upgrade, or set EBB_UPGRADE to a commit, such as HEAD~1")
 	}
+	u := &upgrade{t: t, older: olderBinary(t, commit), newer: binary(t)} // which takes minutes on a busy machine
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	u := &upgrade{t: t, ctx: ctx, older: olderBinary(t, commit), newer: binary(t)}
+	u.ctx = ctx
 	was, is := storageOf(t, u.older), storageOf(t, u.newer)
 	if !is.Know(was.Newest) {
 		t.Fatalf("the present build knows storage versions %d to %d, and that of %s writes %d: there is no way from one to the other", is.Oldest, is.Newest, commit, was.Newest)
