@@ -25,6 +25,7 @@ type Link struct {
 	Jitter time.Duration // added uniformly
 	Loss   float64       // of packets, and the chance that a segment comes 200 ms late
 	Dup    float64       // of packets
+	Flip   float64       // of packets, in which a bit is inverted; what streams carry in the clear only TCP would check
 }
 
 // UsualLink is a link of a machine room.
@@ -198,6 +199,15 @@ func (n *Net) latency(l Link) time.Duration {
 		d += time.Duration(n.rng.Int64N(int64(l.Jitter)))
 	}
 	return d
+}
+
+// flip inverts a bit.
+func (n *Net) flip(b []byte) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if len(b) > 0 {
+		b[n.rng.IntN(len(b))] ^= 1 << n.rng.IntN(8)
+	}
 }
 
 func (n *Net) chance(p float64) bool {

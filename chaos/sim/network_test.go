@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/bits"
 	"net"
 	"os"
 	"testing"
@@ -186,5 +187,39 @@ func TestCloseIsNotHeardOverACut(t *testing.T) {
 			t.Fatalf("read after a reset: %v", err)
 		}
 		c.Close()
+	})
+}
+
+// A damaged packet comes with one bit inverted, and what was sent stays as it was.
+func TestDamagedPackets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := NewNet(1)
+		n.SetUsual(Link{Flip: 1})
+		a, err := n.Host("10.0.0.1").ListenPacket(t.Context(), ":1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		b, err := n.Host("10.0.0.2").ListenPacket(t.Context(), ":1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		sent := []byte("what is said")
+		if _, err := a.WriteTo(sent, b.LocalAddr()); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, 100)
+		size, _, err := b.ReadFrom(got)
+		if err != nil || size != len(sent) || string(sent) != "what is said" {
+			t.Fatalf("%q of %q, %v", got[:size], sent, err)
+		}
+		inverted := 0
+		for i := range sent {
+			inverted += bits.OnesCount8(sent[i] ^ got[i])
+		}
+		if inverted != 1 {
+			t.Errorf("%d bits are inverted", inverted)
+		}
 	})
 }

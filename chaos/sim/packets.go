@@ -79,6 +79,9 @@ func (p *packetConn) WriteTo(b []byte, to net.Addr) (int, error) {
 		copies = 2
 	}
 	k := packet{from: p.LocalAddr(), data: append([]byte(nil), b...)}
+	if n.chance(l.Flip) {
+		n.flip(k.data)
+	}
 	for range copies {
 		time.AfterFunc(n.latency(l), func() { n.deliver(to.String(), k) })
 	}

@@ -13,6 +13,8 @@ type Family struct {
 	Dose string // how much, in words; empty where there is nothing to choose
 	// Loses says that a disk's content is lost: a plan has one such act at most.
 	Loses bool
+	// Cuts says that nodes do not hear each other: one such fault of eight lasts up to 16 s, the others up to 5.
+	Cuts bool
 	// Moves says that shards move to other nodes, for which the end of the run waits: such seeds are rarer.
 	Moves bool
 

@@ -11,7 +11,7 @@ import (
 // networkFamilies break what nodes and clients hear of each other.
 var networkFamilies = []Family{
 	{
-		Name: "leader-cut", What: "the leader of a shard and the other nodes do not hear each other; clients hear all",
+		Name: "leader-cut", What: "the leader of a shard and the other nodes do not hear each other; clients hear all", Cuts: true,
 		inject: func(w *world, d Dose) string {
 			leader := w.leader(d)
 			w.c.Isolate(leader)
@@ -20,7 +20,7 @@ var networkFamilies = []Family{
 		mend: healed,
 	},
 	{
-		Name: "halves", What: "the nodes fall into two halves",
+		Name: "halves", What: "the nodes fall into two halves", Cuts: true,
 		inject: func(w *world, d Dose) string {
 			order := w.order(d)
 			left, right := order[:len(order)/2], order[len(order)/2:]
@@ -30,7 +30,7 @@ var networkFamilies = []Family{
 		mend: healed,
 	},
 	{
-		Name: "ring", What: "each node hears two neighbours only; of three nodes, two do not hear each other",
+		Name: "ring", What: "each node hears two neighbours only; of three nodes, two do not hear each other", Cuts: true,
 		inject: func(w *world, d Dose) string {
 			order := w.order(d)
 			n := len(order)
@@ -46,7 +46,7 @@ var networkFamilies = []Family{
 		mend: healed,
 	},
 	{
-		Name: "bridge", What: "two halves hear each other through one node only",
+		Name: "bridge", What: "two halves hear each other through one node only", Cuts: true,
 		inject: func(w *world, d Dose) string {
 			order := w.order(d)
 			bridge, rest := order[0], order[1:]
@@ -56,7 +56,7 @@ var networkFamilies = []Family{
 		mend: healed,
 	},
 	{
-		Name: "one-way", What: "a leader hears nobody, or nobody hears it", Dose: "deaf or mute",
+		Name: "one-way", What: "a leader hears nobody, or nobody hears it", Cuts: true, Dose: "deaf or mute",
 		draw: oneOf("deaf", "mute"),
 		inject: func(w *world, d Dose) string {
 			leader := w.leader(d)
@@ -74,7 +74,7 @@ var networkFamilies = []Family{
 		mend: healed,
 	},
 	{
-		Name: "pair", What: "two nodes do not hear each other",
+		Name: "pair", What: "two nodes do not hear each other", Cuts: true,
 		inject: func(w *world, d Dose) string {
 			order := w.order(d)
 			w.c.Cut(order[0], order[1])
@@ -106,7 +106,7 @@ var networkFamilies = []Family{
 		mend: healed,
 	},
 	{
-		Name: "clients-cut", What: "clients do not hear the leader, whose other links work",
+		Name: "clients-cut", What: "clients do not hear the leader, whose other links work", Cuts: true,
 		inject: func(w *world, d Dose) string {
 			leader := w.leader(d)
 			for i := range clientHosts {
@@ -133,12 +133,32 @@ var networkFamilies = []Family{
 		mend: usual,
 	},
 	{
-		Name: "delay", What: "everything is late", Dose: "5 to 120 ms, and up to as much again",
-		draw: func(rng *rand.Rand, d *Dose) { d.Time = millis(rng, 5, 120) },
+		Name: "damage", What: "a bit of a packet of gossip is inverted on its way", Dose: "1 to 20% of them",
+		draw: func(rng *rand.Rand, d *Dose) { d.Part = 0.01 + 0.19*rng.Float64() },
 		inject: func(w *world, d Dose) string {
-			return w.links(sim.Link{Delay: d.Time, Jitter: d.Time})
+			l := sim.UsualLink
+			l.Flip = d.Part
+			return w.links(l)
 		},
 		mend: usual,
+	},
+	{
+		Name: "delay", What: "everything is late", Dose: "5 to 120 ms, in one case of eight 0.5 to 2.5 s; and up to as much again",
+		draw: func(rng *rand.Rand, d *Dose) {
+			d.Time = millis(rng, 5, 120)
+			if rng.IntN(longOne) == 0 {
+				d.Time = millis(rng, 500, 2500)
+			}
+		},
+		inject: func(w *world, d Dose) string {
+			w.latest = max(w.latest, 2*d.Time)
+			return w.links(sim.Link{Delay: d.Time, Jitter: d.Time})
+		},
+		mend: func(w *world) {
+			usual(w)
+			time.Sleep(w.latest) // what is late is still on its way, and what comes behind it waits
+			w.latest = 0
+		},
 	},
 	{
 		Name: "late-leader", What: "what is said to the leader comes late, what it says does not", Dose: "50 to 900 ms",
@@ -172,5 +192,5 @@ func (w *world) between(left, right []int, do func(i, j int)) {
 // links makes all links like this one.
 func (w *world) links(l sim.Link) string {
 	w.c.Net.SetUsual(l)
-	return fmt.Sprintf("delay %v + %v, loss %.0f%%, twice %.0f%%", l.Delay, l.Jitter, 100*l.Loss, 100*l.Dup)
+	return fmt.Sprintf("delay %v + %v, loss %.0f%%, twice %.0f%%, damaged %.0f%%", l.Delay, l.Jitter, 100*l.Loss, 100*l.Dup, 100*l.Flip)
 }

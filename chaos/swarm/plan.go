@@ -69,6 +69,8 @@ const (
 	actsMin, actsMax = 2, 4
 	// familyPart is the chance that a seed draws from a family at all.
 	familyPart = 0.4
+	// longOne is of how many cuts one lasts long, and of how many delays one is large.
+	longOne = 8
 	// membersPart is how many seeds have a node come or go: what the end of a run then waits for takes time, so these are no more.
 	membersPart = 0.4
 	// killPart is how many seeds have, beside what is drawn, a process die at a failpoint: there are many of these.
@@ -115,6 +117,9 @@ func Draw(seed uint64, families ...string) Plan {
 		}
 		if f.draw != nil {
 			f.draw(rng, &a.Dose)
+		}
+		if f.Cuts && rng.IntN(longOne) == 0 {
+			a.Hold, a.Mend = millis(rng, 5000, 16_000), true
 		}
 		if f.Loses && lost {
 			continue // two lost disks can be what was acknowledged

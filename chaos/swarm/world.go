@@ -68,6 +68,7 @@ type world struct {
 	wiped      map[int]bool // nodes whose disks were replaced
 	whole      bool         // nothing is broken: whoever is dead must start
 	wishes     []*ebbv1.ChangeClusterRequest
+	latest     time.Duration   // how late what is sent may come
 	idle       bool            // the fault that is being injected has done nothing, or not yet
 	said       string          // what the cluster answered last when it was asked for a change
 	releases   []chan struct{} // of disks that hang
