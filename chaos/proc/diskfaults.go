@@ -3,7 +3,11 @@ package proc
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -60,19 +64,99 @@ var diskFaults = []Family{
 		},
 	},
 	{
+		Name: "flipped-bit", What: "a bit of a killed node's log or snapshot is inverted: it must end and say EBB-4002, or serve and lack nothing; then it comes back with an empty disk", Can: can,
+		strike: func(ctx context.Context, w *world) (func() error, error) {
+			i := w.mortal(ctx)
+			w.kill(i)
+			what, err := w.flip(i)
+			if err != nil {
+				return nil, err
+			}
+			w.tell("inverted at %s: %s", w.f.Name(i), what)
+			before := w.f.logSize(i)
+			w.start(i)
+			w.until(ctx, readyMax, func(ctx context.Context) bool { return !w.f.Runs(i) || w.f.Ready(ctx, i) })
+			if w.f.Runs(i) && w.hold("damage-seen", w.f.Ready(ctx, i), "%s neither ends nor is ready, with %s inverted; the end of its log:\n%s", w.f.Name(i), what, w.f.LogTail(i)) {
+				w.pass(ctx, w.between(time.Second, 4*time.Second)) // it serves: the bit was in what an older snapshot or the rest of the log makes up for, or will be noticed later
+			}
+			if w.f.Runs(i) {
+				w.kill(i) // nobody else is to have damage beside it
+			} else {
+				said := w.f.logFrom(i, before)
+				w.hold("damage-seen", strings.Contains(said, corruptCode), "%s has ended and does not say %s, with %s inverted; the end of its log:\n%s", w.f.Name(i), corruptCode, what, w.f.LogTail(i))
+			}
+			w.tell("%s loses all that it has stored", w.f.Name(i))
+			return nil, w.anew(ctx, i)
+		},
+	},
+	{
 		Name: "lost-disk", What: "a node is killed, and comes back with an empty disk", Can: can,
 		strike: func(ctx context.Context, w *world) (func() error, error) {
 			i := w.mortal(ctx)
 			w.kill(i)
 			w.tell("%s loses all that it has stored", w.f.Name(i))
-			if err := w.f.Wipe(i); err != nil {
-				return nil, err
-			}
-			w.start(i)
-			w.whole(ctx, w.names(w.members)...)
-			return nil, nil //nolint:nilnil // it is back
+			return nil, w.anew(ctx, i)
 		},
 	},
+}
+
+// corruptCode is what a node says that refuses damaged files.
+const corruptCode = "EBB-4002"
+
+// anew starts a node that does not run with an empty disk, and waits until it has its share again.
+func (w *world) anew(ctx context.Context, i int) error {
+	if err := w.f.Wipe(i); err != nil {
+		return err
+	}
+	w.start(i)
+	w.whole(ctx, w.names(w.members)...)
+	return nil
+}
+
+// flip inverts a bit of a file of the log or of a snapshot of a node that does not run, and says which.
+func (w *world) flip(i int) (what string, err error) {
+	dir := w.f.DataDir(i)
+	err = w.f.Machine(i).do(func() error {
+		var names []string
+		for _, pattern := range []string{"wal/*.wal", "snap/*/*.snap"} {
+			found, err := filepath.Glob(filepath.Join(dir, pattern))
+			if err != nil {
+				return err
+			}
+			names = append(names, found...)
+		}
+		w.rng.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+		for _, name := range names {
+			raw, err := os.ReadFile(name)
+			if err != nil {
+				return err
+			}
+			var used []int // of a log's segment the most is zeros, which mean nothing yet
+			for at, b := range raw {
+				if b != 0 {
+					used = append(used, at)
+				}
+			}
+			if len(used) == 0 {
+				continue
+			}
+			at, bit := used[w.rng.IntN(len(used))], w.rng.IntN(8)
+			what = fmt.Sprintf("bit %d of byte %d of %s", bit, at, strings.TrimPrefix(name, dir+string(filepath.Separator)))
+			return writeAt(name, []byte{raw[at] ^ 1<<bit}, int64(at))
+		}
+		return fmt.Errorf("%s holds nothing to invert in %d files", dir, len(names))
+	})
+	return what, err
+}
+
+// writeAt writes a few bytes in the middle of a file.
+func writeAt(name string, bytes []byte, at int64) error {
+	f, err := os.OpenFile(name, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(bytes, at)
+	return errors.Join(err, f.Close())
 }
 
 // powerLoss ends disks and then processes. What the kernel had not written yet is lost, but for what was synced.

@@ -16,39 +16,67 @@ import (
 
 // doors are connections to single nodes: who asks through one is answered by that node, or not at all. They follow who joins and who leaves.
 type doors struct {
-	options []grpc.DialOption
+	dial   func(ctx context.Context, addr string) (net.Conn, error)
+	client credentials.TransportCredentials
+	node   credentials.TransportCredentials // where only nodes may ask for shards themselves; nil: clients may
 
 	mu  sync.RWMutex // guards all
 	all []door
 }
 
+// door is two connections, or one twice.
 type door struct {
-	node string
-	conn *grpc.ClientConn
+	node        string
+	conn, inner *grpc.ClientConn
 }
 
 func (d door) ebb() ebbv1grpc.EbbClient       { return ebbv1grpc.NewEbbClient(d.conn) }
-func (d door) shards() ebbv1grpc.ShardsClient { return ebbv1grpc.NewShardsClient(d.conn) }
+func (d door) shards() ebbv1grpc.ShardsClient { return ebbv1grpc.NewShardsClient(d.inner) }
 
-// newDoors returns none yet. Without creds they will be in the clear.
-func newDoors(dial func(ctx context.Context, addr string) (net.Conn, error), creds credentials.TransportCredentials) *doors {
-	if creds == nil {
-		creds = insecure.NewCredentials()
+func (d door) close() error {
+	err := d.conn.Close()
+	if d.inner != d.conn {
+		err = errors.Join(err, d.inner.Close())
 	}
-	return &doors{options: []grpc.DialOption{
-		grpc.WithTransportCredentials(creds), grpc.WithContextDialer(dial), grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: attemptMax}),
-	}}
+	return err
+}
+
+// newDoors returns none yet. Without a seal they will be in the clear.
+func newDoors(dial func(ctx context.Context, addr string) (net.Conn, error), s *seal) (*doors, error) {
+	d := &doors{dial: dial, client: insecure.NewCredentials()}
+	if s == nil {
+		return d, nil
+	}
+	of := func(name string) (credentials.TransportCredentials, error) {
+		cfg, err := s.config(name)
+		return credentials.NewTLS(cfg), err
+	}
+	var err, nodeErr error
+	d.client, err = of("client")
+	d.node, nodeErr = of("node")
+	return d, errors.Join(err, nodeErr)
 }
 
 // open adds a node's.
 func (d *doors) open(node, addr string) error {
-	conn, err := grpc.NewClient("passthrough:///"+addr, d.options...)
-	if err != nil {
+	to := func(creds credentials.TransportCredentials) (*grpc.ClientConn, error) {
+		return grpc.NewClient("passthrough:///"+addr, grpc.WithTransportCredentials(creds), grpc.WithContextDialer(d.dial),
+			grpc.WithConnectParams(grpc.ConnectParams{MinConnectTimeout: attemptMax}))
+	}
+	o := door{node: node}
+	var err error
+	if o.conn, err = to(d.client); err != nil {
 		return err
+	}
+	o.inner = o.conn
+	if d.node != nil {
+		if o.inner, err = to(d.node); err != nil {
+			return errors.Join(err, o.conn.Close())
+		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.all = append(slices.Clone(d.all), door{node, conn})
+	d.all = append(slices.Clone(d.all), o)
 	return nil
 }
 
@@ -60,9 +88,9 @@ func (d *doors) shut(node string) error {
 	if at < 0 {
 		return nil
 	}
-	conn := d.all[at].conn
+	gone := d.all[at]
 	d.all = slices.Delete(slices.Clone(d.all), at, at+1)
-	return conn.Close()
+	return gone.close()
 }
 
 // list returns all, in the order in which they were opened. It is not to be changed.
@@ -77,7 +105,7 @@ func (d *doors) close() (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.all {
-		err = errors.Join(err, o.conn.Close())
+		err = errors.Join(err, o.close())
 	}
 	d.all = nil
 	return err

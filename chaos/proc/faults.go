@@ -28,6 +28,9 @@ type Family struct {
 // cyclesFor is how long a run is taken to be of which only the number of faults is known.
 const cyclesFor = 15 * time.Minute
 
+// Bare reports whether a family needs processes alone: no network and no disk of their own.
+func (f Family) Bare() bool { return !f.network && !f.disk && f.strike != nil }
+
 // longOneIn is how often a fault that may last long does: one time in so many.
 const longOneIn = 6
 
@@ -273,6 +276,18 @@ var impossible = []Family{
 		Name: "clock-jump", What: "the clock of a node jumps",
 		Can: func() error {
 			return errors.New("the wall clock of one process cannot be set apart from the machine's: `ebb chaos sim` breaks clocks")
+		},
+	},
+	{
+		Name: "kill-at", What: "a process is killed at the n-th sync of a file",
+		Can: func() error {
+			return errors.New("that needs a tracer, which slows everything else down: `ebb chaos sim` kills at failpoints")
+		},
+	},
+	{
+		Name: "one-file", What: "the calls for one file of a disk fail, and all others work",
+		Can: func() error {
+			return errors.New("a loop device fails as a whole (disk-error): the tests of node fail each call for node.json and table.pb, and those of the log and of snapshots theirs")
 		},
 	},
 }

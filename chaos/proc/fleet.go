@@ -219,6 +219,24 @@ func (f *Fleet) LogTail(i int) string {
 	return string(b[max(0, len(b)-4096):])
 }
 
+// logSize is how much node i has written to its log file.
+func (f *Fleet) logSize(i int) int64 {
+	info, err := os.Stat(f.LogFile(i))
+	if err != nil {
+		return 0
+	}
+	return info.Size()
+}
+
+// logFrom is what node i has written to its log file from there on.
+func (f *Fleet) logFrom(i int, at int64) string {
+	b, err := os.ReadFile(f.LogFile(i))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b[min(at, int64(len(b))):])
+}
+
 func (p *process) running() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -50,6 +52,7 @@ type Reads struct {
 	Answered int           `json:"answered"`
 	Refused  int           `json:"refused"`    // or not answered in time
 	Longest  time.Duration `json:"longest_ns"` // of those answered
+	Why      string        `json:"why"`        // the last was refused
 }
 
 // wrong is an answer that contradicts what is known.
@@ -143,6 +146,7 @@ func (r *readers) read(ctx context.Context, m Manner, node string, ask func(ctx 
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.reads[m].Refused++
+		r.reads[m].Why = err.Error()
 		return
 	}
 	faults := r.ledger.Judge(key, known, got)
@@ -196,6 +200,9 @@ func (d door) count(ctx context.Context, key string) (float64, error) {
 
 // countThere asks the replica of a key's shard that a node has, one that leads unless it may follow.
 func (d door) countThere(ctx context.Context, key string, shards uint32, follow bool) (float64, error) {
+	if d.inner != d.conn { // by the certificate of a node, which says for whom it asks: for itself
+		ctx = metadata.AppendToOutgoingContext(ctx, "ebb-peer", "reader", "ebb-origin", proto.NameNode)
+	}
 	resp, err := d.shards().Ask(ctx, &ebbv1.ShardAskRequest{
 		Consistency: ebbv1.Consistency_CONSISTENCY_LINEARIZABLE, Follow: follow,
 		Questions: []*ebbv1.ShardQuestion{{Shard: proto.ShardOf(LedgerNamespace, []byte(key), shards), Question: totalOf(key)}},

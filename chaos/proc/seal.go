@@ -52,6 +52,7 @@ func (s *seal) serveArgs() []string {
 	return []string{"--tls-cert", s.path("node.crt"), "--tls-key", s.path("node.key"), "--tls-ca", s.path("ca.crt"), "--tls-require-client-cert"}
 }
 
-func (s *seal) client() (*tls.Config, error) {
-	return client.TLSFiles{CA: s.path("ca.crt"), Cert: s.path("client.crt"), Key: s.path("client.key")}.Config()
+// config is that of who has the certificate "client" or "node".
+func (s *seal) config(name string) (*tls.Config, error) {
+	return client.TLSFiles{CA: s.path("ca.crt"), Cert: s.path(name + ".crt"), Key: s.path(name + ".key")}.Config()
 }

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"google.golang.org/grpc/credentials"
-
 	"github.com/ebbdb/ebb/chaos/swarm"
 	"github.com/ebbdb/ebb/client"
 )
@@ -77,6 +75,7 @@ var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "healed-writes", Holds: fmt.Sprintf("the load is acknowledged again within %v after all was mended", healedMax)},
 	{Name: "no-collapse", Holds: "no process ends of itself, except where its disk failed or it was removed"},
 	{Name: "fail-stop", Holds: "a process whose disk has failed ends"},
+	{Name: "damage-seen", Holds: "a process whose log or snapshot has a flipped bit refuses it with " + corruptCode + " and ends, or nothing is missing"},
 	{Name: "members-as-asked", Holds: fmt.Sprintf("nodes have come and gone, and replicas moved, within %v", movedMax)},
 	{Name: "replicas-equal", Holds: "at the end all replicas of a shard have the same checksum"},
 	{Name: "nothing-grows", Holds: "goroutines, descriptors and memory of a process are flat over the second half of a run, where one lived through it and it took " + trendMin.String() + " at least: " + growthAllowed()},
@@ -166,17 +165,15 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	}
 	opts := Options{Binary: t.Binary, Dir: filepath.Join(t.Dir, "nodes"), Nodes: t.Nodes, Args: []string{"--shards", fmt.Sprint(t.Shards)}, Ground: w.ground}
 	dial := []client.Option{client.WithDialer(w.ground.Dial)}
-	var creds credentials.TransportCredentials
 	if sealed {
 		if w.seal, err = newSeal(ctx, t.Binary, filepath.Join(t.Dir, "certs"), w.ground); err != nil {
 			return w, err
 		}
 		opts.Every = w.seal.serveArgs()
-		cfg, err := w.seal.client()
+		cfg, err := w.seal.config("client")
 		if err != nil {
 			return w, err
 		}
-		creds = credentials.NewTLS(cfg)
 		dial = append(dial, client.WithTLS(cfg))
 	}
 	started, cancel := context.WithTimeout(ctx, readyMax)
@@ -193,7 +190,9 @@ func (t *Trial) open(ctx context.Context, able []Family) (w *world, err error) {
 	if _, err = w.admin.CreateNamespace(started, client.Namespace{Name: LedgerNamespace, Decay: client.DecayNone}); err != nil {
 		return w, err
 	}
-	w.doors = newDoors(w.ground.Dial, creds)
+	if w.doors, err = newDoors(w.ground.Dial, w.seal); err != nil {
+		return w, err
+	}
 	for i := range t.Nodes {
 		if err := w.doors.open(w.f.Name(i), w.f.GRPC(i)); err != nil {
 			return w, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type procFlags struct {
 	trial    proc.Trial
 	page     string
 	families []string
+	seeds    string // first-last; empty: one, of trial.Seed
 }
 
 const procLong = `Nodes are processes of this very binary, under a load of increments with a ledger: each is sent under one identity until its outcome is known, and half of them through
@@ -36,8 +38,9 @@ func newChaosProc(s *session) *cobra.Command {
 		Use: "proc", Short: "Break real processes of this binary under load, and count every increment", Args: noArgs, Long: procLong,
 		Example: `  ebb chaos proc --for 5m --report proc.html
   ebb chaos proc --cycles 100 --faults kill-all
+  ebb chaos proc --cycles 20 --seeds 1-10
   ebb chaos proc --cycles 100 --faults power-all`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return chaosProc(cmd.Context(), s, pf) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return chaosProcs(cmd.Context(), s, pf) },
 	}
 	pf.add(cmd, 2_000, 2*time.Minute)
 	cmd.Flags().IntVar(&pf.trial.Cycles, "cycles", 0, "so many faults, instead of --for")
@@ -55,7 +58,7 @@ are some seconds of calm, in which --rate must be reached: ` + "`ebb chaos list`
 		Example: "  ebb chaos soak --for 1h --report soak.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pf.trial.Soak = true
-			return chaosProc(cmd.Context(), s, pf)
+			return chaosProcs(cmd.Context(), s, pf)
 		},
 	}
 	pf.add(cmd, 20_000, time.Hour)
@@ -64,7 +67,9 @@ are some seconds of calm, in which --rate must be reached: ` + "`ebb chaos list`
 
 func (pf *procFlags) add(cmd *cobra.Command, perSecond int, long time.Duration) {
 	f := cmd.Flags()
-	f.Uint64Var(&pf.trial.Seed, "seed", 1, "of the `faults`")
+	f.StringVar(&pf.seeds, "seeds", "1", "which `seeds`, one run after the other until one fails: one, or first-last")
+	f.StringVar(&pf.seeds, "seed", "1", "what --seeds was called")
+	_ = f.MarkHidden("seed") // it fails for a flag that is not there
 	durationVar(f, &pf.trial.For, "for", long, time.Second, "begin no fault after this long")
 	f.IntVar(&pf.trial.Nodes, "nodes", 3, "how many nodes to start")
 	f.Uint32Var(&pf.trial.Shards, "shards", 8, "number of shards")
@@ -108,11 +113,39 @@ func (pf *procFlags) check(s *session) (err error) {
 	return err
 }
 
-// chaosProc runs a trial, and fails if something did not hold.
-func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
+// chaosProcs runs a trial for each seed, until one fails. The page is of the last.
+func chaosProcs(ctx context.Context, s *session, pf procFlags) error {
 	if err := pf.check(s); err != nil {
 		return err
 	}
+	first, last, err := seedRange(pf.seeds)
+	if err != nil {
+		return err
+	}
+	dir := pf.trial.Dir
+	for seed := first; seed <= last; seed++ {
+		pf.trial.Seed = seed
+		if first < last {
+			fmt.Fprintf(s.term.err, "seed %d, to %d\n", seed, last)
+			if dir != "" {
+				pf.trial.Dir = filepath.Join(dir, fmt.Sprintf("seed-%d", seed))
+			}
+		}
+		if err := unused("--dir", pf.trial.Dir); err != nil {
+			return err
+		}
+		if err := chaosProc(ctx, s, pf); err != nil {
+			if first < last {
+				return fmt.Errorf("seed %d: %w", seed, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// chaosProc runs a trial, and fails if something did not hold.
+func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 	t := &pf.trial
 	page, err := openReport(pf.page)
 	if err != nil {
@@ -215,9 +248,9 @@ func procTables(r *proc.Report) []swarm.PageTable {
 	for _, i := range proc.Invariants {
 		holds.Rows = append(holds.Rows, []string{i.Name, strconv.Itoa(r.Verdict.Checks[i.Name]), i.Holds})
 	}
-	reads := swarm.PageTable{Title: "Linearizable reads, all the time", Head: []string{"ASKED", "ANSWERED", "REFUSED", "LONGEST"}}
+	reads := swarm.PageTable{Title: "Linearizable reads, all the time", Head: []string{"ASKED", "ANSWERED", "REFUSED", "LONGEST", "LAST REFUSED, SINCE"}}
 	for _, of := range r.Reads {
-		reads.Rows = append(reads.Rows, []string{string(of.Manner), strconv.Itoa(of.Answered), strconv.Itoa(of.Refused), of.Longest.Round(time.Millisecond).String()})
+		reads.Rows = append(reads.Rows, []string{string(of.Manner), strconv.Itoa(of.Answered), strconv.Itoa(of.Refused), of.Longest.Round(time.Millisecond).String(), of.Why})
 	}
 	trends := swarm.PageTable{Title: "What processes hold, over the second half", Head: []string{"PROCESS", "WHAT", "MEAN", "CHANGE", "LIMIT", "SAMPLES"}}
 	for _, t := range r.Trends {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"runtime"
 	"testing"
 	"time"
 
@@ -15,6 +16,12 @@ import (
 
 // broken runs a trial of a few faults, in which everything must hold, and returns what came of it.
 func broken(t *testing.T, cycles int, families ...string) *proc.Report {
+	t.Helper()
+	return brokenFor(t, 0, cycles, families...)
+}
+
+// brokenFor is broken by faults that last no longer than so long.
+func brokenFor(t *testing.T, most time.Duration, cycles int, families ...string) *proc.Report {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("breaks real processes")
@@ -25,7 +32,7 @@ func broken(t *testing.T, cycles int, families ...string) *proc.Report {
 	ctx, cancel := context.WithTimeout(t.Context(), 8*time.Minute)
 	defer cancel()
 	trial := proc.Trial{
-		Binary: binary(t), Dir: t.TempDir(), Seed: 1, Nodes: 3, Shards: 4, Families: families, Rate: 400, Cycles: cycles,
+		Binary: binary(t), Dir: t.TempDir(), Seed: 1, Nodes: 3, Shards: 4, Families: families, Rate: 400, Cycles: cycles, HoldMax: most,
 		Progress: func(line string) { t.Log(line) },
 	}
 	r, err := trial.Run(ctx)
@@ -60,6 +67,42 @@ func TestKillAll(t *testing.T) {
 func TestPowerAll(t *testing.T) {
 	if r := broken(t, 2, "power-all"); r.Verdict.Faults["power-all"] != 2 {
 		t.Errorf("faults %v", r.Verdict.Faults)
+	}
+}
+
+// One fault of each kind that needs no root: with real processes this is what every machine can try. What it cannot, and why, is in the log.
+func TestFaultsOfProcesses(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("processes are stopped on Linux alone")
+	}
+	_, skipped, err := proc.Choose(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range skipped {
+		t.Logf("left out: %s: %s", s.Family, s.Why)
+	}
+	var families []string
+	for _, f := range proc.Families {
+		if f.Bare() {
+			families = append(families, f.Name)
+		}
+	}
+	r := brokenFor(t, 2*time.Second, len(families), families...)
+	for _, name := range families {
+		if r.Verdict.Faults[name] != 1 {
+			t.Errorf("%s: %d times", name, r.Verdict.Faults[name])
+		}
+	}
+	for _, name := range []string{"read-fresh", "read-monotone", "read-possible", "damage-seen", "members-as-asked", "no-collapse"} {
+		if r.Verdict.Checks[name] == 0 {
+			t.Errorf("%s was not looked at", name)
+		}
+	}
+	for _, of := range r.Reads {
+		if of.Answered == 0 {
+			t.Errorf("no read was answered %s: %s", of.Manner, of.Why)
+		}
 	}
 }
 
