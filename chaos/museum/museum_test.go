@@ -12,11 +12,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ebbdb/ebb/chaos/mutants"
 )
 
 var update = flag.Bool("update", false, "write the table of docs/reliability.md instead of comparing it")
 
 const root = "../.."
+
+var commit = regexp.MustCompile(`^[0-9a-f]{7}$`)
 
 var mended = regexp.MustCompile(`^((before )?[0-9a-f]{7}|contained)$`)
 
@@ -82,7 +86,8 @@ func testsOf(t *testing.T, dir string) (names []string) {
 
 // TestTableIsInTheDocs: `go test ./chaos/museum -update` writes it.
 func TestTableIsInTheDocs(t *testing.T) {
-	const page, head = root + "/docs/reliability.md", "| piece | what was seen | found | test |\n| --- | --- | --- | --- |\n"
+	const page = root + "/docs/reliability.md"
+	const head = "| piece | what was seen | found | test | with the bug put back | took | in |\n| --- | --- | --- | --- | --- | --- | --- |\n"
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
@@ -92,12 +97,10 @@ func TestTableIsInTheDocs(t *testing.T) {
 	if !found || !whole {
 		t.Fatalf("%s has no table that begins with %q", page, head)
 	}
+	last := outcomes(t)
 	var rows []string
 	for _, p := range load(t) {
-		if p.Mutant != "" {
-			p.Run += " (mutant)"
-		}
-		rows = append(rows, fmt.Sprintf("| [%s](../chaos/museum/pieces/%s.txt) | %s | %s | %s |", p.Name, p.Name, p.Symptom, p.Found, strings.ReplaceAll(p.Run, "|", ", ")))
+		rows = append(rows, fmt.Sprintf("| [%s](../chaos/museum/pieces/%s.txt) | %s | %s | %s | %s |", p.Name, p.Name, p.Symptom, p.Found, strings.ReplaceAll(p.Run, "|", ", "), last(p)))
 	}
 	want := strings.Join(rows, "\n")
 	switch {
@@ -108,6 +111,43 @@ func TestTableIsInTheDocs(t *testing.T) {
 		}
 	default:
 		t.Errorf("the table of pieces in %s is stale: go test ./chaos/museum -update writes it", page)
+	}
+}
+
+// outcomes returns the last columns of a piece's row: what became of its mutant in the last run, by outcomes.jsonl. What is in the file was planted in a commit, and judged by
+// the piece's tests; what is no piece's any more is not in it. A mutant that was not run, or not caught, says so in its row.
+func outcomes(t *testing.T) func(Piece) string {
+	t.Helper()
+	text, err := os.ReadFile("outcomes.jsonl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := mutants.ReadOutcomes(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range load(t) {
+		m, planted, err := p.Planted()
+		if o, known := all[p.Mutant]; err != nil || planted && known && (o.Checker != m.Checker.String() || !commit.MatchString(o.Commit)) {
+			t.Errorf("%s: its mutant is to be judged by %s, in a commit, and the last run has %+v (%v): \"ebb chaos mutants --only '^%s$' --resume chaos/museum/outcomes.jsonl\" tries it", p.Name, m.Checker, o, err, p.Mutant)
+		}
+	}
+	for name := range all {
+		if !slices.ContainsFunc(load(t), func(p Piece) bool { return p.Mutant == name }) {
+			t.Errorf("outcomes.jsonl: no piece has the mutant %s", name)
+		}
+	}
+	return func(p Piece) string {
+		switch o, known := all[p.Mutant]; {
+		case p.Mutant == "":
+			return "- | - | -"
+		case !known:
+			return "not run | - | -"
+		case !o.Caught:
+			return fmt.Sprintf("not caught | %.2f s | %s", o.Took.Seconds(), o.Commit)
+		}
+		o := all[p.Mutant]
+		return fmt.Sprintf("`%s` fails | %.2f s | %s", o.By, o.Took.Seconds(), o.Commit)
 	}
 }
 
