@@ -144,6 +144,28 @@ func TestFailoverOfACutLeader(t *testing.T) {
 	}
 }
 
+// How long writes take while the disk of one node is slow is measured with EBB_SLOW=1, and told: the goal is a p99 of twice that without.
+func TestWritesWithASlowNode(t *testing.T) {
+	if os.Getenv("EBB_SLOW") == "" {
+		t.Skip("EBB_SLOW=1 measures for a minute")
+	}
+	if err := proc.CanLose(); err != nil {
+		t.Skip(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	o := proc.SlowNode{Binary: binary(t), Dir: t.TempDir(), Nodes: 3, Shards: 6, Part: 300 * time.Millisecond, Each: 20 * time.Second}
+	r, err := o.Run(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("shards that others lead: without %v; with %v: %.2f times the p99", r.Without, r.With, r.With.P99.Seconds()/r.Without.P99.Seconds())
+	t.Logf("shards that it leads: without %v; with %v: %.2f times the p99", r.WithoutOnIts, r.WithOnIts, r.WithOnIts.P99.Seconds()/r.WithoutOnIts.P99.Seconds())
+	if r.Without.Writes == 0 || r.With.Writes == 0 || r.WithoutOnIts.Writes == 0 {
+		t.Errorf("%+v: nothing was measured", r)
+	}
+}
+
 // A mutant is planted and caught by the command, whose JSON says by whom; away from the source it says what is missing.
 func TestChaosMutants(t *testing.T) {
 	if testing.Short() {

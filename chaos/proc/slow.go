@@ -1,0 +1,129 @@
+package proc
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/swarm"
+	"github.com/ebbdb/ebb/client"
+)
+
+// SlowNode measures how long writes take with one node whose disk is slow, and without.
+type SlowNode struct {
+	Binary string
+	Dir    string
+	Nodes  int
+	Shards uint32
+	Part   time.Duration // of each half second in which the disk does nothing
+	Each   time.Duration // how long it is measured without, and with
+}
+
+// SlowReport is what came of it. The slow node leads some of the shards at first; the others are written apart.
+type SlowReport struct {
+	Without, With           Latency // of shards that others led before it became slow
+	WithoutOnIts, WithOnIts Latency // of those that it led
+}
+
+// Latency is how long writes took.
+type Latency struct {
+	Writes   int
+	P50, P99 time.Duration
+}
+
+func (l Latency) String() string {
+	return fmt.Sprintf("p50 %v, p99 %v of %d writes", l.P50.Round(10*time.Microsecond), l.P99.Round(10*time.Microsecond), l.Writes)
+}
+
+// slowWriters write to a shard side by side, each a little later than it was answered.
+const slowWriters, slowPause = 2, 10 * time.Millisecond
+
+// Run measures.
+func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
+	if err := canLose(); err != nil {
+		return nil, err
+	}
+	g, err := NewGround(GroundOptions{Dir: o.Dir, Machines: o.Nodes, Disks: true})
+	if err != nil {
+		return nil, err
+	}
+	defer g.Close()
+	f, err := Start(ctx, Options{Binary: o.Binary, Dir: filepath.Join(o.Dir, "nodes"), Nodes: o.Nodes, Args: []string{"--shards", strconv.Itoa(int(o.Shards))}, Ground: g})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	c, err := client.DialOptions(ctx, f.Addrs())
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	if _, err := c.CreateNamespace(ctx, client.Namespace{Name: LedgerNamespace, Decay: client.DecayNone}); err != nil {
+		return nil, err
+	}
+	const slow = 0
+	m := &measuring{o: &Failover{Shards: o.Shards}, f: f, c: c, keys: shardKeys(o.Shards)}
+	its := make([]bool, o.Shards)
+	for shard := range o.Shards {
+		leader, err := m.calm(ctx, shard+1)
+		if err != nil {
+			return nil, err
+		}
+		its[shard] = leader == slow
+	}
+	r = &SlowReport{}
+	if r.Without, r.WithoutOnIts, err = o.measure(ctx, m, its); err != nil {
+		return nil, err
+	}
+	w := &world{t: &Trial{}, f: f, began: time.Now(), verdict: &swarm.Verdict{}}
+	mend := w.slow(slow, o.Part)
+	r.With, r.WithOnIts, err = o.measure(ctx, m, its)
+	if merr := mend(); err == nil {
+		err = merr
+	}
+	return r, err
+}
+
+// measure writes for a while to all shards.
+func (o *SlowNode) measure(ctx context.Context, m *measuring, its []bool) (others, own Latency, err error) {
+	ctx, cancel := context.WithTimeout(ctx, o.Each+writeMax)
+	defer cancel()
+	var mu sync.Mutex // guards took and err
+	var took [2][]time.Duration
+	var wg sync.WaitGroup
+	until := time.Now().Add(o.Each)
+	for shard := range its {
+		for range slowWriters {
+			wg.Go(func() {
+				for time.Now().Before(until) && !wait(ctx, slowPause) {
+					began := time.Now()
+					werr := m.c.Increment(ctx, LedgerNamespace, client.One(m.keys[shard][0], "b"))
+					mu.Lock()
+					if werr != nil {
+						err = werr
+					}
+					side := 0
+					if its[shard] {
+						side = 1
+					}
+					took[side] = append(took[side], time.Since(began))
+					mu.Unlock()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	return latencyOf(took[0]), latencyOf(took[1]), err
+}
+
+func latencyOf(took []time.Duration) (l Latency) {
+	slices.Sort(took)
+	if l.Writes = len(took); l.Writes > 0 {
+		l.P50, l.P99 = took[l.Writes/2], took[l.Writes*99/100]
+	}
+	return l
+}
