@@ -116,14 +116,19 @@ var model = porcupine.Model{
 	},
 }
 
-// byKey parts a history, in the order of the keys' first operations.
-func byKey(history []porcupine.Operation) (parts [][]porcupine.Operation) {
-	at := map[string]int{}
+// byKey parts a history by keys.
+func byKey(history []porcupine.Operation) [][]porcupine.Operation {
+	return parted(history, func(op porcupine.Operation) any { return op.Input.(text).key })
+}
+
+// parted parts a history by what operations are on, in the order of their first ones.
+func parted(history []porcupine.Operation, on func(porcupine.Operation) any) (parts [][]porcupine.Operation) {
+	at := map[any]int{}
 	for _, op := range history {
-		k, known := at[op.Input.(text).key]
+		k, known := at[on(op)]
 		if !known {
 			k = len(parts)
-			at[op.Input.(text).key] = k
+			at[on(op)] = k
 			parts = append(parts, nil)
 		}
 		parts[k] = append(parts[k], op)
@@ -182,10 +187,14 @@ const (
 )
 
 // Explain tells of each key whose operations no order explains what the longest order ends with, and what it has no place for.
-func (t *Texts) Explain(limit time.Duration) (events []Event) {
-	history := t.operations()
+func (t *Texts) Explain(limit time.Duration) []Event {
+	return explain(model, t.operations(), limit, func(in any) string { return in.(text).key })
+}
+
+// explain does so for any model, in which name says what an operation is on.
+func explain(model porcupine.Model, history []porcupine.Operation, limit time.Duration, name func(input any) string) (events []Event) {
 	_, info := porcupine.CheckOperationsVerbose(model, history, limit)
-	parts := byKey(history)
+	parts := model.Partition(history)
 	for p, orders := range info.PartialLinearizationsOperations() {
 		var order []porcupine.Operation // the longest
 		for _, o := range orders {
@@ -202,19 +211,19 @@ func (t *Texts) Explain(limit time.Duration) (events []Event) {
 		}
 		left := slices.DeleteFunc(slices.Clone(parts[p]), func(op porcupine.Operation) bool { return placed[op.Call] })
 		slices.SortFunc(left, func(a, b porcupine.Operation) int { return cmp.Compare(a.Return, b.Return) })
-		events = append(events, Event{left[0].Metadata.(course).to, fmt.Sprintf("%s: the longest order has a place for %d of %d operations, and ends with", left[0].Input.(text).key, len(order), len(parts[p]))})
+		events = append(events, Event{left[0].Metadata.(course).to, fmt.Sprintf("%s: the longest order has a place for %d of %d operations, and ends with", name(left[0].Input), len(order), len(parts[p]))})
 		for _, op := range order[max(0, len(order)-placedMax):] {
-			events = append(events, tell(op, "placed"))
+			events = append(events, tell(model, op, "placed"))
 		}
 		for _, op := range left[:min(len(left), unplacedMax)] {
-			events = append(events, tell(op, "not placed"))
+			events = append(events, tell(model, op, "not placed"))
 		}
 	}
 	return events
 }
 
 // tell says an operation in words.
-func tell(op porcupine.Operation, how string) Event {
+func tell(model porcupine.Model, op porcupine.Operation, how string) Event {
 	at := op.Metadata.(course)
 	end := fmt.Sprintf("to %.3fs", at.to.Seconds())
 	if op.Return == math.MaxInt64 {

@@ -24,6 +24,7 @@ type Options struct {
 	Configure func(i int, cfg *node.Config)             // changes a node's configuration before each of its lives
 	Client    []ebb.Option                              // of every client
 	Inject    func(ctx context.Context, c *sim.Cluster) // is called once the cluster serves, to plant something
+	Crew      []string                                  // names of the duties that clients have; drawn of the seed if nil
 }
 
 // Bubble runs f in virtual time, and returns when all that f began has ended: synctest.Test, given a test.
@@ -77,6 +78,9 @@ type world struct {
 	counts *counts
 	texts  *texts
 
+	judges    []func() // of histories, when the bubble has ended
+	autopsies []func() // at the very end, which may end the nodes
+
 	waiting atomic.Bool // for something slow: clients do little meanwhile
 
 	mu      sync.Mutex // guards what follows; never held over a wait
@@ -118,6 +122,9 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 	})
 	if w != nil && w.texts != nil {
 		w.texts.judge(orderMax)
+		for _, judge := range w.judges {
+			judge()
+		}
 	}
 	return v
 }
@@ -147,11 +154,8 @@ func (w *world) live() {
 		return
 	}
 	defer w.admin.Close()
-	for _, ns := range []ebb.Namespace{
-		{Name: countsNamespace, Decay: ebb.DecayNone},
-		{Name: fadingNamespace, HalfLife: fadingHalfLife},
-		{Name: slicedNamespace, Decay: ebb.DecayNone, BitmapPlacement: ebb.PlaceBySlice},
-	} {
+	crew := w.crew()
+	for _, ns := range spaces(crew) {
 		if _, err = w.admin.CreateNamespace(ctx, ns); !w.hold("healed-writes", err == nil, "create namespace %s: %v", ns.Name, err) {
 			return
 		}
@@ -159,7 +163,7 @@ func (w *world) live() {
 	if w.opts.Inject != nil {
 		w.opts.Inject(ctx, w.c)
 	}
-	finish, err := w.employ()
+	finish, err := w.employ(crew)
 	if !w.hold("healed-reads", err == nil, "dial: %v", err) {
 		return
 	}
@@ -170,6 +174,9 @@ func (w *world) live() {
 	settlers := finish()
 	w.settle(settlers)
 	w.judgeCollapses()
+	for _, read := range w.autopsies {
+		read()
+	}
 }
 
 // dial connects a client on one of the clients' machines.
@@ -193,12 +200,14 @@ type client interface {
 const pauseMax = 300
 
 // employ starts all clients. finish ends their work, and returns them for their last reckoning.
-func (w *world) employ() (finish func() []client, err error) {
+func (w *world) employ(crew []duty) (finish func() []client, err error) {
 	w.counts, w.texts = newCounts(w), newTexts(w)
 	workers := []client{
 		&writer{w.counts, w.rng(1)}, &writer{w.counts, w.rng(2)}, &writer{w.counts, w.rng(3)}, &reader{w.counts, w.rng(4)}, &reader{w.counts, w.rng(5)},
-		newOwner(w, 0), newOwner(w, 1), newBitOwner(w, countsNamespace), newBitOwner(w, slicedNamespace), newFader(w), newRepeater(w), newSurveyor(w),
-		newTexter(w.texts, 0), newTexter(w.texts, 1), newTexter(w.texts, 2),
+		newOwner(w, 0), newSurveyor(w), newTexter(w.texts, 0), newTexter(w.texts, 1), newTexter(w.texts, 2),
+	}
+	for _, d := range crew {
+		workers = append(workers, d.employ(w)...)
 	}
 	var hosts []*ebb.Client
 	for host := range clientHosts - 1 {

@@ -1,0 +1,119 @@
+package history
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// Switches is a history of single bits that many clients set, clear and flip, each of which is told whether that changed anything, and read. So every answer, also of a command, says
+// what the bit was. Its methods may be called by several goroutines at once.
+type Switches struct {
+	now   func() time.Duration
+	clock atomic.Int64 // as that of Texts
+
+	mu   sync.Mutex // guards done
+	done []porcupine.Operation
+}
+
+// NewSwitches returns an empty history; now says how long the run has lasted.
+func NewSwitches(now func() time.Duration) *Switches { return &Switches{now: now} }
+
+// Act is what is done to a bit.
+type Act string
+
+// The acts.
+const (
+	Set   Act = "set"
+	Clear Act = "clear"
+	Flip  Act = "flip"
+	Look  Act = "look"
+)
+
+// click is what an operation asks for.
+type click struct {
+	bit uint64
+	act Act
+}
+
+// Click is one that has begun.
+type Click struct {
+	of *Switches
+	op porcupine.Operation
+	click
+	course
+}
+
+// Begin begins an act.
+func (s *Switches) Begin(client int, where string, bit uint64, act Act) *Click {
+	return &Click{of: s, op: porcupine.Operation{ClientId: client, Call: s.clock.Add(1)}, click: click{bit, act}, course: course{where: where, from: s.now()}}
+}
+
+// Done ends an act that was answered: whether it has changed the bit, or of Look whether that is set.
+func (c *Click) Done(yes bool) {
+	c.op.Output = yes
+	c.end(c.of.clock.Add(1))
+}
+
+// Unknown ends an act of which nobody knows whether it was done, or will be. One that is never ended is taken not to have been done.
+func (c *Click) Unknown() {
+	if c.act != Look {
+		c.end(math.MaxInt64)
+	}
+}
+
+func (c *Click) end(at int64) {
+	c.op.Return, c.to = at, c.of.now()
+	c.op.Input, c.op.Metadata = c.click, c.course
+	c.of.mu.Lock()
+	defer c.of.mu.Unlock()
+	c.of.done = append(c.of.done, c.op)
+}
+
+// switchModel says what bits do.
+var switchModel = porcupine.Model{
+	Partition: func(history []porcupine.Operation) [][]porcupine.Operation {
+		return parted(history, func(op porcupine.Operation) any { return op.Input.(click).bit })
+	},
+	Init: func() any { return false },
+	Step: func(state, input, output any) (bool, any) {
+		was := state.(bool)
+		next := was
+		switch input.(click).act {
+		case Set:
+			next = true
+		case Clear:
+			next = false
+		case Flip:
+			next = !was
+		case Look:
+			return output == was, was
+		}
+		return output == nil || output == (next != was), next // without an answer anything may have come of it
+	},
+	DescribeOperation: func(input, output any) string {
+		in := input.(click)
+		if output == nil {
+			return fmt.Sprintf("%s bit %d", in.act, in.bit)
+		}
+		return fmt.Sprintf("%s bit %d: %v", in.act, in.bit, output)
+	},
+}
+
+// Check looks for an order, for so long at most of real time, and says how many operations that is of.
+func (s *Switches) Check(limit time.Duration) (porcupine.CheckResult, int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return porcupine.CheckOperationsTimeout(switchModel, s.done, limit), len(s.done)
+}
+
+// Explain tells of each bit whose operations no order explains what the longest order ends with, and what it has no place for.
+func (s *Switches) Explain(limit time.Duration) []Event {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return explain(switchModel, s.done, limit, func(in any) string { return fmt.Sprintf("bit %d", in.(click).bit) })
+}

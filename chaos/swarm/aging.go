@@ -1,0 +1,158 @@
+package swarm
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// ager puts members into summaries that forget, with the times of events, and knows what is left of them at any time: by half-life in a distinct, a set, a count-min and a bloom, by a window in
+// another distinct. After a command without an answer it takes another key. Where a clock was wrong nobody knows what is left, for a shard's clock never goes back.
+type ager struct {
+	w    *world
+	rng  *rand.Rand
+	olds []*old
+}
+
+// old is a key that forgets.
+type old struct {
+	namespace string
+	kind      ebb.Kind
+	life      int
+	latest    map[string]time.Time // by member
+	events    []faded              // all of them
+}
+
+const (
+	// agedMembers is how many members there are to draw from.
+	agedMembers = 40
+	// bloomGone is after how many half-lives no bloom has a member: it is gone after 1.2.
+	bloomGone = 1.5
+	// windowSlack is how much longer than asked for a window may be: slices of a 60th, rounded up and one more.
+	windowSlack = windowLength / 30
+)
+
+func newAger(w *world) *ager {
+	a := &ager{w: w, rng: w.rng(7500)}
+	for _, o := range []old{
+		{namespace: fadingNamespace, kind: ebb.KindDistinct}, {namespace: fadingNamespace, kind: ebb.KindSet}, {namespace: fadingNamespace, kind: ebb.KindBloom},
+		{namespace: fadingNamespace, kind: ebb.KindCountMin}, {namespace: windowNamespace, kind: ebb.KindDistinct},
+	} {
+		o.move()
+		a.olds = append(a.olds, &o)
+	}
+	return a
+}
+
+func (o *old) move() {
+	o.life++
+	o.latest, o.events = map[string]time.Time{}, nil
+}
+
+func (o *old) key() string { return fmt.Sprintf("aging-%s-%d", proto.KindName(o.kind), o.life) }
+
+func (a *ager) work(c *ebb.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), millis(a.rng, 1000, 6000))
+	defer cancel()
+	o := a.olds[a.rng.IntN(len(a.olds))]
+	if a.rng.IntN(3) == 0 {
+		a.w.read(a.look(ctx, c, o) == nil)
+		return
+	}
+	var events []ebb.Increment
+	for range 1 + a.rng.IntN(4) {
+		in := ebb.Increment{Key: o.key(), Kind: o.kind, Bin: fmt.Sprintf("m%d", a.rng.IntN(agedMembers)), Amount: 1}
+		in.Time = time.Now().Add(-time.Minute - time.Duration(a.rng.Int64N(int64(2*fadingHalfLife)))).Truncate(time.Microsecond)
+		if in.Time.After(o.latest[in.Bin]) {
+			o.latest[in.Bin] = in.Time
+		}
+		o.events = append(o.events, faded{in.Time, 1})
+		events = append(events, in)
+	}
+	err := c.Increment(ctx, o.namespace, events...)
+	a.w.done(outcomeOf(err))
+	if err != nil {
+		o.move()
+	}
+}
+
+// look asks a key for what is left.
+func (a *ager) look(ctx context.Context, c *ebb.Client, o *old) error {
+	if len(o.events) == 0 {
+		return nil
+	}
+	q := ebb.SummaryQuery{Keys: []string{o.key()}}
+	if o.namespace == windowNamespace {
+		q.Window = time.Duration(1+a.rng.IntN(int(windowLength/time.Minute))) * time.Minute
+	}
+	if o.kind == ebb.KindBloom {
+		for i := range agedMembers {
+			q.Bins = append(q.Bins, fmt.Sprintf("m%d", i))
+		}
+	}
+	skewed := a.w.everSkewed.Load()
+	s, err := c.Summary(ctx, o.namespace, q)
+	if err != nil || skewed || a.w.everSkewed.Load() {
+		return err
+	}
+	a.w.complete(s.Coverage, false)
+	low, high := o.left(q.Window, s.AsOf)
+	switch {
+	case o.kind == ebb.KindBloom:
+		a.w.hold("aged-right", o.contained(q.Bins, s), "%s says at %v %+v: of %v", o.key(), s.AsOf, s.Memberships, o.latest)
+	default:
+		off := 6*s.Total.StdErr + 1e-6*high
+		a.w.hold("aged-right", s.Total.Value >= low-off && s.Total.Value <= high+off, "%s of %s says at %v, in a window of %v, %v, off by %v at most: from %v to %v are left of %d events",
+			o.key(), o.namespace, s.AsOf, q.Window, s.Total.Value, off, low, high, len(o.events))
+	}
+	return nil
+}
+
+// left is what is left of a key at a time, at least and at most.
+func (o *old) left(window time.Duration, at time.Time) (low, high float64) {
+	if o.kind == ebb.KindCountMin {
+		sum := sumAt(o.events, at)
+		return sum, sum
+	}
+	for _, seen := range o.latest {
+		age := at.Sub(seen)
+		switch {
+		case window == 0:
+			n := math.Exp2(-float64(age) / float64(fadingHalfLife))
+			low, high = low+n, high+n
+		case age <= window:
+			low, high = low+1, high+1
+		case age <= window+windowSlack:
+			high++
+		}
+	}
+	return low, high
+}
+
+// contained reports whether a bloom has who was seen within a half-life, and nobody else but who may not have left yet. It is so empty that it takes nobody for another.
+func (o *old) contained(members []string, s ebb.Summary) bool {
+	if len(s.Memberships) != len(members) {
+		return false
+	}
+	for i, m := range members {
+		seen, is := o.latest[m], s.Memberships[i].Contained
+		age := float64(s.AsOf.Sub(seen)) / float64(fadingHalfLife)
+		if is && (seen.IsZero() || age > bloomGone) || !is && !seen.IsZero() && age <= 1 {
+			return false
+		}
+	}
+	return true
+}
+
+// settle asks all of them once more.
+func (a *ager) settle(ctx context.Context, c *ebb.Client) {
+	for _, o := range a.olds {
+		err := a.look(ctx, c, o)
+		a.w.hold("healed-reads", err == nil, "read %s when all was mended: %v", o.key(), err)
+	}
+}

@@ -1,0 +1,200 @@
+package swarm
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/node/wal"
+	"github.com/ebbdb/ebb/proto"
+)
+
+// scribes count commands each of which has a bin of its own, whose name stands in the log as it was sent. At the end the logs themselves are read from the nodes' disks: what is
+// in them, and where, says more than answers can.
+type scribes struct {
+	w *world
+
+	mu      sync.Mutex // guards what follows
+	written []written
+}
+
+// written is a command of theirs.
+type written struct {
+	mark     string // the bin
+	key      string
+	from, to time.Duration
+	outcome  outcome
+}
+
+type scribe struct {
+	*scribes
+	rng *rand.Rand
+}
+
+// scribedKeys is how many keys they count in.
+const scribedKeys = 2
+
+func newScribes(w *world) []client {
+	s := &scribes{w: w}
+	w.autopsies = append(w.autopsies, s.readLogs)
+	return []client{&scribe{s, w.rng(8100)}, &scribe{s, w.rng(8101)}}
+}
+
+func (s *scribe) work(c *ebb.Client) {
+	ctx, cancel := context.WithTimeout(context.Background(), millis(s.rng, 500, 6000))
+	defer cancel()
+	s.mu.Lock()
+	n := len(s.written)
+	one := written{mark: fmt.Sprintf("<scribe-%d>", n), key: fmt.Sprintf("scribed-%d", s.rng.IntN(scribedKeys)), from: s.w.now(), outcome: unknown}
+	s.written = append(s.written, one)
+	s.mu.Unlock()
+	err := c.Increment(ctx, countsNamespace, ebb.One(one.key, one.mark))
+	o := outcomeOf(err)
+	s.w.done(o)
+	s.mu.Lock()
+	s.written[n].to, s.written[n].outcome = s.w.now(), o
+	s.mu.Unlock()
+}
+
+// settle sees that every command counts once: its bin is there, with one.
+func (s *scribes) settle(ctx context.Context, c *ebb.Client) {
+	for k := range scribedKeys {
+		key := fmt.Sprintf("scribed-%d", k)
+		d, err := c.Distribution(ctx, countsNamespace, key)
+		if !s.w.hold("healed-reads", err == nil, "read %s when all was mended: %v", key, err) {
+			return
+		}
+		for _, one := range s.written {
+			if one.key != key {
+				continue
+			}
+			b, _ := d.Bin(one.mark)
+			s.w.hold("command-once", b.Count == 1 || b.Count == 0 && one.outcome != acked, "%s is counted %v times in %s, and its outcome was %s", one.mark, b.Count, key, one.outcome)
+			s.w.hold("command-once", b.Count == 0 || one.outcome != failed, "%s is counted in %s, and was not applied, says the SDK", one.mark, key)
+		}
+	}
+}
+
+func (o outcome) String() string { return [...]string{"acknowledged", "unknown", "failed"}[o] }
+
+// readLogs ends all nodes and reads their logs, as far as all of a shard's replicas have applied them: so far they are committed.
+func (s *scribes) readLogs() {
+	applied := make([]map[uint32]uint64, s.w.c.Nodes()) // by node and shard
+	for i := range applied {
+		applied[i] = map[uint32]uint64{}
+		if n := s.w.c.Node(i); n != nil {
+			for shard := uint32(1); shard <= s.w.plan.Shards; shard++ {
+				if index, _, ok := n.Checksum(shard); ok {
+					applied[i][shard] = index
+				}
+			}
+		}
+	}
+	s.w.c.Stop()
+	logs := make([]committed, s.w.plan.Shards+1)
+	for i := range applied {
+		if len(applied[i]) > 0 {
+			s.readLog(i, applied[i], logs)
+		}
+	}
+	for shard := uint32(1); shard <= s.w.plan.Shards; shard++ {
+		s.judgeLog(shard, logs[shard])
+	}
+}
+
+// committed is what the logs of a shard's replicas hold together, by index.
+type committed map[uint64]entry
+
+type entry struct {
+	term uint64
+	kind raft.LogType
+	data []byte
+	node string
+}
+
+// readLog reads the log of one node, and holds its entries against those of the others.
+func (s *scribes) readLog(i int, applied map[uint32]uint64, logs []committed) {
+	log, err := wal.Open(wal.Config{FS: s.w.c.Disk(i), Dir: "/data/wal", Existing: true, SegmentBytes: s.w.plan.Segment, Fatal: func(error) {}})
+	if !s.w.hold("logs-agree", err == nil, "the log of %s cannot be read: %v", s.w.c.Name(i), err) {
+		return
+	}
+	defer log.Close() //nolint:errcheck // it was read
+	for shard := uint32(1); shard <= s.w.plan.Shards; shard++ {
+		group := log.Group(shard)
+		first, _ := group.FirstIndex() // it has no error
+		if logs[shard] == nil {
+			logs[shard] = committed{}
+		}
+		for index := max(first, 1); first > 0 && index <= applied[shard]; index++ {
+			var l raft.Log
+			if err := group.GetLog(index, &l); err != nil {
+				continue // entries behind an installed snapshot are missing
+			}
+			s.agree(shard, logs[shard], index, entry{l.Term, l.Type, bytes.Clone(l.Data), s.w.c.Name(i)})
+		}
+	}
+}
+
+// agree holds an entry of one replica against that of another.
+func (s *scribes) agree(shard uint32, log committed, index uint64, e entry) {
+	other, known := log[index]
+	if !known {
+		log[index] = e
+		return
+	}
+	s.w.hold("logs-agree", other.term == e.term && other.kind == e.kind && bytes.Equal(other.data, e.data), "entry %d of shard %d is of term %d and %d bytes at %s, and of term %d and %d bytes at %s",
+		index, shard, other.term, len(other.data), other.node, e.term, len(e.data), e.node)
+}
+
+// judgeLog sees that every acknowledged command is in the log, as far back as that reaches, and behind all that were acknowledged before it was sent; and that terms never fall. A command that was sent twice
+// stands there twice: what counts is where it comes first.
+func (s *scribes) judgeLog(shard uint32, log committed) {
+	indexes := make([]uint64, 0, len(log))
+	for index := range log {
+		indexes = append(indexes, index)
+	}
+	slices.Sort(indexes)
+	at := map[string]uint64{}
+	term := uint64(0)
+	for _, index := range indexes {
+		e := log[index]
+		s.w.hold("log-in-order", e.term >= term, "entry %d of shard %d is of term %d, and one before it of term %d", index, shard, e.term, term)
+		term = e.term
+		for data := string(e.data); ; {
+			_, rest, more := strings.Cut(data, "<scribe-")
+			if !more {
+				break
+			}
+			number, rest, _ := strings.Cut(rest, ">")
+			if mark := "<scribe-" + number + ">"; at[mark] == 0 {
+				at[mark] = index
+			}
+			data = rest
+		}
+	}
+	whole := len(indexes) > 0 && indexes[0] == 1 && indexes[len(indexes)-1] == uint64(len(indexes))
+	var there []written
+	for _, one := range s.written {
+		if one.outcome == acked && proto.ShardOf(countsNamespace, []byte(one.key), s.w.plan.Shards) == shard {
+			there = append(there, one)
+		}
+	}
+	for _, one := range there {
+		var early []string
+		s.w.hold("log-in-order", !whole || at[one.mark] > 0, "%s was acknowledged, and is not in the log of shard %d, of which all %d entries are there", one.mark, shard, len(indexes))
+		for _, later := range there {
+			if later.from > one.to && at[later.mark] > 0 && at[one.mark] > at[later.mark] {
+				early = append(early, sprint("%s, sent at %v, is entry %d", later.mark, later.from, at[later.mark]))
+			}
+		}
+		s.w.hold("log-in-order", len(early) == 0, "%s was acknowledged at %v, and is entry %d of shard %d; before it %v", one.mark, one.to, at[one.mark], shard, early)
+	}
+}
