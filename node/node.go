@@ -541,20 +541,20 @@ func (n *Node) peerOptions() []grpc.DialOption {
 // halt ends everything but the servers, when n.ctx is over: the groups first, since what runs may wait for them and
 // they for a disk that hangs, and then those that began to run meanwhile.
 func (n *Node) halt() error {
-	err := n.stopGroups()
-	n.wg.Wait()
-	return errors.Join(err, n.stopGroups())
+	return errors.Join(n.letGo(n.stopGroups), n.letGo(n.wg.Wait), n.letGo(n.stopGroups))
 }
 
-// stopGroups stops all members. What hangs on a disk that hangs or failed, is
-// let go by closing the log.
-func (n *Node) stopGroups() error {
-	g := n.groups.Load()
-	if g == nil {
-		return nil
+// stopGroups stops all members.
+func (n *Node) stopGroups() {
+	if g := n.groups.Load(); g != nil {
+		g.stop()
 	}
-	stopped := make(chan struct{})
-	go func() { g.stop(); close(stopped) }()
+}
+
+// letGo returns when end does. What hangs on a disk that hangs or failed is let go by closing the log.
+func (n *Node) letGo(end func()) error {
+	ended := make(chan struct{})
+	go func() { end(); close(ended) }()
 	limit := stopAllMax
 	if n.broken.Load() {
 		limit = 0
@@ -562,12 +562,12 @@ func (n *Node) stopGroups() error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	select {
-	case <-stopped:
+	case <-ended:
 		return nil
 	case <-timer.C:
 	}
 	err := n.log.Close()
-	<-stopped
+	<-ended
 	return err
 }
 

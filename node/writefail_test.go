@@ -117,3 +117,22 @@ func ready(n *node.Node) bool {
 		return false
 	}
 }
+
+// TestDiskFailsWhileItJoins: the log of a node fails before the node has any replica. The node says so and ends, though it has no groups to stop and what
+// makes it a member waits for the log.
+func TestDiskFailsWhileItJoins(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		i := b.newcomer("guest")
+		b.open(i)
+		b.disks[i].Inject(func(op fs.Op, name string) error {
+			if op == fs.OpSync && strings.Contains(name, "/wal/") {
+				return syscall.EIO
+			}
+			return nil
+		})
+		b.until("a word of its disk", func() bool { return errors.Is(b.said(i), proto.ErrDisk) })
+		_ = b.nodes[i].Close() // that it returns is what is asked
+		b.nodes[i] = nil
+	})
+}
