@@ -132,7 +132,13 @@ func TestDiskFailsWhileItJoins(t *testing.T) {
 			return nil
 		})
 		b.until("a word of its disk", func() bool { return errors.Is(b.said(i), proto.ErrDisk) })
-		_ = b.nodes[i].Close() // that it returns is what is asked
+		closed, n := make(chan struct{}), b.nodes[i]
 		b.nodes[i] = nil
+		go func() { _ = n.Close(); close(closed) }()
+		select {
+		case <-closed:
+		case <-time.After(time.Minute):
+			b.Errorf("it does not end")
+		}
 	})
 }
