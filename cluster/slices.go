@@ -400,12 +400,11 @@ func (a *slicedAsk) settle(known *numbers, allowPartial bool) (done bool) {
 	for i, home := range a.homes {
 		number, err := homeNumber(home.answer)
 		if err != nil {
-			if !allowPartial || err.Code/1000 == 2 {
+			// Of a bitmap whose number nobody here knows no shard can say what it has: an answer of such shards would count them as included.
+			_, remembered := known.get(bitmapName{a.ns, string(a.keys[i])})
+			if !allowPartial || err.Code/1000 == 2 || !remembered {
 				a.err = failedHome(err, home.question.Shard)
 				return true
-			}
-			if a.used == nil {
-				known.set(bitmapName{a.ns, string(a.keys[i])}, 0) // as good as nothing, until it says otherwise; coverage tells that it did not answer
 			}
 			continue
 		}
@@ -422,7 +421,7 @@ func failedHome(err *proto.Error, number uint32) *proto.Error {
 		return err.WithShard(number)
 	}
 	return proto.ErrIncomplete.Errorf("shard %d, which says what a bitmap of the question is, did not answer: %s", number, err.Message).
-		WithHint("try again, or allow partial answers").WithShard(number)
+		WithHint("try again; with partial answers allowed, nodes that have been asked for the bitmap before do without that shard").WithShard(number)
 }
 
 // homeNumber is the number that a home answers, 0 if the bitmap is not there.

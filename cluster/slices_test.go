@@ -506,9 +506,19 @@ func testSlicedCoverage(t *testing.T) {
 		t.Errorf("without shard %d: %v, %v; want %d ids", lost, resp, err, want)
 	}
 	e.with(func() { e.leads[lost], e.leads[home] = e.table.Preferred(lost), "" })
+	want = 0
+	for slice := range uint64(100) {
+		if proto.SliceShardOf("people", slice, 8) != home {
+			want += 65_536
+		}
+	}
+	resp, err = askSoon(t.Context(), c, ask)
+	if v := resp.Answers[0]; err != nil || v.GetBitmap().GetCount() != want || !slices.Equal(v.GetCoverage().GetShardsFailed(), []uint32{home}) {
+		t.Errorf("without its home, by who knows it: %v, %v; want %d ids", resp, err, want)
+	}
 	resp, err = askSoon(t.Context(), e.coordinator("ebb-1"), ask)
-	if v := resp.Answers[0]; err != nil || v.GetBitmap() == nil || !slices.Equal(v.GetCoverage().GetShardsFailed(), []uint32{home}) {
-		t.Errorf("without its home: %v, %v", resp, err)
+	if v := resp.Answers[0]; err != nil || !errors.Is(proto.FromWire(v.GetError()), proto.ErrIncomplete) || v.GetError().GetShard() != home {
+		t.Errorf("without its home, by who does not know it, and has nothing of it in any shard: %v, %v; want INCOMPLETE", resp, err)
 	}
 }
 
