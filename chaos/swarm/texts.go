@@ -187,7 +187,7 @@ func (t *texts) judge(limit time.Duration) {
 	verdict, n := t.history.Check(limit)
 	switch verdict {
 	case porcupine.Unknown:
-		t.w.holdAt(v.Virtual, "linearizable", false, "no order of the %d writes and reads of %s was found in %v of real time, nor that there is none", n, t.key, limit)
+		t.w.holdAt(v.Virtual, "linearizable", false, "no order of the %d writes and reads of strings was found in %v of real time, nor that there is none", n, limit)
 	case porcupine.Ok:
 		v.Tally.Ordered += n
 		t.w.holdAt(v.Virtual, "linearizable", true, "")
@@ -195,6 +195,6 @@ func (t *texts) judge(limit time.Duration) {
 		for _, e := range t.history.Explain(limit) {
 			v.Story = append(v.Story, Line{e.At, LineOperation, e.Text})
 		}
-		t.w.holdAt(v.Virtual, "linearizable", false, "no order of the %d writes and reads of %s explains every answer", n, t.key)
+		t.w.holdAt(v.Virtual, "linearizable", false, "no order of the %d writes and reads of strings explains every answer", n)
 	}
 }
