@@ -45,7 +45,7 @@ func TestInterruptedTrial(t *testing.T) {
 			if r.Failed() || !r.Interrupted || r.Ledger.Acknowledged == 0 {
 				t.Errorf("interrupted: %v, breaches %v, ledger %+v", r.Interrupted, r.Verdict.Breaches, r.Ledger)
 			}
-			if lead := procLead(r); !strings.Contains(lead, "no key compared with the ledger; interrupted: ") {
+			if lead := procLead(r); !strings.Contains(lead, "no key compared with the ledger; ") || !strings.Contains(lead, "; interrupted: ") {
 				t.Error(lead)
 			}
 		})
