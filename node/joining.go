@@ -74,7 +74,7 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 			},
 		}})
 		cancel()
-		if err == nil || final(err) {
+		if err == nil || final(err) || errors.Is(err, proto.ErrDiskNotLost) { // that is the control leader's word, and the others would ask it again
 			return resp, err
 		}
 		coded := proto.AsError(err)
