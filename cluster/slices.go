@@ -256,7 +256,7 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 		c.slicedScatter(ctx, table, req, open)
 		var again []*slicedAsk
 		for _, a := range open {
-			if a.settle(&c.numbers, req.GetAllowPartial()) {
+			if a.settle(&c.numbers) {
 				continue
 			}
 			if try == slicesTries {
@@ -394,19 +394,16 @@ func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 	})
 }
 
-// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the right numbers, or it has failed.
-func (a *slicedAsk) settle(known *numbers, allowPartial bool) (done bool) {
+// settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the right numbers, or it has failed. Where a home does not answer it
+// has failed even if partial answers are allowed: what is remembered may be a number from before the bitmap was made, or made anew, and the other shards, asked for that, would be
+// counted as included with nothing in them.
+func (a *slicedAsk) settle(known *numbers) (done bool) {
 	same := a.used != nil
 	for i, home := range a.homes {
 		number, err := homeNumber(home.answer)
 		if err != nil {
-			// Of a bitmap whose number nobody here knows no shard can say what it has: an answer of such shards would count them as included.
-			_, remembered := known.get(bitmapName{a.ns, string(a.keys[i])})
-			if !allowPartial || err.Code/1000 == 2 || !remembered {
-				a.err = failedHome(err, home.question.Shard)
-				return true
-			}
-			continue
+			a.err = failedHome(err, home.question.Shard)
+			return true
 		}
 		if a.used == nil || a.used[i] != number {
 			same = false
@@ -421,7 +418,7 @@ func failedHome(err *proto.Error, number uint32) *proto.Error {
 		return err.WithShard(number)
 	}
 	return proto.ErrIncomplete.Errorf("shard %d, which says what a bitmap of the question is, did not answer: %s", number, err.Message).
-		WithHint("try again; with partial answers allowed, nodes that have been asked for the bitmap before do without that shard").WithShard(number)
+		WithHint("try again; no partial answer does without that shard").WithShard(number)
 }
 
 // homeNumber is the number that a home answers, 0 if the bitmap is not there.
@@ -450,13 +447,6 @@ func (a *slicedAsk) answer(allowPartial bool) *ebbv1.Answer {
 		parts[i] = *part
 		cover(c, part)
 	}
-	for _, home := range a.homes {
-		if number := home.question.Shard; home.answer.GetError() != nil && !slices.Contains(c.ShardsFailed, number) {
-			c.ShardsFailed = append(c.ShardsFailed, number)
-			c.ShardsAnswered--
-		}
-	}
-	slices.Sort(c.ShardsFailed)
 	if e := verdict(parts); e != nil {
 		return &ebbv1.Answer{Error: e, Coverage: c}
 	}
