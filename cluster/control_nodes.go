@@ -34,6 +34,9 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	}
 	have := table.Node(record.GetName())
 	if have == nil {
+		if cmd.GetTakesPlace() {
+			return 0, ErrRemoved(record.GetName(), table.ClusterID())
+		}
 		return c.welcome(record)
 	}
 	if have.GetDisk() == record.GetDisk() {
@@ -44,6 +47,12 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 		return 0, errNodeExists(have)
 	}
 	return c.replace(cmd)
+}
+
+// ErrRemoved is the error of a node that was a member and is not any more.
+func ErrRemoved(node, clusterID string) *proto.Error {
+	return proto.ErrWrongCluster.Errorf("node %s was removed from cluster %s", node, clusterID).
+		WithHint("to let it join again, start it with an empty --data-dir and --join")
 }
 
 func errNodeExists(have *ebbv1.NodeRecord) *proto.Error {

@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -74,6 +76,23 @@ func (e *estate) join(zone string) string {
 
 func joinCommand(record *ebbv1.NodeRecord, replace bool) *ebbv1.ControlCommand {
 	return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: &ebbv1.JoinNode{Record: record, Replace: replace}}}
+}
+
+// Who waits to take the place of a lost disk is nobody new when the member is gone; without that wait, it is.
+func TestWhoWaitsForAPlaceIsRemovedWithIt(t *testing.T) {
+	for waits, welcome := range map[bool]bool{true: false, false: true} {
+		s := bornCluster(t)
+		join := joinCommand(&ebbv1.NodeRecord{Name: "ebb-9", Disk: "another"}, false)
+		join.GetJoinNode().TakesPlace = waits
+		before := s.c.Table()
+		result := s.apply(join)
+		if (result.GetError() == nil) != welcome || (s.c.Table() == before) == welcome {
+			t.Errorf("it waits: %v; it got %v, want a welcome: %v", waits, result, welcome)
+		}
+		if e := proto.FromWire(result.GetError()); !welcome && (!errors.Is(e, proto.ErrWrongCluster) || !strings.Contains(e.Error(), "ebb-9 was removed")) {
+			t.Errorf("it is refused with %v", e)
+		}
+	}
 }
 
 func stateCommand(node string, state ebbv1.NodeState) *ebbv1.ControlCommand {

@@ -81,7 +81,7 @@ func (n *Node) outcast(table *cluster.Table) error {
 	record := table.Node(n.cfg.Name)
 	switch {
 	case record == nil:
-		return Removed{errRemoved(n.cfg.Name, table.ClusterID())}
+		return Removed{cluster.ErrRemoved(n.cfg.Name, table.ClusterID())}
 	case record.GetDisk() != "" && record.GetDisk() != n.dir.identity().Disk:
 		return Removed{proto.ErrWrongCluster.Errorf("node %s of cluster %s has another disk now: what data directory %s holds was given up as lost", n.cfg.Name, table.ClusterID(), n.cfg.DataDir).
 			WithHint("delete the directory, or start it as another node: with an empty one, --join and another --node")}

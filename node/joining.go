@@ -137,10 +137,12 @@ func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*eb
 		}
 		join.Replace, join.LedWithout = !taken, led
 	}
-	if join.GetTakesPlace() && n.Table().Node(join.GetRecord().GetName()) == nil {
-		return nil, errRemoved(join.GetRecord().GetName(), n.clusterID())
+	if join.GetTakesPlace() && n.Table().Version() < proto.VersionTakesPlace { // judged by what is applied here, since not all know the field
+		if n.Table().Node(join.GetRecord().GetName()) == nil {
+			return nil, cluster.ErrRemoved(join.GetRecord().GetName(), n.clusterID())
+		}
+		join.TakesPlace = false
 	}
-	join.TakesPlace = false
 	result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: join}})
 	if err != nil {
 		return nil, err

@@ -17,11 +17,6 @@ func (r Removed) Error() string { return r.Err.Error() }
 // Unwrap returns the coded error.
 func (r Removed) Unwrap() error { return r.Err }
 
-func errRemoved(node, clusterID string) *proto.Error {
-	return proto.ErrWrongCluster.Errorf("node %s was removed from cluster %s", node, clusterID).
-		WithHint("to let it join again, start it with an empty --data-dir and --join")
-}
-
 // Idle answers the probes of a node that cannot go on, as a process that lives and is not ready, until ctx ends. It is for places where whatever ends is
 // started again.
 func Idle(ctx context.Context, given Config, why error) error {

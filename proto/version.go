@@ -15,10 +15,11 @@ package proto
 //	2  the version itself: RaiseVersion in the control group's log, "layout" of node.json; epochs of the records of shards
 //	3  tokens: PutToken and DropToken in the control group's log; replicas whose disk is lost, and moves taken back
 //	4  the last operator's token is the one that lasts longest. Builds of version 3 differ: the first know no lost replicas, and revoke any token
+//	5  who waits to take the place of a lost disk is refused by the control group once that member is removed
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 4
+	StorageVersion = 5
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -34,6 +35,9 @@ const VersionLostReplicas = VersionTokens
 
 // VersionLastOperator is from when on the control group keeps the operator's token that lasts longest.
 const VersionLastOperator = 4
+
+// VersionTakesPlace is from when on the control group is told of who joins that it waits for the place of a member.
+const VersionTakesPlace = 5
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

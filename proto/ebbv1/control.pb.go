@@ -402,7 +402,7 @@ type JoinNode struct {
 	// enough is left; filled in by the control leader
 	LedWithout []uint32 `protobuf:"varint,7,rep,packed,name=led_without,json=ledWithout,proto3" json:"led_without,omitempty"`
 	// it was told before that a member of its name has another disk, and waits to take that one's place: once there is no such member any more, both were
-	// removed. Not proposed
+	// removed. Proposed from storage version 5 on
 	TakesPlace    bool `protobuf:"varint,8,opt,name=takes_place,json=takesPlace,proto3" json:"takes_place,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
