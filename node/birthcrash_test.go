@@ -8,6 +8,7 @@ import (
 
 	"github.com/ebbdb/ebb/node"
 	"github.com/ebbdb/ebb/node/fs"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // TestDiskLostAtBirthOfAll: all nodes lose their power when their groups have voted and acknowledged, before the cluster has written down which of them
@@ -57,9 +58,18 @@ func TestDiskLostAtBirthOfAll(t *testing.T) {
 
 // TestDiskLostWhileItIsRemoved: a node that comes back with an empty disk is removed before it has taken its own place. It is removed with the disk that
 // was lost, and does not join again as if it were another, however often it is started; with an empty directory it does.
+//
+// Until all nodes know how (in a cluster's first seconds), the control leader refuses it, and from then on the control group.
 func TestDiskLostWhileItIsRemoved(t *testing.T) {
+	for name, version := range map[string]uint32{"by the leader": 1, "by the group": proto.VersionTakesPlace} {
+		t.Run(name, func(t *testing.T) { testDiskLostWhileItIsRemoved(t, version) })
+	}
+}
+
+func testDiskLostWhileItIsRemoved(t *testing.T, since uint32) {
 	inBubble(t, 4, 4, func(b *bubble) {
 		b.openAll()
+		b.until("a version", func() bool { return b.table(0).Version() >= since })
 		b.plain(b.client())
 		b.writeAll()
 		b.until("its record", func() bool { return b.table(0).Node("ebb-3").GetEnrolled() })
