@@ -94,7 +94,7 @@ type directory struct {
 	own  string // this node's gRPC address
 	// advertised is what others are told instead, if anything.
 	advertised string
-	network    Network
+	connect    func(ctx context.Context, address string) (net.Conn, error)
 	table      func() *cluster.Table
 	gossip     atomic.Pointer[cluster.Gossip] // nil in a cluster of one
 }
@@ -154,7 +154,7 @@ func (d *directory) dial(ctx context.Context, node string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.network.Dial(ctx, address)
+	return d.connect(ctx, address)
 }
 
 // known returns the gossip addresses in the control group's records.

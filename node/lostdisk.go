@@ -152,7 +152,7 @@ func (n *Node) answersWith(ctx context.Context, have *ebbv1.NodeRecord, such fun
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
 	recorded := rpc.NewPeers(rpc.PeersConfig{
-		Address: func(string) (string, error) { return have.GetGrpcAddress(), nil }, Dial: n.cfg.Network.Dial, Options: n.peerOptions(),
+		Address: func(string) (string, error) { return have.GetGrpcAddress(), nil }, Dial: n.dial, Options: n.peerOptions(),
 	})
 	defer recorded.Close() //nolint:errcheck // it was only read from
 	var wg sync.WaitGroup

@@ -66,7 +66,8 @@ type Node struct {
 	watches     *rpc.Watches // of all doors
 	trust       *trust.Store // nil: no TLS
 	handshakes  *handshakes
-	gossipKeys  *gossipKeys // nil: gossip is in the clear
+	checks      *transport.Checks // of connections in the clear
+	gossipKeys  *gossipKeys       // nil: gossip is in the clear
 	access      *rpc.Access
 
 	groups    atomic.Pointer[groups] // nil until this node has replicas
@@ -163,7 +164,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 // wire makes everything that does not listen.
 func (n *Node) wire() {
 	n.access = n.newAccess()
-	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, network: n.cfg.Network, table: n.Table}
+	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
 	n.met = newAcquaintances(n.dir)
 	n.mux = transport.New(transport.Config{
@@ -177,7 +178,7 @@ func (n *Node) wire() {
 		return g != nil && g.inTerm(group, replica, term)
 	})
 	n.keeper = newTimekeeper(n.cfg.Clock, n.mux.Offsets)
-	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.cfg.Network.Dial, Options: n.peerOptions()})
+	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.dial, Options: n.peerOptions()})
 	n.events = newEvents()
 	n.disk = newHang()
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 	"github.com/ebbdb/ebb/proto/peerv1"
@@ -80,6 +81,7 @@ func (t *TLS) open(now func() time.Time, logger *slog.Logger) (*trust.Store, err
 // openTrust reads certificates and keys, if there are to be any.
 func (n *Node) openTrust() (err error) {
 	n.handshakes = &handshakes{logger: n.logger, repeats: n.repeats}
+	n.checks = transport.NewChecks(n.logger)
 	if n.trust, err = n.cfg.TLS.open(n.cfg.Clock.Now, n.logger); err != nil {
 		return err
 	}
@@ -110,10 +112,18 @@ func (n *Node) securedPeers() []grpc.DialOption {
 	return []grpc.DialOption{grpc.WithTransportCredentials(n.trust.Peers(n.directory.hosts))}
 }
 
+// dial opens a connection to another node, on which bits do not change unnoticed: TLS sees to that, or checksums.
+func (n *Node) dial(ctx context.Context, address string) (net.Conn, error) {
+	if n.trust != nil {
+		return n.cfg.Network.Dial(ctx, address)
+	}
+	return n.checks.Dial(ctx, func(ctx context.Context) (net.Conn, error) { return n.cfg.Network.Dial(ctx, address) })
+}
+
 // securedServer is how others, and clients, connect to this node.
 func (n *Node) securedServer() []grpc.ServerOption {
 	if n.trust == nil {
-		return nil
+		return []grpc.ServerOption{grpc.Creds(n.checks.Credentials())}
 	}
 	creds := credentials.NewTLS(n.trust.Server(n.cfg.TLS.RequireClientCert, "h2"))
 	return []grpc.ServerOption{

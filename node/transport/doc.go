@@ -12,6 +12,8 @@
 // at once, and the next session is tried after a pause. A call made while
 // there is no session waits for one until its own deadline.
 //
+// In the clear a connection carries gRPC in records with checksums: see Checks.
+//
 // # Frames
 //
 // A stream carries Frames, whose body is at most 512 KiB and holds messages

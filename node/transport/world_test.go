@@ -23,6 +23,8 @@ type world struct {
 	net   *network
 	nodes map[string]*testNode
 	names []string
+
+	server []grpc.ServerOption
 }
 
 type testNode struct {
@@ -49,7 +51,7 @@ func (w *world) start(name string, change func(*Config)) *testNode {
 	if change != nil {
 		change(&cfg)
 	}
-	n := &testNode{Mux: New(cfg), w: w, name: name, server: grpc.NewServer(), rafts: map[uint32]*testRaft{}}
+	n := &testNode{Mux: New(cfg), w: w, name: name, server: grpc.NewServer(w.server...), rafts: map[uint32]*testRaft{}}
 	n.Register(n.server)
 	l := w.net.listen(name)
 	n.served.Go(func() { _ = n.server.Serve(l) })

@@ -1,0 +1,259 @@
+package transport
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+// A connection in the clear between nodes is checked: it carries what gRPC says in records, and nothing of a record is handed on before its checksum is right.
+// TLS does the same with records of its own.
+//
+//	asks     hail                 answers  hail, then records both ways
+//	hail     24 bytes, as many as the preface of HTTP/2, in the place of which it stands
+//	record   length 4  sum of the payload 4  sum of these eight 4  payload[length]      little-endian, CRC-32C
+//
+// The sum of the head is there so that no reader waits for what a damaged length promises.
+//
+// A server that knows no hail, of an older build, answers it with the settings of HTTP/2 and hangs up. It is dialled again, without. No damage to a hail looks so: a server
+// that knows hails answers nothing to what is neither a hail nor HTTP/2.
+const (
+	hail    = "EBB CHECKED CONNECTION 1"
+	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+	recordHead     = 12
+	recordBytesMax = 64 << 10
+
+	settingsHead = 9 // of a frame of HTTP/2
+	settingsKind = 4
+)
+
+var (
+	castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+	errNoHail = errors.New("the other end speaks HTTP/2 and knows no checksums")
+)
+
+// Checks checks the connections of a node.
+type Checks struct {
+	logger  *slog.Logger
+	damaged atomic.Uint64
+}
+
+// NewChecks returns checks that tell a logger what they find.
+func NewChecks(logger *slog.Logger) *Checks { return &Checks{logger: logger} }
+
+// Damaged is how many connections were closed because something on them had another checksum.
+func (c *Checks) Damaged() uint64 { return c.damaged.Load() }
+
+// Dial opens a connection to another node and has it checked, if the other node knows how.
+func (c *Checks) Dial(ctx context.Context, dial func(context.Context) (net.Conn, error)) (net.Conn, error) {
+	conn, err := dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	over := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	err = greetChecked(conn)
+	if !over() {
+		return nil, ctx.Err()
+	}
+	if err == nil {
+		return c.checked(conn), nil
+	}
+	_ = conn.Close() // the error is known
+	if errors.Is(err, errNoHail) {
+		c.logger.Warn("what a node is told is not checked: its build is older, or what stands between speaks HTTP/2", slog.Any("at", conn.RemoteAddr()))
+		return dial(ctx)
+	}
+	return nil, fmt.Errorf("greet %s: %w", conn.RemoteAddr(), err)
+}
+
+// greetChecked says the hail and waits for that of the other end.
+func greetChecked(conn net.Conn) error {
+	if _, err := io.WriteString(conn, hail); err != nil {
+		return err
+	}
+	var answer [len(hail)]byte
+	if _, err := io.ReadFull(conn, answer[:settingsHead]); err != nil {
+		return err
+	}
+	if answer[0] == 0 && answer[3] == settingsKind && [5]byte(answer[4:settingsHead]) == [5]byte{} {
+		return errNoHail
+	}
+	if _, err := io.ReadFull(conn, answer[settingsHead:]); err != nil {
+		return err
+	}
+	if string(answer[:]) != hail {
+		return proto.ErrUnreachable.Errorf("%q is no greeting of a node", answer)
+	}
+	return nil
+}
+
+// Credentials are those of a server in the clear: it hears nodes, whose connections are checked, and clients and older nodes, whose are not.
+func (c *Checks) Credentials() credentials.TransportCredentials {
+	return checkedCredentials{insecure.NewCredentials(), c}
+}
+
+type checkedCredentials struct {
+	credentials.TransportCredentials
+	checks *Checks
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (s checkedCredentials) ServerHandshake(conn net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	heard, err := s.checks.hear(conn)
+	if err != nil {
+		return nil, nil, err
+	}
+	return s.TransportCredentials.ServerHandshake(heard)
+}
+
+// Clone implements credentials.TransportCredentials.
+func (s checkedCredentials) Clone() credentials.TransportCredentials {
+	return checkedCredentials{s.TransportCredentials.Clone(), s.checks}
+}
+
+// hear finds out who has connected.
+func (c *Checks) hear(conn net.Conn) (net.Conn, error) {
+	var first [len(hail)]byte
+	if _, err := io.ReadFull(conn, first[:]); err != nil {
+		return nil, err
+	}
+	switch string(first[:]) {
+	case preface:
+		return &begun{Conn: conn, first: first[:]}, nil
+	case hail:
+		_, err := io.WriteString(conn, hail)
+		return c.checked(conn), err
+	}
+	return nil, proto.ErrBadRequest.Errorf("%s speaks neither HTTP/2 nor as a node", conn.RemoteAddr())
+}
+
+// begun is a connection of which the first bytes were read.
+type begun struct {
+	net.Conn
+	first []byte
+}
+
+// Read implements net.Conn.
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) == 0 {
+		return b.Conn.Read(p)
+	}
+	n := copy(p, b.first)
+	b.first = b.first[n:]
+	return n, nil
+}
+
+// checkedConn is a connection behind its greeting.
+type checkedConn struct {
+	net.Conn
+	checks *Checks
+
+	in   *bufio.Reader // of one reader
+	left int           // of a record's payload, which is in the buffer and was checked
+	err  error         // sticky
+
+	mu  sync.Mutex // guards what follows
+	out []byte     // reused
+}
+
+func (c *Checks) checked(conn net.Conn) *checkedConn {
+	return &checkedConn{Conn: conn, checks: c, in: bufio.NewReaderSize(conn, recordHead+recordBytesMax)}
+}
+
+// Read implements net.Conn.
+func (c *checkedConn) Read(p []byte) (int, error) {
+	if c.left == 0 {
+		if c.err != nil {
+			return 0, c.err
+		}
+		if err := c.next(); err != nil {
+			return 0, err
+		}
+	}
+	n, err := c.in.Read(p[:min(len(p), c.left)])
+	c.left -= n
+	return n, err
+}
+
+// next waits for a record and checks it.
+func (c *checkedConn) next() error {
+	head, err := c.in.Peek(recordHead)
+	if err != nil {
+		return cutOff(err, len(head) > 0)
+	}
+	size, sum := binary.LittleEndian.Uint32(head), binary.LittleEndian.Uint32(head[4:])
+	if got, want := crc32.Checksum(head[:8], castagnoli), binary.LittleEndian.Uint32(head[8:]); got != want {
+		return c.damage("the head of a record", got, want)
+	}
+	if size == 0 || size > recordBytesMax {
+		return c.broken(proto.ErrUnreachable.Errorf("connection with %s: a record of %d bytes is over the limit of %d, or empty", c.RemoteAddr(), size, recordBytesMax))
+	}
+	all, err := c.in.Peek(recordHead + int(size))
+	if err != nil {
+		return cutOff(err, true)
+	}
+	if got := crc32.Checksum(all[recordHead:], castagnoli); got != sum {
+		return c.damage(fmt.Sprintf("a record of %d bytes", size), got, sum)
+	}
+	c.left = int(size)
+	_, err = c.in.Discard(recordHead)
+	return err
+}
+
+// cutOff is the error of a connection that ends, perhaps amid a record.
+func cutOff(err error, amid bool) error {
+	if amid && errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// damage ends a connection on which a bit was inverted.
+func (c *checkedConn) damage(what string, got, want uint32) error {
+	c.checks.damaged.Add(1)
+	return c.broken(proto.ErrUnreachable.Errorf("connection with %s: %s has the checksum %08x and says %08x: it was damaged on its way", c.RemoteAddr(), what, got, want))
+}
+
+func (c *checkedConn) broken(err error) error {
+	c.err = err
+	c.checks.logger.Warn("a connection is closed", slog.Any("error", err))
+	_ = c.Close() // the error is known
+	return err
+}
+
+// Write implements net.Conn.
+func (c *checkedConn) Write(p []byte) (n int, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for n < len(p) && err == nil {
+		part := p[n:min(len(p), n+recordBytesMax)]
+		c.out = appendRecord(c.out[:0], part)
+		if _, err = c.Conn.Write(c.out); err == nil {
+			n += len(part)
+		}
+	}
+	return n, err
+}
+
+func appendRecord(b, payload []byte) []byte {
+	at := len(b)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(payload, castagnoli))
+	b = binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[at:], castagnoli))
+	return append(b, payload...)
+}
