@@ -154,7 +154,9 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 	if s.fail.Killed() {
 		s.fail = &fail.Points{} // those of the process that died there
 	}
-	l := &life{host: newMortalHost(c.Net.Host(s.ip))}
+	host := c.Net.Host(s.ip)
+	host.checks = portGRPC
+	l := &life{host: newMortalHost(host)}
 	name := c.names[i]
 	cfg := node.Config{
 		Name: name, DataDir: "/data",

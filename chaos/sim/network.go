@@ -25,7 +25,8 @@ type Link struct {
 	Jitter time.Duration // added uniformly
 	Loss   float64       // of packets, and the chance that a segment comes 200 ms late
 	Dup    float64       // of packets
-	Flip   float64       // of packets, in which a bit is inverted; what streams carry in the clear only TCP would check
+	Flip   float64       // of packets, in which a bit is inverted
+	Spoil  float64       // of segments, likewise, of what nodes say to each other's gRPC: only that has checksums, beside those of TCP
 }
 
 // UsualLink is a link of a machine room.
@@ -81,8 +82,9 @@ func (n *Net) trace(from, to string, data []byte) {
 
 // Host is one machine's view of the network. IP is its address.
 type Host struct {
-	net *Net
-	IP  string
+	net    *Net
+	IP     string
+	checks string // the port of others to which it speaks with checksums
 }
 
 // Host returns the machine with the given IP address.
@@ -342,6 +344,9 @@ func (h *Host) connect(addr string) (net.Conn, error) {
 	local := tcpAddr(net.JoinHostPort(h.IP, strconv.Itoa(n.port)))
 	remote := tcpAddr(addr)
 	out, in := newStream(n, 2*n.port, h.IP, hostOf(addr)), newStream(n, 2*n.port+1, hostOf(addr), h.IP)
+	_, port, _ := net.SplitHostPort(addr) // somebody listens there
+	out.checked = port == h.checks
+	in.checked = out.checked
 	select {
 	case l.accept <- &conn{read: out, write: in, local: remote, remote: local}:
 	default:
@@ -437,6 +442,7 @@ type stream struct {
 	net      *Net
 	number   int // in the order of connections
 	from, to string
+	checked  bool // what is said has checksums
 
 	mu     sync.Mutex // guards what follows; never held across a wait
 	queue  []segment
@@ -497,6 +503,10 @@ func (s *stream) push(b []byte, d *deadline) (int, error) {
 	if s.net.chance(l.Loss) {
 		delay += 200 * time.Millisecond // retransmitted
 	}
+	data := append([]byte(nil), b...)
+	if s.checked && s.net.chance(l.Spoil) {
+		s.net.flip(data)
+	}
 	for {
 		at, moved := d.get()
 		cut, _ := s.net.state(s.to, s.from)
@@ -515,7 +525,7 @@ func (s *stream) push(b []byte, d *deadline) (int, error) {
 			s.mu.Unlock()
 			return 0, net.ErrClosed
 		case s.bytes < streamWindow:
-			s.enqueue(b, delay)
+			s.enqueue(data, delay)
 			s.mu.Unlock()
 			return len(b), nil
 		}
@@ -533,7 +543,7 @@ func (s *stream) enqueue(b []byte, delay time.Duration) {
 	if k := len(s.queue); k > 0 && s.queue[k-1].at.After(at) {
 		at = s.queue[k-1].at
 	}
-	s.queue = append(s.queue, segment{at, append([]byte(nil), b...)})
+	s.queue = append(s.queue, segment{at, b})
 	s.bytes += len(b)
 	s.notify()
 }

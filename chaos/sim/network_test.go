@@ -223,3 +223,50 @@ func TestDamagedPackets(t *testing.T) {
 		}
 	})
 }
+
+// A damaged segment comes with one bit inverted if it goes from node to node where they check, and as it was said if a client says it.
+func TestDamagedSegments(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for _, who := range []struct {
+			checks string
+			bits   int
+		}{{"7070", 1}, {"", 0}, {"7071", 0}} {
+			n := NewNet(1)
+			n.SetUsual(Link{Spoil: 1})
+			l, err := n.Host("10.0.0.1").Listen(t.Context(), "10.0.0.1:7070")
+			if err != nil {
+				t.Fatal(err)
+			}
+			from := n.Host("10.0.0.2")
+			from.checks = who.checks
+			asker, err := from.Dial(t.Context(), "10.0.0.1:7070")
+			if err != nil {
+				t.Fatal(err)
+			}
+			answerer, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, way := range [][2]net.Conn{{asker, answerer}, {answerer, asker}} {
+				said := []byte("what is said")
+				if _, err := way[0].Write(said); err != nil || string(said) != "what is said" {
+					t.Fatalf("%q, %v", said, err)
+				}
+				got := make([]byte, len(said))
+				if _, err := io.ReadFull(way[1], got); err != nil {
+					t.Fatal(err)
+				}
+				inverted := 0
+				for i := range said {
+					inverted += bits.OnesCount8(said[i] ^ got[i])
+				}
+				if inverted != who.bits {
+					t.Errorf("%d bits are inverted of what is said to %q", inverted, who.checks)
+				}
+			}
+			for _, c := range []io.Closer{asker, answerer, l} {
+				_ = c.Close()
+			}
+		}
+	})
+}

@@ -133,11 +133,11 @@ var networkFamilies = []Family{
 		mend: usual,
 	},
 	{
-		Name: "damage", What: "a bit of a packet of gossip is inverted on its way", Dose: "1 to 20% of them",
+		Name: "damage", What: "a bit of a packet of gossip, or of a segment from node to node, is inverted on its way", Dose: "1 to 20% of packets, a twentieth as many of segments",
 		draw: func(rng *rand.Rand, d *Dose) { d.Part = 0.01 + 0.19*rng.Float64() },
 		inject: func(w *world, d Dose) string {
 			l := sim.UsualLink
-			l.Flip = d.Part
+			l.Flip, l.Spoil = d.Part, d.Part/20
 			return w.links(l)
 		},
 		mend: usual,
