@@ -28,11 +28,10 @@ import (
 //
 // The sum of the head is there so that no reader waits for what a damaged length promises.
 //
-// A server that knows no hail, of an older build, answers it with the settings of HTTP/2 and hangs up. It is dialled again, without. No damage to a hail looks so: a server
-// that knows hails answers nothing to what is neither a hail nor HTTP/2.
+// A server that knows no hail, of an older build, answers it with the settings of HTTP/2 and hangs up. It is dialled again, without. A hail that was damaged is not taken for
+// age: a server that knows hails answers nothing to what has half the bytes of one. All else is gRPC's to hear, and to refuse.
 const (
-	hail    = "EBB CHECKED CONNECTION 1"
-	preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+	hail = "EBB CHECKED CONNECTION 1"
 
 	recordHead     = 12
 	recordBytesMax = 64 << 10
@@ -132,14 +131,24 @@ func (c *Checks) hear(conn net.Conn) (net.Conn, error) {
 	if _, err := io.ReadFull(conn, first[:]); err != nil {
 		return nil, err
 	}
-	switch string(first[:]) {
-	case preface:
-		return &begun{Conn: conn, first: first[:]}, nil
-	case hail:
+	switch alike := alikeHail(first); {
+	case alike == len(hail):
 		_, err := io.WriteString(conn, hail)
 		return c.checked(conn), err
+	case alike >= len(hail)/2:
+		return nil, proto.ErrUnreachable.Errorf("%q is no greeting of a node, and was damaged on its way from %s", first, conn.RemoteAddr())
 	}
-	return nil, proto.ErrBadRequest.Errorf("%s speaks neither HTTP/2 nor as a node", conn.RemoteAddr())
+	return &begun{Conn: conn, first: first[:]}, nil
+}
+
+// alikeHail returns how many bytes are those of a hail.
+func alikeHail(first [len(hail)]byte) (n int) {
+	for i := range first {
+		if first[i] == hail[i] {
+			n++
+		}
+	}
+	return n
 }
 
 // begun is a connection of which the first bytes were read.

@@ -236,7 +236,7 @@ func FuzzChecked(f *testing.F) {
 		}
 		got, err := io.ReadAll(conn)
 		want, whole := raw, true
-		if !bytes.HasPrefix(raw, []byte(preface)) {
+		if bytes.HasPrefix(raw, []byte(hail)) {
 			want, whole = payloads(raw[len(hail):])
 		}
 		if !bytes.Equal(got, want) || (err == nil) != whole {
@@ -258,6 +258,28 @@ func payloads(raw []byte) (said []byte, whole bool) {
 		said, raw = append(said, raw[recordHead:recordHead+n]...), raw[recordHead+n:]
 	}
 	return said, true
+}
+
+// preface is how HTTP/2 begins.
+const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+
+// Who speaks neither HTTP/2 nor as a node is answered by gRPC, as he always was: by that clients see that there is no TLS.
+func TestOthersAreAnsweredByGRPC(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := checkedWorld(t, checking, quietChecks(), func(int) int { return -1 })
+		conn, err := w.net.dial(t.Context(), "c", "b")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()                                                                             //nolint:errcheck // it was only read from
+		if _, err := conn.Write(append([]byte{22, 3, 1, 2, 0, 1}, make([]byte, 100)...)); err != nil { // TLS
+			t.Fatal(err)
+		}
+		var answer [settingsHead]byte
+		if _, err := io.ReadFull(conn, answer[:]); err != nil || answer[3] != settingsKind {
+			t.Errorf("%q, %v", answer, err)
+		}
+	})
 }
 
 // said is a connection on which all was said.
