@@ -271,7 +271,7 @@ func TestOthersAreAnsweredByGRPC(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer conn.Close()                                                                             //nolint:errcheck // it was only read from
+		defer conn.Close()
 		if _, err := conn.Write(append([]byte{22, 3, 1, 2, 0, 1}, make([]byte, 100)...)); err != nil { // TLS
 			t.Fatal(err)
 		}
