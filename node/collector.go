@@ -28,8 +28,9 @@ var (
 	descLogSegments  = describe("log_segments", "Segments of the log.")
 	descLogWritten   = describe("log_written_bytes_total", "Bytes written to the log.")
 	descSyncs        = describe("log_syncs_total", "Syncs of the log.")
-	descSyncSeconds  = describe("log_sync_seconds_total", "Time spent in syncs of the log.")
+	descSyncSeconds  = describe("log_sync_seconds_total", "Time spent in syncs of the log, with the writes before them.")
 	descSyncMax      = describe("log_sync_max_seconds", "The longest sync of the log so far.")
+	descDiskSlow     = describe("disk_slow", "1 while this node's disk is so slow that it hands over what it leads.")
 	descSyncWaiting  = describe("log_sync_waiting_seconds", "How long the oldest sync has been waiting.")
 	descProposals    = describe("proposals_total", "Entries proposed by this node.")
 	descProposed     = describe("proposed_commands_total", "Commands in them.")
@@ -224,4 +225,9 @@ func (c *collector) log(gauge func(*prometheus.Desc, float64, ...string), count 
 	gauge(descSyncSeconds, s.SyncTime.Seconds())
 	gauge(descSyncMax, s.SyncMax.Seconds())
 	gauge(descSyncWaiting, c.n.log.OldestWaitingSync().Seconds())
+	slow := 0.0
+	if c.n.pace.now().slow {
+		slow = 1
+	}
+	gauge(descDiskSlow, slow)
 }

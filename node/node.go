@@ -56,6 +56,8 @@ type Node struct {
 	peers       *rpc.Peers
 	events      *events
 	disk        *hang
+	pace        *pacer
+	statuses    *statusCache
 	leaders     *cluster.Leaders
 	lore        *lore
 	backend     *backend
@@ -181,6 +183,8 @@ func (n *Node) wire() {
 	n.peers = rpc.NewPeers(rpc.PeersConfig{Address: n.directory.grpc, Dial: n.dial, Options: n.peerOptions()})
 	n.events = newEvents()
 	n.disk = newHang()
+	n.pace = newPacer(n.log.LongestSync, n.logger)
+	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
 	n.lore = newLore(n.Table, n.askNamespaces)
 	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, memoryUsed, n.mux, n.logger)
@@ -342,6 +346,7 @@ func (n *Node) run() {
 	disk := &diskWatch{oldest: n.log.OldestWaitingSync, mute: n.mute, fatal: n.fatal, logger: n.logger}
 	n.wg.Go(func() { watch(n.ctx, clockSample, n.keeper.sample) })
 	n.wg.Go(func() { watch(n.ctx, watchEvery, disk.look, n.room.look) })
+	n.wg.Go(func() { watch(n.ctx, paceEvery, n.pace.look) })
 	if n.trust != nil || n.gossipKeys != nil {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
 	}
@@ -365,7 +370,7 @@ func (n *Node) mute(on bool) {
 
 // adopt makes the groups those of this node.
 func (n *Node) adopt(g *groups) {
-	n.balancer.Store(newBalancer(n.cfg.Name, func() []*replica { return n.groups.Load().replicas }, n.Table, n.directory.alive, n.sound, n.logger))
+	n.balancer.Store(newBalancer(n.cfg.Name, func() []*replica { return n.groups.Load().replicas }, n.Table, n.directory.alive, n.sound, n.statuses.slow, n.logger))
 	n.tables.control.Store(g.control.state.control)
 	n.groups.Store(g)
 }
@@ -389,6 +394,8 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { watch(ctx, vigil.every(), vigil.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })
 	n.wg.Go(func() { n.balancer.Load().run(ctx) })
+	yielder := newYielder(n.cfg.Name, n.pace.now, n.groups.Load, n.directory.alive, n.statuses, n.logger)
+	n.wg.Go(func() { watch(ctx, balanceEvery, yielder.look) })
 	sweeper := &sweeper{func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger}
 	n.wg.Go(func() { sweeper.run(ctx) })
 	auditor := &auditor{

@@ -35,7 +35,7 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 		Node: n.record(), Phase: name, Detail: detail, StartedUs: n.started.UnixMicro(),
 		LogBytes: uint64(max(0, n.log.Stats().Bytes)), StorageOldest: n.cfg.Storage.Oldest, StorageNewest: n.cfg.Storage.Newest,
 		ReceivedBytes: n.counts.snapshot.came.Load(), HeldBytes: n.counts.snapshot.held.Load(),
-		Guarded: n.access.InForce(),
+		Guarded: n.access.InForce(), DiskSlow: n.pace.now().slow, SyncUs: uint64(n.pace.now().usual().Microseconds()),
 	}
 	g := n.groups.Load()
 	if g == nil {

@@ -37,13 +37,16 @@ const (
 // this replica leads no longer. It happens with nothing on its way and only to
 // a follower that has the whole log, one at a time; the observed leader counts
 // and not Raft's future, which may never come.
-func (r *replica) handOver(to raft.Server) bool {
+func (r *replica) handOver(to raft.Server) bool { return r.handOverWithin(pauseMax, to) }
+
+// handOverWithin is handOver where entries on their way may take longer to land.
+func (r *replica) handOverWithin(atMost time.Duration, to raft.Server) bool {
 	if !r.transferring.CompareAndSwap(false, true) {
 		return false
 	}
 	defer r.transferring.Store(false)
 	defer r.proposer.resume()
-	return r.proposer.pause(pauseMax) && r.cede(to)
+	return r.proposer.pause(atMost) && r.cede(to)
 }
 
 // cede makes another voter campaign once it has the whole log, and reports whether
@@ -109,6 +112,7 @@ type balancer struct {
 	table    func() *cluster.Table
 	alive    func(node string) bool
 	sound    func(node string, shard uint32) bool // says that a node's replica may lead; it may take a moment
+	slow     func(node string) bool               // says that a node's disk is slow, so that it would hand over what it gets; it may take a moment
 	logger   *slog.Logger
 	started  time.Time
 
@@ -117,9 +121,9 @@ type balancer struct {
 	failed map[*replica]time.Time
 }
 
-func newBalancer(node string, replicas func() []*replica, table func() *cluster.Table, alive func(string) bool, sound func(string, uint32) bool, logger *slog.Logger) *balancer {
+func newBalancer(node string, replicas func() []*replica, table func() *cluster.Table, alive func(string) bool, sound func(string, uint32) bool, slow func(string) bool, logger *slog.Logger) *balancer {
 	return &balancer{
-		node: node, replicas: replicas, table: table, alive: alive, sound: sound, logger: logger,
+		node: node, replicas: replicas, table: table, alive: alive, sound: sound, slow: slow, logger: logger,
 		started: time.Now(), unfit: make(map[*replica]bool), failed: make(map[*replica]time.Time),
 	}
 }
@@ -165,7 +169,7 @@ func (b *balancer) move() {
 	table := b.table()
 	for _, r := range b.replicas() {
 		preferred := table.Preferred(r.group)
-		if _, leads := r.leading(); !leads || preferred == b.node || table.UnderWay(r.group) || !b.alive(preferred) || b.failedLately(r) {
+		if _, leads := r.leading(); !leads || preferred == b.node || table.UnderWay(r.group) || !b.alive(preferred) || b.failedLately(r) || b.slow(preferred) {
 			continue
 		}
 		if b.sound(preferred, r.group) {

@@ -11,6 +11,7 @@ import (
 type counters struct {
 	batches, records, bytes atomic.Int64
 	syncTime, syncMax       atomic.Int64 // nanoseconds
+	syncLately              atomic.Int64 // the longest since LongestSync was called, nanoseconds
 	rolls, removed          atomic.Int64
 }
 
@@ -20,7 +21,12 @@ func (c *counters) synced(took time.Duration, bytes int) {
 	c.bytes.Add(int64(bytes))
 	c.syncTime.Add(int64(took))
 	c.syncMax.Store(max(c.syncMax.Load(), int64(took)))
+	for old := c.syncLately.Load(); int64(took) > old && !c.syncLately.CompareAndSwap(old, int64(took)); old = c.syncLately.Load() {
+	}
 }
+
+// LongestSync returns how long the slowest batch took to be durable of those that have become so since the last call; 0 if none has. It is for one caller.
+func (l *Log) LongestSync() time.Duration { return time.Duration(l.counters.syncLately.Swap(0)) }
 
 // Stats describes a log.
 type Stats struct {

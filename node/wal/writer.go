@@ -77,13 +77,13 @@ func (l *Log) persist(s *segment, buf []byte) error {
 	if err := l.hit("wal.write"); err != nil {
 		return err
 	}
+	began := l.now() // a disk that does nothing may keep the write already
 	if _, err := s.file.WriteAt(buf, s.end); err != nil {
 		return fmt.Errorf("write %s: %w", s.name, err)
 	}
 	if err := l.hit("wal.sync"); err != nil {
 		return err
 	}
-	began := l.now()
 	if err := s.file.Sync(); err != nil {
 		return fmt.Errorf("sync %s: %w", s.name, err)
 	}

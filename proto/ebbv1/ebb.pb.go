@@ -12817,7 +12817,11 @@ type NodeStatus struct {
 	// callers need a token here
 	Guarded bool `protobuf:"varint,47,opt,name=guarded,proto3" json:"guarded,omitempty"`
 	// nodes of which a replica has spoken with one of this node's since its process started; founders ever
-	Met           []string `protobuf:"bytes,48,rep,name=met,proto3" json:"met,omitempty"`
+	Met []string `protobuf:"bytes,48,rep,name=met,proto3" json:"met,omitempty"`
+	// its disk is so slow that it hands over what it leads, to nodes whose disks are faster, and is given nothing back
+	DiskSlow bool `protobuf:"varint,49,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
+	// how long the slowest sync of its log took, at least, in three of the last six seconds that had one; 0 when fewer of the last 20 had any
+	SyncUs        uint64 `protobuf:"varint,50,opt,name=sync_us,json=syncUs,proto3" json:"sync_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -12941,6 +12945,20 @@ func (x *NodeStatus) GetMet() []string {
 		return x.Met
 	}
 	return nil
+}
+
+func (x *NodeStatus) GetDiskSlow() bool {
+	if x != nil {
+		return x.DiskSlow
+	}
+	return false
+}
+
+func (x *NodeStatus) GetSyncUs() uint64 {
+	if x != nil {
+		return x.SyncUs
+	}
+	return 0
 }
 
 type StatusResponse struct {
@@ -13962,7 +13980,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x0f \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x10 \x01(\x04R\theldBytes\x12!\n" +
-	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xa7\x03\n" +
+	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xdd\x03\n" +
 	"\n" +
 	"NodeStatus\x12&\n" +
 	"\x04node\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x04node\x12\x14\n" +
@@ -13979,7 +13997,9 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0estorage_oldest\x18- \x01(\rR\rstorageOldest\x12%\n" +
 	"\x0estorage_newest\x18. \x01(\rR\rstorageNewest\x12\x18\n" +
 	"\aguarded\x18/ \x01(\bR\aguarded\x12\x10\n" +
-	"\x03met\x180 \x03(\tR\x03met\"\xad\x01\n" +
+	"\x03met\x180 \x03(\tR\x03met\x12\x1b\n" +
+	"\tdisk_slow\x181 \x01(\bR\bdiskSlow\x12\x17\n" +
+	"\async_us\x182 \x01(\x04R\x06syncUs\"\xad\x01\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12(\n" +

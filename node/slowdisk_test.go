@@ -1,0 +1,158 @@
+package node_test
+
+import (
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/node/fs"
+)
+
+// slow makes every sync of a node's disk take so long; 0 makes it fast again.
+func (b *bubble) slow(i int, sync time.Duration) {
+	b.disks[i].Inject(func(op fs.Op, _ string) error {
+		if op == fs.OpSync {
+			time.Sleep(sync)
+		}
+		return nil
+	})
+}
+
+// within waits until something is so, and says how long that took.
+func (b *bubble) within(atMost time.Duration, what string, so func() bool) time.Duration {
+	b.Helper()
+	start := time.Now()
+	for !so() {
+		if time.Since(start) > atMost {
+			b.Errorf("after %v it is not so: %s", atMost, what)
+			break
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+	return time.Since(start)
+}
+
+// reigns are the terms in which a node leads its groups.
+func (b *bubble) reigns(i int) map[uint32]uint64 {
+	terms := make(map[uint32]uint64)
+	for _, r := range b.nodes[i].Status().Replicas {
+		if r.Role == "leader" {
+			terms[r.Shard] = r.Term
+		}
+	}
+	return terms
+}
+
+// A node whose disk becomes slow hands over what it leads within seconds, the control group too, and gets nothing back as long as that lasts. When its disk is in order
+// again, its shards come home. Nothing that was acknowledged is lost on the way, and nothing counts twice.
+func TestSlowDiskLeadsNothing(t *testing.T) {
+	for name, sync := range map[string]time.Duration{"300ms": 300 * time.Millisecond, "1500ms": 1500 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, 6, func(b *bubble) {
+				b.openAll()
+				c := b.client()
+				defer c.Close()
+				b.plain(c)
+				stop := b.writing(c, 24)
+				time.Sleep(20 * time.Second) // leaders are where they should be
+				victim := b.busiest()
+				home := b.reigns(victim)
+				delete(home, 0) // no node is home to the control group
+				b.slow(victim, sync)
+				took := b.within(30*time.Second, "the slow node knows it, and leads nothing", func() bool {
+					return b.nodes[victim].Status().GetDiskSlow() && b.led(victim) == 0
+				})
+				t.Logf("handed over after %v", took)
+				if us, slow := b.nodes[victim].Status().GetSyncUs(), b.metric(victim, "ebb_node_disk_slow"); us < uint64(sync.Microseconds()) || slow != 1 {
+					t.Errorf("it says that syncs take %d us, and its metric is %v", us, slow)
+				}
+				for range 240 {
+					time.Sleep(250 * time.Millisecond)
+					if n := b.led(victim); n != 0 {
+						t.Errorf("%d groups are led by the slow node again", n)
+						break
+					}
+				}
+				if n := b.led((victim+1)%3) + b.led((victim+2)%3); n != 7 {
+					t.Errorf("the others lead %d of 7 groups", n)
+				}
+				b.slow(victim, 0)
+				took = b.within(time.Minute, "the node leads its shards again", func() bool {
+					now := b.reigns(victim)
+					for shard := range home {
+						if now[shard] == 0 {
+							return false
+						}
+					}
+					return true
+				})
+				t.Logf("home after %v", took)
+				if b.nodes[victim].Status().GetDiskSlow() || b.metric(victim, "ebb_node_disk_slow") != 0 {
+					t.Error("its disk is still slow")
+				}
+				b.verify(c, 24, stop())
+			})
+		})
+	}
+}
+
+// Where all disks are slow alike, as those of one machine, every leader stays: another would do no better.
+func TestSlowDisksMoveNoLeaders(t *testing.T) {
+	inBubble(t, 3, 6, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		stop := b.writing(c, 24)
+		time.Sleep(20 * time.Second)
+		for i, ms := range []time.Duration{250, 300, 400} {
+			b.slow(i, ms*time.Millisecond)
+		}
+		b.within(time.Minute, "all disks are slow", func() bool {
+			for _, n := range b.nodes {
+				if !n.Status().GetDiskSlow() {
+					return false
+				}
+			}
+			return true
+		})
+		for i := range b.nodes {
+			before := b.reigns(i)
+			time.Sleep(30 * time.Second)
+			if after := b.reigns(i); !maps.Equal(before, after) {
+				t.Errorf("node %d led %v and leads %v", i, before, after)
+			}
+		}
+		for i := range b.nodes {
+			b.slow(i, 0)
+		}
+		b.verify(c, 24, stop())
+	})
+}
+
+// A disk that halts once, for as long as it may before it counts as hung, moves no leader.
+func TestOneLongSyncMovesNoLeader(t *testing.T) {
+	inBubble(t, 3, 6, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		stop := b.writing(c, 24)
+		time.Sleep(20 * time.Second)
+		victim := b.busiest()
+		before := b.reigns(victim)
+		release := make(chan struct{})
+		b.disks[victim].HangSync(release)
+		time.Sleep(1800 * time.Millisecond)
+		b.disks[victim].HangSync(nil)
+		close(release)
+		for range 100 {
+			time.Sleep(200 * time.Millisecond)
+			if now := b.reigns(victim); !maps.Equal(before, now) || b.nodes[victim].Status().GetDiskSlow() {
+				t.Errorf("it led %v and leads %v", before, now)
+				break
+			}
+		}
+		b.verify(c, 24, stop())
+	})
+}
