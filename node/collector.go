@@ -31,6 +31,7 @@ var (
 	descSyncSeconds  = describe("log_sync_seconds_total", "Time spent in syncs of the log, with the writes before them.")
 	descSyncMax      = describe("log_sync_max_seconds", "The longest sync of the log so far.")
 	descDiskSlow     = describe("disk_slow", "1 while this node's disk is so slow that it hands over what it leads.")
+	descYielded      = describe("disk_slow_handovers_total", "Groups that this node handed over because its disk was slow.")
 	descSyncWaiting  = describe("log_sync_waiting_seconds", "How long the oldest sync has been waiting.")
 	descProposals    = describe("proposals_total", "Entries proposed by this node.")
 	descProposed     = describe("proposed_commands_total", "Commands in them.")
@@ -230,4 +231,5 @@ func (c *collector) log(gauge func(*prometheus.Desc, float64, ...string), count 
 		slow = 1
 	}
 	gauge(descDiskSlow, slow)
+	count(descYielded, c.n.counts.yielded.Load())
 }

@@ -88,6 +88,7 @@ type counts struct {
 	read     readMetrics
 	snapshot snapshotMetrics
 	moves    moveMetrics
+	yielded  atomic.Uint64 // groups handed over since the disk was slow
 	audit    auditMetrics
 	scrub    scrubMetrics
 }

@@ -94,13 +94,14 @@ type yielder struct {
 	groups   func() *groups
 	alive    func(node string) bool
 	statuses *statusCache
+	count    *atomic.Uint64 // groups handed over
 	logger   *slog.Logger
 
 	resting map[*member]time.Time // until when
 }
 
-func newYielder(node string, pace func() diskPace, groups func() *groups, alive func(string) bool, statuses *statusCache, logger *slog.Logger) *yielder {
-	return &yielder{node: node, pace: pace, groups: groups, alive: alive, statuses: statuses, logger: logger, resting: make(map[*member]time.Time)}
+func newYielder(node string, pace func() diskPace, groups func() *groups, alive func(string) bool, statuses *statusCache, count *atomic.Uint64, logger *slog.Logger) *yielder {
+	return &yielder{node: node, pace: pace, groups: groups, alive: alive, statuses: statuses, count: count, logger: logger, resting: make(map[*member]time.Time)}
 }
 
 // look is called every balanceEvery by one goroutine, and hands over a few groups.
@@ -163,6 +164,9 @@ func (y *yielder) yield(g *groups, m *member, takes []string) {
 		if heir, ok := r.heir(first, fit); ok {
 			handed = r.handOverWithin(yieldPause, heir)
 		}
+	}
+	if handed {
+		y.count.Add(1)
 	}
 	y.logger.Debug("the disk is slow", "group", m.group, "to", takes, "handed_over", handed)
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ebbdb/ebb/chaos/swarm"
@@ -26,7 +27,9 @@ type SlowNode struct {
 // SlowReport is what came of it. The slow node leads some of the shards at first; the others are written apart.
 type SlowReport struct {
 	Without, With           Latency // of shards that others led before it became slow
-	WithoutOnIts, WithOnIts Latency // of those that it led
+	WithoutOnIts, WithOnIts Latency // of those that it led, after it has handed them over
+	Becoming                Latency // of those, from when it became slow until it led none
+	HandedOver              time.Duration
 }
 
 // Latency is how long writes took.
@@ -41,6 +44,9 @@ func (l Latency) String() string {
 
 // slowWriters write to a shard side by side, each a little later than it was answered.
 const slowWriters, slowPause = 2, 10 * time.Millisecond
+
+// handOverPoll is how often to look whether it is time to end.
+const handOverPoll = 100 * time.Millisecond
 
 // Run measures.
 func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
@@ -81,25 +87,67 @@ func (o *SlowNode) Run(ctx context.Context) (r *SlowReport, err error) {
 	}
 	w := &world{t: &Trial{}, f: f, began: time.Now(), verdict: &swarm.Verdict{}}
 	mend := w.slow(slow, o.Part)
-	r.With, r.WithOnIts, err = o.measure(ctx, m, its)
+	began := time.Now()
+	var led error
+	_, r.Becoming, err = o.write(ctx, m, its, handOverMax, func() bool { // it is the load that shows it how slow its disk is
+		led = o.leads(ctx, m, slow)
+		return led == nil
+	})
+	if r.HandedOver = time.Since(began); err == nil {
+		err = led
+	}
+	if err == nil {
+		r.With, r.WithOnIts, err = o.measure(ctx, m, its)
+	}
+	if err == nil {
+		err = o.leads(ctx, m, slow)
+	}
 	if merr := mend(); err == nil {
 		err = merr
 	}
 	return r, err
 }
 
-// measure writes for a while to all shards.
+// handOverMax is how long a node whose disk is slow may lead shards: it needs eight seconds with writes to know it, and more where machines are busy.
+const handOverMax = time.Minute
+
+// leads says which group a node leads whose disk is slow; nil if none.
+func (o *SlowNode) leads(ctx context.Context, m *measuring, node int) error {
+	status, err := m.c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	for _, n := range status.GetNodes() {
+		if n.GetNode().GetName() != m.f.Name(node) {
+			continue
+		}
+		for _, r := range n.GetReplicas() {
+			if r.GetRole() == "leader" {
+				return fmt.Errorf("%s leads group %d although its disk is slow, which it knows: %v", m.f.Name(node), r.GetShard(), n.GetDiskSlow())
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%s does not say what it leads", m.f.Name(node))
+}
+
+// measure writes to all shards for a while.
 func (o *SlowNode) measure(ctx context.Context, m *measuring, its []bool) (others, own Latency, err error) {
-	ctx, cancel := context.WithTimeout(ctx, o.Each+writeMax)
+	return o.write(ctx, m, its, o.Each, func() bool { return false })
+}
+
+// write writes to all shards until enough is said, or time is up.
+func (o *SlowNode) write(ctx context.Context, m *measuring, its []bool, atMost time.Duration, enough func() bool) (others, own Latency, err error) {
+	ctx, cancel := context.WithTimeout(ctx, atMost+writeMax)
 	defer cancel()
+	var over atomic.Bool
 	var mu sync.Mutex // guards took and err
 	var took [2][]time.Duration
 	var wg sync.WaitGroup
-	until := time.Now().Add(o.Each)
 	for shard := range its {
 		for range slowWriters {
 			wg.Go(func() {
-				for time.Now().Before(until) && !wait(ctx, slowPause) {
+				for !over.Load() && !wait(ctx, slowPause) {
 					began := time.Now()
 					werr := m.c.Increment(ctx, LedgerNamespace, client.One(m.keys[shard][0], "b"))
 					mu.Lock()
@@ -116,6 +164,9 @@ func (o *SlowNode) measure(ctx context.Context, m *measuring, its []bool) (other
 			})
 		}
 	}
+	for until := time.Now().Add(atMost); time.Now().Before(until) && !enough() && !wait(ctx, handOverPoll); {
+	}
+	over.Store(true)
 	wg.Wait()
 	return latencyOf(took[0]), latencyOf(took[1]), err
 }

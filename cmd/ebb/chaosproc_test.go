@@ -151,7 +151,7 @@ func TestFailoverOfACutLeader(t *testing.T) {
 	}
 }
 
-// How long writes take while the disk of one node is slow is measured with EBB_SLOW=1, and told: the goal is a p99 of twice that without.
+// How long writes take while the disk of one node is slow is measured with EBB_SLOW=1, and told: the goal is a p99 of twice that without, as soon as the node has handed over what it led.
 func TestWritesWithASlowNode(t *testing.T) {
 	if os.Getenv("EBB_SLOW") == "" {
 		t.Skip("EBB_SLOW=1 measures for a minute")
@@ -167,9 +167,16 @@ func TestWritesWithASlowNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("shards that others lead: without %v; with %v: %.2f times the p99", r.Without, r.With, r.With.P99.Seconds()/r.Without.P99.Seconds())
-	t.Logf("shards that it leads: without %v; with %v: %.2f times the p99", r.WithoutOnIts, r.WithOnIts, r.WithOnIts.P99.Seconds()/r.WithoutOnIts.P99.Seconds())
+	t.Logf("shards that it led: without %v; until it had handed them over, for %v, %v; then %v: %.2f times the p99",
+		r.WithoutOnIts, r.HandedOver.Round(100*time.Millisecond), r.Becoming, r.WithOnIts, r.WithOnIts.P99.Seconds()/r.WithoutOnIts.P99.Seconds())
 	if r.Without.Writes == 0 || r.With.Writes == 0 || r.WithoutOnIts.Writes == 0 {
 		t.Errorf("%+v: nothing was measured", r)
+	}
+	// Who waits for the slow disk takes 300 ms of each half second: a third of that is no noise of a busy machine, and far from what it was.
+	for which, l := range map[string][2]proc.Latency{"others led": {r.Without, r.With}, "it led": {r.WithoutOnIts, r.WithOnIts}} {
+		if most := max(2*l[0].P99, o.Part/3); l[1].P99 > most {
+			t.Errorf("shards that %s: a p99 of %v with a slow disk, want %v at most", which, l[1].P99, most)
+		}
 	}
 }
 
