@@ -86,6 +86,8 @@ type nodeJSON struct {
 	Version  string `json:"version"`
 	Storage  uint32 `json:"storage_version"` // the newest that it knows
 	Guarded  bool   `json:"guarded"`         // callers need a token
+	DiskSlow bool   `json:"disk_slow"`       // it hands over what it leads
+	SyncUs   uint64 `json:"sync_us"`         // how long the slowest sync of a second took in three of the last six; 0: too few
 }
 
 type shardJSON struct {
@@ -126,6 +128,7 @@ func digest(st *ebbv1.StatusResponse) statusJSON {
 			Name: n.GetNode().GetName(), GRPC: n.GetNode().GetGrpcAddress(), HTTP: n.GetNode().GetHttpAddress(), Phase: n.GetPhase(),
 			Detail: n.GetDetail(), LogBytes: n.GetLogBytes(), Version: n.GetNode().GetVersion(),
 			Storage: proto.ToldVersions(n.GetStorageOldest(), n.GetStorageNewest()).Newest, Guarded: n.GetGuarded(),
+			DiskSlow: n.GetDiskSlow(), SyncUs: n.GetSyncUs(),
 		}
 		nj.Replicas, nj.Leads = heldBy(n)
 		for _, r := range n.GetReplicas() {
@@ -229,6 +232,9 @@ func nodeRows(d statusJSON, size func(uint64) string) [][]string {
 		phase := n.Phase
 		if n.Detail != "" {
 			phase += " (" + n.Detail + ")"
+		}
+		if n.DiskSlow {
+			phase += ", disk slow"
 		}
 		rows = append(rows, []string{
 			n.Name, phase, strconv.Itoa(n.Leads), strconv.Itoa(n.Replicas), strconv.FormatUint(n.LagMax, 10), size(n.LogBytes), n.GRPC, n.HTTP,

@@ -63,3 +63,18 @@ func TestLeadersSayThatTheyLead(t *testing.T) {
 		}
 	}
 }
+
+// A node whose disk is slow is said to have one, and for how long its syncs last.
+func TestStatusSaysWhoseDiskIsSlow(t *testing.T) {
+	d := digest(&ebbv1.StatusResponse{Nodes: []*ebbv1.NodeStatus{
+		{Node: &ebbv1.NodeRecord{Name: "ebb-0"}, Phase: "serving", SyncUs: 2_000},
+		{Node: &ebbv1.NodeRecord{Name: "ebb-1"}, Phase: "serving", SyncUs: 310_000, DiskSlow: true},
+	}})
+	rows := nodeRows(d, bytesText)
+	if rows[0][1] != "serving" || rows[1][1] != "serving, disk slow" {
+		t.Errorf("phases %q and %q", rows[0][1], rows[1][1])
+	}
+	if n := d.Nodes[1]; d.Nodes[0].DiskSlow || !n.DiskSlow || n.SyncUs != 310_000 {
+		t.Errorf("%+v", d.Nodes)
+	}
+}
