@@ -21,7 +21,7 @@ type Family struct {
 	holdMin, holdMax      time.Duration
 	// holdLong is how long it may last one time in longOneIn, where the run is long enough: no more than a tenth of it. 0: never longer than holdMax.
 	holdLong time.Duration
-	// strike breaks something and returns how to mend it; nil if that is done. Processes that do not run are started again by whoever called, later.
+	// strike breaks something and returns how to mend it; nil if that is done. Processes that do not run are started again by whoever called, later. Both say errNothing of what has broken nothing.
 	strike func(ctx context.Context, w *world) (mend func() error, err error)
 }
 
@@ -55,7 +55,7 @@ var (
 func can() error { return nil }
 
 // Families are all of them.
-var Families = slices.Concat(processFaults, networkFaults, diskFaults, memberFaults, impossible)
+var Families = slices.Concat(processFaults, networkFaults, diskFaults, callFaults, memoryFaults, memberFaults, impossible)
 
 // FamilyNames are the names of all families, in the order of the table.
 func FamilyNames() []string {
@@ -276,18 +276,6 @@ var impossible = []Family{
 		Name: "clock-jump", What: "the clock of a node jumps",
 		Can: func() error {
 			return errors.New("the wall clock of one process cannot be set apart from the machine's: `ebb chaos sim` breaks clocks")
-		},
-	},
-	{
-		Name: "kill-at", What: "a process is killed at the n-th sync of a file",
-		Can: func() error {
-			return errors.New("that needs a tracer, which slows everything else down: `ebb chaos sim` kills at failpoints")
-		},
-	},
-	{
-		Name: "one-file", What: "the calls for one file of a disk fail, and all others work",
-		Can: func() error {
-			return errors.New("a loop device fails as a whole (disk-error): the tests of node fail each call for node.json and table.pb, and those of the log and of snapshots theirs")
 		},
 	},
 }

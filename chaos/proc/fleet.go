@@ -127,7 +127,9 @@ func (f *Fleet) Runs(i int) bool { return f.nodes[i].running() }
 func (f *Fleet) Use(i int, binary string) { f.nodes[i].binary = binary }
 
 // Launch starts node i (again), with the data it has.
-func (f *Fleet) Launch(i int) error {
+func (f *Fleet) Launch(i int) error { return f.launch(i, exec.Command) }
+
+func (f *Fleet) launch(i int, command func(name string, args ...string) *exec.Cmd) error {
 	p := f.nodes[i]
 	var join []string
 	for _, other := range f.nodes {
@@ -148,7 +150,7 @@ func (f *Fleet) Launch(i int) error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(cmp.Or(p.binary, f.opts.Binary), args...)
+	cmd := command(cmp.Or(p.binary, f.opts.Binary), args...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), f.opts.Env...)
 	if err := p.machine.starts(cmd); err != nil {
@@ -308,11 +310,15 @@ func (f *Fleet) Pause(i int) error { return f.nodes[i].signal(pause) }
 // Resume lets the process of node i go on.
 func (f *Fleet) Resume(i int) error { return f.nodes[i].signal(resume) }
 
-func (p *process) signal(send func(*os.Process) error) error {
+// process is that of the node's life at hand, or of the last one.
+func (p *process) process() *os.Process {
 	p.mu.Lock()
-	cmd := p.cmd
-	p.mu.Unlock()
-	if err := send(cmd.Process); err != nil && !errors.Is(err, os.ErrProcessDone) {
+	defer p.mu.Unlock()
+	return p.cmd.Process
+}
+
+func (p *process) signal(send func(*os.Process) error) error {
+	if err := send(p.process()); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	return nil

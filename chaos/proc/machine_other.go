@@ -43,6 +43,7 @@ func (m *Machine) empty() error                  { return errElsewhere }
 
 func pause(*os.Process) error  { return errElsewhere }
 func resume(*os.Process) error { return errElsewhere }
+func stopped(*os.Process) bool { return false }
 
 var canPause = errElsewhere
 

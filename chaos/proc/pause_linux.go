@@ -1,6 +1,8 @@
 package proc
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"syscall"
 	"time"
@@ -21,4 +23,14 @@ func ownCPU() time.Duration {
 		return 0
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// stopped reports whether a process does nothing until it is resumed.
+func stopped(p *os.Process) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Pid))
+	if err != nil {
+		return false
+	}
+	_, rest, _ := bytes.Cut(stat, []byte(") ")) // behind its name
+	return bytes.HasPrefix(rest, []byte("T"))
 }

@@ -74,7 +74,7 @@ var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "restarts", Holds: fmt.Sprintf("whoever was ended starts again, and is ready within %v", readyMax)},
 	{Name: "healed-writes", Holds: fmt.Sprintf("the load is acknowledged again within %v after all was mended", healedMax)},
 	{Name: "no-collapse", Holds: "no process ends of itself, except where its disk failed or it was removed"},
-	{Name: "fail-stop", Holds: "a process whose disk has failed ends"},
+	{Name: "fail-stop", Holds: "a process ends whose disk has failed, or the log, node.json or table.pb on it"},
 	{Name: "damage-seen", Holds: "a process whose log or snapshot has a flipped bit refuses it with " + corruptCode + " and ends, or nothing is missing"},
 	{Name: "members-as-asked", Holds: fmt.Sprintf("nodes have come and gone, and replicas moved, within %v", movedMax)},
 	{Name: "replicas-equal", Holds: "at the end all replicas of a shard have the same checksum"},
@@ -253,19 +253,29 @@ func (w *world) strike(ctx context.Context, f Family) error {
 	}
 	from := w.now()
 	mend, err := f.strike(ctx, w)
+	if err == nil {
+		if f.holdMax > 0 {
+			w.pass(ctx, w.lasts(f))
+		}
+		w.collapses()
+		if mend != nil {
+			if err = mend(); err != nil {
+				err = fmt.Errorf("mend: %w", err)
+			}
+		}
+	}
+	if errors.Is(err, errNothing) {
+		if !w.over() {
+			w.tell("%s is not counted: %v", f.Name, err)
+		}
+		w.heal(ctx)
+		w.heed()
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Name, err)
 	}
 	w.verdict.Faults[f.Name]++
-	if f.holdMax > 0 {
-		w.pass(ctx, w.lasts(f))
-	}
-	w.collapses()
-	if mend != nil {
-		if err := mend(); err != nil {
-			return fmt.Errorf("mend %s: %w", f.Name, err)
-		}
-	}
 	w.verdict.Spans = append(w.verdict.Spans, swarm.Span{Act: f.Name, From: from, To: w.now()})
 	if took, ok := w.heal(ctx); ok {
 		w.healed[f.Name] = append(w.healed[f.Name], took)

@@ -5,7 +5,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,13 +20,18 @@ import (
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
-// A trial that is interrupted while a node is removed, or before the last comparison, has no breach.
+// A trial that is interrupted while a node is removed, traced or short of memory, or before the last comparison, has no breach, and leaves no cgroup.
 func TestInterruptedTrial(t *testing.T) {
 	if testing.Short() {
 		t.Skip("breaks real processes")
 	}
-	for family, at := range map[string]string{"replace": " is removed", "kill": "1 of 1 fault,"} {
+	for family, at := range map[string]string{
+		"replace": " is removed", "kill": "1 of 1 fault,", "kill-at-sync": " is to be killed", "file-error": ": EIO by", "memory-limit": " may use ",
+	} {
 		t.Run(family, func(t *testing.T) {
+			if _, _, err := proc.Choose([]string{family}); err != nil {
+				t.Skip(err)
+			}
 			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 			defer cancel()
 			stopped, stop := context.WithCancel(ctx)
@@ -47,6 +54,16 @@ func TestInterruptedTrial(t *testing.T) {
 			}
 			if lead := procLead(r); !strings.Contains(lead, "no key compared with the ledger; ") || !strings.Contains(lead, "; interrupted: ") {
 				t.Error(lead)
+			}
+			own := fmt.Sprintf("ebb-chaos-%d-", os.Getpid())
+			err = filepath.WalkDir("/sys/fs/cgroup", func(name string, d fs.DirEntry, err error) error {
+				if err == nil && strings.HasPrefix(d.Name(), own) {
+					t.Errorf("%s is left", name)
+				}
+				return nil // cgroups of others come and go
+			})
+			if err != nil {
+				t.Error(err)
 			}
 		})
 	}

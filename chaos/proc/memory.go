@@ -1,0 +1,167 @@
+package proc
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// memoryGroup is a cgroup for one process, whose memory can be limited. It lies below this process's own, or beside that, so that limits of this process hold for it, too. What a process
+// had before it came into one is not counted in it.
+type memoryGroup struct {
+	dir    string
+	home   string // where processes go that are in it when it is removed
+	layout cgroupLayout
+}
+
+// cgroupLayout is how a version of cgroups names what it has.
+type cgroupLayout struct {
+	used, limit, none string
+	hits              func(dir string) (int64, error) // how often the limit was in the way
+}
+
+var (
+	cgroup1 = cgroupLayout{"memory.usage_in_bytes", "memory.limit_in_bytes", "-1", func(dir string) (int64, error) { return readNumber(filepath.Join(dir, "memory.failcnt")) }}
+	cgroup2 = cgroupLayout{"memory.current", "memory.max", "max", func(dir string) (int64, error) {
+		events, err := os.ReadFile(filepath.Join(dir, "memory.events"))
+		for line := range bytes.Lines(events) {
+			if n, ok := bytes.CutPrefix(line, []byte("max ")); ok {
+				return strconv.ParseInt(string(bytes.TrimSpace(n)), 10, 64)
+			}
+		}
+		return 0, err
+	}}
+)
+
+const (
+	cgroupRoot = "/sys/fs/cgroup"
+	// groupLeftMax is how long processes that were killed may stay in a cgroup.
+	groupLeftMax = 10 * time.Second
+)
+
+// groupPlace is where under root a process, whose /proc/self/cgroup is own, may make cgroups with a limit of memory, and in which it is.
+func groupPlace(root, own string) (parent, home string, layout cgroupLayout, err error) {
+	var unified string
+	for line := range strings.Lines(own) {
+		part := strings.SplitN(strings.TrimSpace(line), ":", 3) // hierarchy:controllers:path
+		if len(part) != 3 {
+			continue
+		}
+		if part[0] == "0" {
+			unified = part[2]
+		}
+		for controller := range strings.SplitSeq(part[1], ",") {
+			if at := filepath.Join(root, "memory", part[2]); controller == "memory" && isDir(at) {
+				return at, at, cgroup1, nil
+			}
+		}
+	}
+	if unified == "" {
+		return "", "", cgroupLayout{}, fmt.Errorf("this process is in no cgroup under %s that has the memory controller", root)
+	}
+	home = filepath.Join(root, unified)
+	for at := unified; ; at = path.Dir(at) { // of version 2 a cgroup with processes in it has none below that get a controller
+		given, err := os.ReadFile(filepath.Join(root, at, "cgroup.subtree_control"))
+		if err == nil && bytes.Contains(given, []byte("memory")) {
+			return filepath.Join(root, at), home, cgroup2, nil
+		}
+		if at == "/" || at == "." {
+			return "", "", cgroupLayout{}, fmt.Errorf("no cgroup from %s up gives those below it the memory controller", home)
+		}
+	}
+}
+
+func isDir(name string) bool {
+	info, err := os.Stat(name)
+	return err == nil && info.IsDir()
+}
+
+// newMemoryGroup makes a cgroup without a limit.
+func newMemoryGroup(name string) (*memoryGroup, error) {
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil, err
+	}
+	parent, home, layout, err := groupPlace(cgroupRoot, string(own))
+	if err != nil {
+		return nil, err
+	}
+	g := &memoryGroup{dir: filepath.Join(parent, fmt.Sprintf("ebb-chaos-%d-%s", os.Getpid(), name)), home: home, layout: layout}
+	if err := os.Mkdir(g.dir, 0o755); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// canLimit reports why no process's memory can be limited here; nil if it can.
+func canLimit() error {
+	const needs = "a limit of memory needs Linux, root and the memory controller of cgroups"
+	g, err := newMemoryGroup("probe")
+	if err != nil {
+		return fmt.Errorf("%s: %w", needs, err)
+	}
+	_, err = g.usage()
+	if err = errors.Join(err, g.write(g.layout.limit, strconv.Itoa(1<<30)), g.remove()); err != nil {
+		return fmt.Errorf("%s: %w", needs, err)
+	}
+	return nil
+}
+
+func readNumber(file string) (int64, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(string(bytes.TrimSpace(text)), 10, 64)
+}
+
+func (g *memoryGroup) write(file, value string) error {
+	return os.WriteFile(filepath.Join(g.dir, file), []byte(value), 0o644)
+}
+
+// take lets a process be in it.
+func (g *memoryGroup) take(pid int) error { return g.write("cgroup.procs", strconv.Itoa(pid)) }
+
+// usage is how many bytes what is in it has, files in the cache included.
+func (g *memoryGroup) usage() (int64, error) { return readNumber(filepath.Join(g.dir, g.layout.used)) }
+
+// shrink limits what is in it to so many bytes. Version 1 refuses what it cannot take away at once, version 2 ends a process instead: so it is as few as can be had.
+func (g *memoryGroup) shrink(to int64) (limit int64, err error) {
+	for limit = to; ; limit += limit / 64 {
+		err := g.write(g.layout.limit, strconv.FormatInt(limit, 10))
+		if err == nil || !errors.Is(err, syscall.EBUSY) {
+			return limit, err
+		}
+	}
+}
+
+// hits is how often the limit was in the way.
+func (g *memoryGroup) hits() (int64, error) { return g.layout.hits(g.dir) }
+
+// remove lifts the limit and takes the cgroup away. Who is in it goes on elsewhere.
+func (g *memoryGroup) remove() error {
+	err := g.write(g.layout.limit, g.layout.none)
+	for deadline := time.Now().Add(groupLeftMax); ; time.Sleep(5 * time.Millisecond) {
+		inside, rerr := os.ReadFile(filepath.Join(g.dir, "cgroup.procs"))
+		if rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		for pid := range strings.FieldsSeq(string(inside)) {
+			merr := os.WriteFile(filepath.Join(g.home, "cgroup.procs"), []byte(pid), 0o644)
+			if merr != nil && !errors.Is(merr, syscall.ESRCH) {
+				err = errors.Join(err, merr)
+			}
+		}
+		rerr = os.Remove(g.dir)
+		if rerr == nil || !errors.Is(rerr, syscall.EBUSY) || time.Now().After(deadline) {
+			return errors.Join(err, rerr)
+		}
+	}
+}
