@@ -29,8 +29,8 @@ one node after the other. All the time keys are read in four ways, also at nodes
 After each fault all is mended, and the load must be acknowledged again; at the end every key must count what was acknowledged, and no more than that and what has an unknown outcome, and all
 replicas must be equal.
 
-Networks that are cut and disks that lose what was not synced need Linux and root: namespaces with TUN devices, and ext4 on loop devices, which end with this process. What a machine cannot do is
-left out, and said. A seed decides which faults come when, and for how long; not what processes do meanwhile.`
+Networks that are cut and disks that lose what was not synced need Linux and root: namespaces with TUN devices, and ext4 on loop devices, which end with this process. Calls for one file fail
+by strace, and a cgroup limits memory. What a machine cannot do is left out, and said. A seed decides which faults come when, and for how long; not what processes do meanwhile.`
 
 func newChaosProc(s *session) *cobra.Command {
 	var pf procFlags
