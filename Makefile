@@ -90,9 +90,9 @@ ebb-replay:
 	CGO_ENABLED=0 GOEXPERIMENT=norandomizedheapbase64 $(GO) build -tags grpcnotrace -trimpath -overlay $(BIN)/replay/overlay.json \
 		-ldflags "-X github.com/ebbdb/ebb/chaos/swarm.replays=yes" -o ebb-replay ./cmd/ebb
 
-# two runs of a few seeds tell the same story, to the byte, and have sent the same
+# two runs of a few seeds tell the same story, to the byte, and have sent the same; so do seeds that fail, with each bug planted that the swarm is to notice (a build each)
 replay-check: ebb-replay
-	EBB_REPLAY=$(CURDIR)/ebb-replay $(GO) test ./chaos/replay -run TestReplays -count 1 -v
+	EBB_REPLAY=$(CURDIR)/ebb-replay $(GO) test ./chaos/replay -run TestReplays -count 1 -timeout 60m -v
 
 replay: ebb-replay
 	./ebb-replay chaos sim --seeds $(SEEDS) --story $(EXTRA)

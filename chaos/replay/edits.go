@@ -22,39 +22,20 @@ var edits = []edit{
 			},
 			{
 				"	mp := getg().m\n	c := &mp.chacha8\n",
-				"	if gp := getg(); gp.bubble != nil && gp == gp.m.curg {\n		return gp.bubble.rand()\n	}\n	mp := getg().m\n	c := &mp.chacha8\n",
+				"	if c := courseOf(getg()); c != nil {\n		return c.rand()\n	}\n	mp := getg().m\n	c := &mp.chacha8\n",
 			},
 		},
-		more: `
-// rand is splitmix64.
-//
-//go:nosplit
-func (b *synctestBubble) rand() uint64 {
-	z := uint64(b.state.Add(-0x61c8864680b583eb))
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
-// bubbleRand is cheaprand outside of bubbles: that is drawn from for other ends too.
-func bubbleRand() uint32 {
-	if gp := getg(); gp.bubble != nil && gp == gp.m.curg {
-		return uint32(gp.bubble.rand())
-	}
-	return cheaprand()
-}
-`,
 	},
 	{
 		file: "runtime/select.go",
 		changes: []change{{
 			"j := cheaprandn(uint32(norder + 1))",
-			"j := uint32((uint64(bubbleRand()) * uint64(norder+1)) >> 32)",
+			"j := uint32((uint64(courseRand()) * uint64(norder+1)) >> 32)",
 		}},
 	},
 	{
 		file:    "runtime/time.go",
-		changes: []change{{"t.rand = cheaprand()", "t.rand = bubbleRand()"}},
+		changes: []change{{"t.rand = cheaprand()", "t.rand = courseRand()"}},
 	},
 	{ // a mutex that was waited for too long is handed over: the time is that of the bubble
 		file: "runtime/sema.go",
@@ -75,14 +56,51 @@ func bubbleRand() uint32 {
 				"	} else {\n		lock(&sched.lock)\n		globrunqput(gp)\n		unlock(&sched.lock)\n	}\n\n	if mainStarted {\n		wakep()\n	}\n\n	schedule()\n}\n\n// Gosched continuation on g0.\n",
 				"	} else if replaying {\n		runqput(pp, gp, false)\n	} else {\n		lock(&sched.lock)\n		globrunqput(gp)\n		unlock(&sched.lock)\n	}\n\n	if mainStarted {\n		wakep()\n	}\n\n	schedule()\n}\n\n// Gosched continuation on g0.\n",
 			},
-			{ // from the first thread on: how many there are moves what is allocated later, and maps of pointers with it
+			{
 				"	mainStarted = true\n",
-				"	mainStarted = true\n	replaying = gogetenv(\"EBB_COURSE\") != \"\"\n",
+				"	mainStarted = true\n	if gogetenv(\"EBB_COURSE\") != \"\" {\n		spares.make()\n		replaying = true\n	}\n",
+			},
+			{
+				"func allocm(pp *p, fn func(), id int64) *m {\n",
+				"func allocm(pp *p, fn func(), id int64) *m {\n	if replaying {\n		mp := spares.take()\n		mp.mstartfn = fn\n		return mp\n	}\n",
 			},
 			{ // nobody is preempted since 10 ms have passed, and no core is taken from a system call
 				"func retake(now int64) uint32 {\n",
 				"func retake(now int64) uint32 {\n	if replaying {\n		return 0\n	}\n",
 			},
+		},
+		more: `
+// spareThreads are what threads take of the heap, made before all else: when one is started depends on the machine, and addresses of what is
+// allocated later, in whose order maps of pointers are walked, must not.
+type spareThreads struct {
+	all  [32]*m
+	used atomic.Uint32
+}
+
+var spares spareThreads
+
+func (s *spareThreads) make() {
+	for i := range s.all {
+		s.all[i] = allocm(nil, nil, -1)
+	}
+}
+
+func (s *spareThreads) take() *m {
+	i := s.used.Add(1) - 1
+	if i >= uint32(len(s.all)) {
+		throw("replay: more threads than spares were made")
+	}
+	return s.all[i]
+}
+`,
+	},
+	{ // one in 1024 assertions makes a cache, on the heap
+		file: "runtime/iface.go",
+		changes: []change{
+			{"	if cheaprand()&1023 != 0 {\n		// Only bother updating the cache ~1 in 1000 times.\n		return tab\n", "	if courseRand()&1023 != 0 {\n		return tab\n"},
+			{"	if cheaprand()&uint32(oldC.Mask) != 0 {\n		// As cache gets larger, choose to update it less often\n		// so we can amortize the cost of building a new cache.\n", "	if courseRand()&uint32(oldC.Mask) != 0 {\n"},
+			{"	if cheaprand()&1023 != 0 {\n		// Only bother updating the cache ~1 in 1000 times.\n		// This ensures", "	if courseRand()&1023 != 0 {\n		// This ensures"},
+			{"	if cheaprand()&uint32(oldC.Mask) != 0 {\n		// As cache gets larger, choose to update it less often\n		// so we can amortize the cost of building a new cache\n", "	if courseRand()&uint32(oldC.Mask) != 0 {\n"},
 		},
 	},
 	{ // all goroutines of a bubble find room in their core's queue
@@ -93,14 +111,57 @@ func bubbleRand() uint32 {
 		file: "runtime/synctest.go",
 		changes: []change{
 			{"	\"internal/runtime/sys\"\n", "	\"internal/runtime/sys\"\n	\"internal/strconv\"\n"},
-			{"	now     int64  // current fake time\n", "	now     int64  // current fake time\n	state   atomic.Int64 // of rand\n"},
+			{"	now     int64  // current fake time\n", "	now     int64  // current fake time\n	course  course\n"},
 			{
 				"	bubble.now = synctestBaseTime\n",
-				"	bubble.now = synctestBaseTime\n	course, _ := strconv.Atoi(gogetenv(\"EBB_COURSE\"))\n	bubble.state.Store(int64(course))\n" +
+				"	bubble.now = synctestBaseTime\n	course, _ := strconv.Atoi(gogetenv(\"EBB_COURSE\"))\n	bubble.course.state.Store(int64(course))\n" +
 					"	getg().m.p.ptr().schedtick = 0\n",
 			},
 		},
-		more: "\n// replaying is set in a process that is there for one bubble.\nvar replaying bool\n",
+		more: `
+// replaying is set in a process that is there for one bubble.
+var replaying bool
+
+// course is where random numbers come from: of a bubble, and of all goroutines outside. What a thread has would tell which of them one ran on.
+type course struct{ state atomic.Int64 }
+
+var outside course
+
+// courseOf is nil for a thread's own stack, which draws for other ends too, by the wall clock.
+//
+//go:nosplit
+func courseOf(gp *g) *course {
+	switch {
+	case gp != gp.m.curg:
+		return nil
+	case gp.bubble != nil:
+		return &gp.bubble.course
+	case replaying:
+		return &outside
+	}
+	return nil
+}
+
+// rand is splitmix64.
+//
+//go:nosplit
+func (c *course) rand() uint64 {
+	z := uint64(c.state.Add(-0x61c8864680b583eb))
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// courseRand stands for cheaprand.
+//
+//go:nosplit
+func courseRand() uint32 {
+	if c := courseOf(getg()); c != nil {
+		return uint32(c.rand())
+	}
+	return cheaprand()
+}
+`,
 	},
 	{
 		file: "crypto/internal/sysrand/rand.go",

@@ -1,5 +1,10 @@
 package swarm
 
+import (
+	"os"
+	"os/exec"
+)
+
 // replays is set by the linker in a build whose runtime chaos/replay has changed: see the Makefile.
 var replays string
 
@@ -30,10 +35,14 @@ func triesMax() int {
 	return 3
 }
 
-// Environment is what a worker is started with beside what else there is. Several processes use several cores, so each has one.
-func Environment() []string {
+// Prepare completes the command that starts a worker. Several processes use several cores, so each has one. A worker that replays has nothing of what this
+// process was started with, whose length would move what it allocates later; its allocations are not sampled, since that is by chance and takes stack.
+func Prepare(cmd *exec.Cmd) {
 	if Replays() {
-		return []string{"EBB_COURSE=0", "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=off"} // a collection empties pools
+		cmd.Args[0] = Program()
+		cmd.Env = []string{"EBB_COURSE=0", "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=off", "GODEBUG=memprofilerate=0"} // a collection empties pools
+		return
 	}
-	return []string{"GOMAXPROCS=1", "GOGC=400"} // a run makes 100 MB of garbage, and little stays
+	cmd.Args[0] = os.Args[0]
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400") // a run makes 100 MB of garbage, and little stays
 }

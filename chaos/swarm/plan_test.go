@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"reflect"
 	"slices"
 	"strconv"
@@ -250,4 +251,20 @@ func invariantRows() (rows []string) {
 		rows = append(rows, fmt.Sprintf("| %s | %s |", i.Name, i.Holds))
 	}
 	return rows
+}
+
+// What a worker that replays is started with does not depend on who starts it.
+func TestReplayingWorkerIsStartedTheSameWay(t *testing.T) {
+	defer func(was string) { replays = was }(replays)
+	t.Setenv("EBB_ELSEWHERE", strings.Repeat("x", 100))
+	for _, replays = range []string{"", "yes"} {
+		cmd := exec.CommandContext(t.Context(), "worker")
+		Prepare(cmd)
+		if has := slices.ContainsFunc(cmd.Env, func(v string) bool { return strings.HasPrefix(v, "EBB_ELSEWHERE=") }); has == Replays() {
+			t.Errorf("replays: %v, and the worker's environment is %q", Replays(), cmd.Env)
+		}
+		if own := cmd.Args[0] == os.Args[0]; own == Replays() {
+			t.Errorf("replays: %v, and the worker is called %q", Replays(), cmd.Args[0])
+		}
+	}
 }

@@ -138,8 +138,7 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	c := &swarm.Campaign{
 		Fleet: &swarm.Fleet{StuckAfter: chaosStuck, Command: func(ctx context.Context) *exec.Cmd {
 			cmd := exec.CommandContext(ctx, binary, "chaos", chaosWorker)
-			cmd.Args[0] = os.Args[0]
-			cmd.Env = append(os.Environ(), swarm.Environment()...)
+			swarm.Prepare(cmd)
 			return cmd
 		}},
 		For: cf.limit, Workers: cf.parallel, Families: cf.families, StopAtFirst: cf.first, NoShrink: cf.noShrink,
