@@ -214,7 +214,7 @@ func (b *bubble) writing(c *ebb.Client, keys int) (stop func() int) {
 					b.Errorf("add: %v", err)
 				}
 			}
-			time.Sleep(5 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond)
 		}
 		rounds <- n
 	}()

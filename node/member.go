@@ -111,6 +111,22 @@ func (m *member) start() error {
 	return m.run()
 }
 
+// begin starts Raft from a goroutine of its own, which the log ends when it cannot be read.
+func (m *member) begin(conf *raft.Config, l *link) (r *raft.Raft, err error) {
+	done := make(chan struct{})
+	err = proto.ErrDisk.Errorf("start group %d: its log could not be read", m.group)
+	go func() {
+		defer close(done)
+		begun, failed := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, m.wal}, l)
+		if failed != nil {
+			failed = proto.ErrCorrupt.Errorf("start group %d: %v", m.group, failed)
+		}
+		r, err = begun, failed
+	}()
+	<-done
+	return r, err
+}
+
 // run starts an incarnation. m.mu is held.
 func (m *member) run() error {
 	if m.stopped {
@@ -128,10 +144,10 @@ func (m *member) run() error {
 	}
 	l := newLink(c)
 	l.unsound, l.voter = m.unsound, m
-	r, err := raft.NewRaft(conf, m.machine, m.wal, m.wal, reaching{m.snaps, m.wal}, l)
+	r, err := m.begin(conf, l)
 	if err != nil {
 		_ = l.Close()
-		return proto.ErrCorrupt.Errorf("start group %d: %v", m.group, err)
+		return err
 	}
 	m.now.Store(&incarnation{raft: r, link: l, life: make(chan struct{})})
 	m.events.observe(m, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/node/wal"
+	"github.com/ebbdb/ebb/proto"
 )
 
 func TestTrailing(t *testing.T) {
@@ -119,6 +121,26 @@ func (s *shelf) snapshots(limits snapshotLimits) *snapshotMetrics {
 	defer cancel()
 	sn.run(ctx)
 	return count
+}
+
+// unreadable is a log whose disk cannot be read.
+type unreadable struct{ groupLog }
+
+func (unreadable) GetLog(uint64, *raft.Log) error { runtime.Goexit(); return nil }
+
+// A log that ends whoever reads it does not end who starts a group on it.
+func TestStartOnALogThatCannotBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		defer s.close()
+		m := newMember(s.members[0].seat)
+		s.members[0].stop()
+		m.wal = unreadable{m.wal}
+		if err := m.start(); !errors.Is(err, proto.ErrDisk) || !strings.Contains(err.Error(), "group 1: its log could not be read") {
+			t.Errorf("it starts: %v", err)
+		}
+	})
 }
 
 // A log that has grown long enough is cut behind a snapshot, and only that one.

@@ -176,6 +176,50 @@ func TestTermEndsItsGoroutine(t *testing.T) {
 	}
 }
 
+// TestFailedReadIsFailStop: raft panics when it cannot read an entry that it is to apply, which would take other nodes of the process with it.
+func TestFailedReadIsFailStop(t *testing.T) {
+	disk := fs.NewMem()
+	fatal := make(chan error, 2)
+	l := open(t, disk, func(cfg *wal.Config) { cfg.Fatal = func(err error) { fatal <- err } })
+	g := l.Group(1)
+	for i := range uint64(20) {
+		must(t, g.StoreLog(entry(i+1, 1, 1000))) // the first are no longer in memory
+	}
+	disk.Inject(func(op fs.Op, _ string) error {
+		if op == fs.OpRead {
+			return syscall.EIO
+		}
+		return nil
+	})
+	returned := 0
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			_ = g.GetLog(1, new(raft.Log))
+			returned++
+		})
+		wg.Wait()
+	}
+	if returned != 0 {
+		t.Fatalf("%d of 2 reads returned", returned)
+	}
+	if err := <-fatal; !errors.Is(err, syscall.EIO) || !strings.Contains(err.Error(), "0000000001.wal at offset") {
+		t.Errorf("fatal: %v", err)
+	}
+	must(t, ignoring(l.Close(), proto.ErrDisk))
+	if err := g.StoreLog(entry(21, 1, 1)); !errors.Is(err, proto.ErrDisk) {
+		t.Errorf("it stores on: %v", err)
+	}
+	wg.Go(func() {
+		_ = g.GetLog(1, new(raft.Log)) // of files that are closed
+		returned++
+	})
+	wg.Wait()
+	if returned != 0 || len(fatal) != 0 {
+		t.Errorf("after the end %d reads returned, and %d more errors were fatal", returned, len(fatal))
+	}
+}
+
 // TestHangingSync: a disk that hangs is seen by the waiting time, which ends with it.
 func TestHangingSync(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

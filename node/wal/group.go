@@ -93,7 +93,8 @@ func (g *Group) IsMonotonic() bool { return false }
 // GetLog reads an entry, from memory if it is recent. Its bytes must not be
 // changed, and share a buffer of up to 1 MiB: copy what is to be kept for long. At the boundary, when the entry itself is gone, it answers a
 // synthetic one with the snapshot's term, which is all that raft asks there. It
-// returns raft.ErrLogNotFound itself, which raft compares with ==.
+// returns raft.ErrLogNotFound itself, which raft compares with ==. When the disk
+// cannot read it, raft would panic, and with it every other node in the process: the log fails, and the calling goroutine, which is raft's, ends.
 func (g *Group) GetLog(index uint64, to *raft.Log) error {
 	l := g.log
 	l.index.RLock()
@@ -117,7 +118,13 @@ func (g *Group) GetLog(index uint64, to *raft.Log) error {
 	s := l.segments[at.segment-l.segments[0].number]
 	s.acquire()
 	l.index.RUnlock()
-	return errors.Join(g.read(s, at, index, to), s.release())
+	b := make([]byte, at.size)
+	err := s.readAt(b, int64(at.offset))
+	released := s.release()
+	if err != nil {
+		l.unreadable(g.id, err)
+	}
+	return errors.Join(g.decode(s, b, at, index, to), released)
 }
 
 // synthetic reports whether index is the end of the newest snapshot and nothing
@@ -128,12 +135,8 @@ func (g *Group) synthetic(index uint64) bool {
 	return index == g.boundary.index && index > 1 && (first == 0 || first > index)
 }
 
-// read takes an entry from its segment.
-func (g *Group) read(s *segment, at place, index uint64, to *raft.Log) error {
-	b := make([]byte, at.size)
-	if err := s.readAt(b, int64(at.offset)); err != nil {
-		return err
-	}
+// decode takes an entry from what its segment has.
+func (g *Group) decode(s *segment, b []byte, at place, index uint64, to *raft.Log) error {
 	r, _, _, err := decodeRecord(b, g.log.salt)
 	if err != nil {
 		return corrupt(s, int64(at.offset), err.Error())

@@ -35,8 +35,8 @@ type Config struct {
 	// without a file, has lost them all, and is refused with proto.ErrCorrupt.
 	Existing bool
 
-	// Fatal is called once, from a goroutine of the log's own, when a write or
-	// sync failed. What was being written may or may not be on disk, so nobody is
+	// Fatal is called once, from a goroutine of the log's own, when a write, a
+	// sync or the read of an entry failed. What was being written may or may not be on disk, so nobody is
 	// told anything: all calls that store block until Close. A node ends its
 	// process here. Fatal may call Close.
 	Fatal func(error)
@@ -87,6 +87,7 @@ type Log struct {
 
 	inflight atomic.Int64          // since+1 of the batch being synced, on the log's clock; 0: none
 	failure  atomic.Pointer[error] // why the writer stopped
+	unread   atomic.Pointer[error] // what could not be read, for which the writer stops
 	stuck    *batch                // the batch it failed with; read after written is closed
 	written  chan struct{}         // closed when the writer has ended
 	closed   chan struct{}         // closed when Close has finished

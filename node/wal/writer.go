@@ -2,6 +2,7 @@ package wal
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 )
 
@@ -21,6 +22,9 @@ func (l *Log) run() {
 
 func (l *Log) writeAll() error {
 	for {
+		if err := l.unread.Load(); err != nil {
+			return *err
+		}
 		b := l.take()
 		if b == nil {
 			if l.ended() {
@@ -36,6 +40,14 @@ func (l *Log) writeAll() error {
 		l.inflight.Store(0)
 		close(b.done)
 	}
+}
+
+// unreadable makes the log fail and ends the calling goroutine.
+func (l *Log) unreadable(group uint32, err error) {
+	l.cfg.Logger.Error("end a raft group that cannot read its log", "group", group, "error", err)
+	l.unread.CompareAndSwap(nil, &err)
+	l.nudge()
+	runtime.Goexit()
 }
 
 // ended reports whether Close was called and nothing is left to write.
