@@ -43,6 +43,20 @@ func (b *bubble) reigns(i int) map[uint32]uint64 {
 	return terms
 }
 
+// underLoad is three nodes that are written to, with leaders where they should be. At the end nothing that was acknowledged is lost, and nothing counts twice.
+func underLoad(t *testing.T, then func(b *bubble)) {
+	inBubble(t, 3, 6, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		defer c.Close()
+		b.plain(c)
+		stop := b.writing(c, 3)
+		time.Sleep(12 * time.Second)
+		then(b)
+		b.verify(c, 3, stop())
+	})
+}
+
 // A node whose disk becomes slow hands over what it leads within seconds, the control group too, and gets nothing back as long as that lasts. When its disk is in order
 // again, its shards come home. Nothing that was acknowledged is lost on the way, and nothing counts twice.
 func TestSlowDiskLeadsNothing(t *testing.T) {
@@ -51,13 +65,7 @@ func TestSlowDiskLeadsNothing(t *testing.T) {
 			if testing.Short() && name != "300ms" {
 				t.Skip("long")
 			}
-			inBubble(t, 3, 6, func(b *bubble) {
-				b.openAll()
-				c := b.client()
-				defer c.Close()
-				b.plain(c)
-				stop := b.writing(c, 3)
-				time.Sleep(12 * time.Second) // leaders are where they should be
+			underLoad(t, func(b *bubble) {
 				victim := b.busiest()
 				home := b.reigns(victim)
 				delete(home, 0) // no node is home to the control group
@@ -93,7 +101,6 @@ func TestSlowDiskLeadsNothing(t *testing.T) {
 				if b.nodes[victim].Status().GetDiskSlow() || b.metric(victim, "ebb_node_disk_slow") != 0 {
 					t.Error("its disk is still slow")
 				}
-				b.verify(c, 3, stop())
 			})
 		})
 	}
@@ -101,13 +108,7 @@ func TestSlowDiskLeadsNothing(t *testing.T) {
 
 // Where all disks are slow alike, as those of one machine, no node hands anything over: another would do no better.
 func TestSlowDisksMoveNoLeaders(t *testing.T) {
-	inBubble(t, 3, 6, func(b *bubble) {
-		b.openAll()
-		c := b.client()
-		defer c.Close()
-		b.plain(c)
-		stop := b.writing(c, 3)
-		time.Sleep(12 * time.Second)
+	underLoad(t, func(b *bubble) {
 		before := []map[uint32]uint64{b.reigns(0), b.reigns(1), b.reigns(2)}
 		for i, ms := range []time.Duration{110, 130, 150} { // longer ones keep followers so busy that they elect others
 			b.slow(i, ms*time.Millisecond)
@@ -127,19 +128,12 @@ func TestSlowDisksMoveNoLeaders(t *testing.T) {
 			}
 			b.slow(i, 0)
 		}
-		b.verify(c, 3, stop())
 	})
 }
 
 // A disk that halts once, for as long as it may before it counts as hung, moves no leader.
 func TestOneLongSyncMovesNoLeader(t *testing.T) {
-	inBubble(t, 3, 6, func(b *bubble) {
-		b.openAll()
-		c := b.client()
-		defer c.Close()
-		b.plain(c)
-		stop := b.writing(c, 3)
-		time.Sleep(12 * time.Second)
+	underLoad(t, func(b *bubble) {
 		victim := b.busiest()
 		before := b.reigns(victim)
 		release := make(chan struct{})
@@ -154,6 +148,5 @@ func TestOneLongSyncMovesNoLeader(t *testing.T) {
 				break
 			}
 		}
-		b.verify(c, 3, stop())
 	})
 }
