@@ -228,7 +228,13 @@ func twice(key string) grpc.UnaryClientInterceptor {
 
 // What cannot be in a log is noticed.
 func TestJudgeLog(t *testing.T) {
-	first, second := written{mark: "<scribe-0>", key: "scribed-0", from: 1, to: 2}, written{mark: "<scribe-1>", key: "scribed-0", from: 3, to: 4}
+	first, second := written{mark: "<scribe-0>", key: "scribed-0", behind: 1, from: 1, to: 2}, written{mark: "<scribe-1>", key: "scribed-0", behind: 2, from: 3, to: 4}
+	without := func(log committed, indexes ...uint64) committed {
+		for _, i := range indexes {
+			delete(log, i)
+		}
+		return log
+	}
 	log := func(terms string, texts ...string) committed {
 		c := committed{}
 		for i, text := range texts {
@@ -244,6 +250,9 @@ func TestJudgeLog(t *testing.T) {
 		{"in order", log("112", "", "x<scribe-0>y", "<scribe-1>"), true},
 		{"in one entry", log("1", "<scribe-0><scribe-1>"), true},
 		{"sent again", log("111", "<scribe-0>", "<scribe-1>", "<scribe-0>"), true},
+		{"sent again, and the first is cut off", without(log("11111", "x", "<scribe-0>", "x", "<scribe-1>", "<scribe-0>"), 1, 2), true},
+		{"sent again, and the first is in a gap", without(log("11111", "x", "<scribe-0>", "x", "<scribe-1>", "<scribe-0>"), 2), true},
+		{"the later one comes first, behind what is cut off", without(log("111", "x", "<scribe-1>", "<scribe-0>"), 1), false},
 		{"one is missing", log("11", "<scribe-0>", "x"), false},
 		{"the later one comes first", log("11", "<scribe-1>", "<scribe-0>"), false},
 		{"a term falls", log("21", "<scribe-0>", "<scribe-1>"), false},
@@ -260,9 +269,10 @@ func TestJudgeLog(t *testing.T) {
 			if slices.Contains(s.w.verdict.breached(), "logs-agree") {
 				t.Errorf("a log does not agree with itself: %v", s.w.verdict.Breaches)
 			}
-			s.agree(1, c.log, 1, entry{term: 1, kind: raft.LogCommand, data: []byte("another"), node: "ebb-1"})
+			index := uint64(len(c.log)) // there in all of them
+			s.agree(1, c.log, index, entry{term: 1, kind: raft.LogCommand, data: []byte("another"), node: "ebb-1"})
 			if !slices.Contains(s.w.verdict.breached(), "logs-agree") {
-				t.Error("two logs with another first entry agree")
+				t.Errorf("two logs with another entry %d agree", index)
 			}
 		})
 	}

@@ -74,7 +74,7 @@ func (w *world) read(answered bool) {
 	w.second().Reads++
 }
 
-// observe looks at the nodes until ctx ends: who leads, what their clocks say, who died.
+// observe looks at the nodes until ctx ends: who leads, what their clocks say, how far they are, who died.
 func (w *world) observe(ctx context.Context) {
 	alive := map[int]bool{}
 	for ctx.Err() == nil {
@@ -92,6 +92,9 @@ func (w *world) observe(ctx context.Context) {
 					continue
 				}
 				w.clockOf(i, life, r.GetShard(), r.GetReplica(), r.GetNowUs())
+				w.mu.Lock()
+				w.applied[r.GetShard()] = max(w.applied[r.GetShard()], r.GetAppliedIndex())
+				w.mu.Unlock()
 				if r.GetRole() == "leader" {
 					w.reign(w.c.Name(i), r.GetShard(), r.GetTerm())
 				}
@@ -111,6 +114,13 @@ func (w *world) clockOf(i, life int, shard uint32, replica uint64, now int64) {
 	if known {
 		w.hold("clock-forward", now >= before, "the clock of shard %d at %s went back by %v", shard, w.c.Name(i), time.Duration(before-now)*time.Microsecond)
 	}
+}
+
+// appliedOf is an entry of a shard that was applied before now, by some replica: none that comes from now on has its index, or a lower one.
+func (w *world) appliedOf(shard uint32) uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.applied[shard]
 }
 
 // reign takes down who leads a shard in a term.

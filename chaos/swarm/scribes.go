@@ -30,6 +30,7 @@ type scribes struct {
 type written struct {
 	mark     string // the bin
 	key      string
+	behind   uint64 // an entry that had been applied when it was sent: it stands behind that
 	from, to time.Duration
 	outcome  outcome
 }
@@ -54,6 +55,7 @@ func (s *scribe) work(c *ebb.Client) {
 	s.mu.Lock()
 	n := len(s.written)
 	one := written{mark: fmt.Sprintf("<scribe-%d>", n), key: fmt.Sprintf("scribed-%d", s.rng.IntN(scribedKeys)), from: s.w.now(), outcome: unknown}
+	one.behind = s.w.appliedOf(s.shardOf(one))
 	s.written = append(s.written, one)
 	s.mu.Unlock()
 	err := c.Increment(ctx, countsNamespace, ebb.One(one.key, one.mark))
@@ -62,6 +64,10 @@ func (s *scribe) work(c *ebb.Client) {
 	s.mu.Lock()
 	s.written[n].to, s.written[n].outcome = s.w.now(), o
 	s.mu.Unlock()
+}
+
+func (s *scribes) shardOf(one written) uint32 {
+	return proto.ShardOf(countsNamespace, []byte(one.key), s.w.plan.Shards)
 }
 
 // settle sees that every command counts once: its bin is there, with one.
@@ -155,7 +161,8 @@ func (s *scribes) agree(shard uint32, log committed, index uint64, e entry) {
 }
 
 // judgeLog sees that every acknowledged command is in the log, as far back as that reaches, and behind all that were acknowledged before it was sent; and that terms never fall. A command that was sent twice
-// stands there twice: what counts is where it comes first.
+// stands there twice: what counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was sent before the last of those was applied, and what is
+// there may be a second, which comes late.
 func (s *scribes) judgeLog(shard uint32, log committed) {
 	indexes := make([]uint64, 0, len(log))
 	for index := range log {
@@ -163,9 +170,13 @@ func (s *scribes) judgeLog(shard uint32, log committed) {
 	}
 	slices.Sort(indexes)
 	at := map[string]uint64{}
-	term := uint64(0)
+	term, last, missing := uint64(0), uint64(0), uint64(0) // missing is the last entry that is
 	for _, index := range indexes {
 		e := log[index]
+		if index > last+1 {
+			missing = index - 1
+		}
+		last = index
 		s.w.hold("log-in-order", e.term >= term, "entry %d of shard %d is of term %d, and one before it of term %d", index, shard, e.term, term)
 		term = e.term
 		for data := string(e.data); ; {
@@ -180,10 +191,10 @@ func (s *scribes) judgeLog(shard uint32, log committed) {
 			data = rest
 		}
 	}
-	whole := len(indexes) > 0 && indexes[0] == 1 && indexes[len(indexes)-1] == uint64(len(indexes))
+	whole := last > 0 && missing == 0
 	var there []written
 	for _, one := range s.written {
-		if one.outcome == acked && proto.ShardOf(countsNamespace, []byte(one.key), s.w.plan.Shards) == shard {
+		if one.outcome == acked && s.shardOf(one) == shard {
 			there = append(there, one)
 		}
 	}
@@ -191,7 +202,7 @@ func (s *scribes) judgeLog(shard uint32, log committed) {
 		var early []string
 		s.w.hold("log-in-order", !whole || at[one.mark] > 0, "%s was acknowledged, and is not in the log of shard %d, of which all %d entries are there", one.mark, shard, len(indexes))
 		for _, later := range there {
-			if later.from > one.to && at[later.mark] > 0 && at[one.mark] > at[later.mark] {
+			if later.from > one.to && one.behind >= missing && at[later.mark] > 0 && at[one.mark] > at[later.mark] {
 				early = append(early, sprint("%s, sent at %v, is entry %d", later.mark, later.from, at[later.mark]))
 			}
 		}

@@ -88,6 +88,7 @@ type world struct {
 	reigns  map[uint32]*Reign // now, by shard
 	leaders map[[2]uint64]string
 	clocks  map[[3]uint64]int64 // by node, life and shard
+	applied map[uint32]uint64   // the last entry of a shard that any replica has been seen to have applied
 }
 
 // Run does what the plan says in a bubble of its own.
@@ -110,7 +111,7 @@ func Run(bubble Bubble, plan Plan, opts Options) (v *Verdict) {
 		w = &world{
 			plan: plan, opts: opts, begun: time.Now(), verdict: v,
 			skewed: map[int]bool{}, leaving: map[int]bool{}, wiped: map[int]bool{}, excuses: map[int][]error{},
-			reigns: map[uint32]*Reign{}, leaders: map[[2]uint64]string{}, clocks: map[[3]uint64]int64{},
+			reigns: map[uint32]*Reign{}, leaders: map[[2]uint64]string{}, clocks: map[[3]uint64]int64{}, applied: map[uint32]uint64{},
 		}
 		w.live()
 		v.Virtual = w.now()
