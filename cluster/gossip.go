@@ -139,14 +139,17 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	if err := CheckNodeName(cfg.Node); err != nil {
 		return nil, err
 	}
-	transport, err := openGossipTransport(ctx, cfg.Network, cfg.Listen, cfg.Addr)
+	logger := cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip")
+	transport, err := openGossipTransport(ctx, cfg.Network, cfg.Listen, cfg.Addr, len(cfg.Keys) == 0, func(from net.Addr) {
+		logger.Warn("a packet is dropped: it was damaged on its way", "from", from)
+	})
 	if err != nil {
 		return nil, err
 	}
 	g := &Gossip{
 		cfg: cfg, transport: transport, roster: newRoster(), opened: time.Now(),
 		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]string), warned: make(map[string]bool), tried: make(map[string]string),
-		log: cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip"),
+		log: logger,
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if g.cfg.Resolve == nil {

@@ -25,6 +25,8 @@ const (
 type gossipTransport struct {
 	network Network
 	addr    netip.AddrPort // where others reach it
+	sums    bool           // packets carry checksums; sealed ones need none
+	damaged func(from net.Addr)
 	stream  net.Listener
 	packet  net.PacketConn
 	streams chan net.Conn
@@ -34,7 +36,8 @@ type gossipTransport struct {
 	loops   sync.WaitGroup
 }
 
-func openGossipTransport(ctx context.Context, network Network, listen, advertise string) (*gossipTransport, error) {
+// openGossipTransport listens. Of a packet that was damaged on its way it tells, if packets are to carry checksums.
+func openGossipTransport(ctx context.Context, network Network, listen, advertise string, sums bool, damaged func(from net.Addr)) (*gossipTransport, error) {
 	stream, packet, err := listenBoth(ctx, network, listen)
 	if err != nil {
 		return nil, fmt.Errorf("listen for gossip at %s: %w", listen, err)
@@ -44,7 +47,7 @@ func openGossipTransport(ctx context.Context, network Network, listen, advertise
 		return nil, errors.Join(err, stream.Close(), packet.Close())
 	}
 	t := &gossipTransport{
-		network: network, addr: addr, stream: stream, packet: packet,
+		network: network, addr: addr, sums: sums, damaged: damaged, stream: stream, packet: packet,
 		streams: make(chan net.Conn), packets: make(chan *memberlist.Packet, packetsWaiting),
 	}
 	t.ctx, t.cancel = context.WithCancel(context.Background())
@@ -152,6 +155,10 @@ func (t *gossipTransport) receive() {
 		if n == 0 {
 			continue
 		}
+		if t.sums && !sound(buf[:n]) {
+			t.damaged(from)
+			continue
+		}
 		select {
 		case t.packets <- &memberlist.Packet{Buf: append([]byte(nil), buf[:n]...), From: from, Timestamp: at}:
 		case <-t.ctx.Done():
@@ -182,6 +189,9 @@ func (t *gossipTransport) WriteTo(b []byte, addr string) (time.Time, error) {
 	to, err := netip.ParseAddrPort(addr)
 	if err != nil {
 		return time.Time{}, fmt.Errorf("gossip to %s: %w", addr, err)
+	}
+	if t.sums {
+		b = withSum(b)
 	}
 	_, err = t.packet.WriteTo(b, net.UDPAddrFromAddrPort(to))
 	return time.Now(), err
