@@ -414,6 +414,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	mover := newMover(n)
 	n.wg.Go(func() { watch(ctx, moveEvery, func() { mover.look(ctx) }); mover.wg.Wait() })
 	n.wg.Go(func() { watch(ctx, planEvery, func() { n.planner.look(ctx) }) })
+	n.wg.Go(func() { watch(ctx, forgetEvery, n.forget) })
 	raiser := &raiser{n: n}
 	n.wg.Go(func() { watch(ctx, raiseEvery, func() { raiser.look(ctx) }) })
 }

@@ -218,10 +218,15 @@ type pooled struct {
 	conn *grpc.ClientConn
 	cfg  *PeersConfig
 
+	used time.Time // when it was asked for last; of the pool, under its lock
+
 	mu      sync.Mutex // guards what follows
 	socket  net.Conn   // the newest, possibly closed
 	address string     // of socket
 }
+
+// forgetAfter is how long nobody must have asked for a node that is to be forgotten: longer than any call to one takes.
+const forgetAfter = time.Minute
 
 // NewPeers returns an empty pool.
 func NewPeers(cfg PeersConfig) *Peers {
@@ -257,15 +262,28 @@ func (ps *Peers) pooled(node string) (*pooled, error) {
 	if ps.closed {
 		return nil, proto.ErrShuttingDown.Errorf("connections to peers are closed")
 	}
-	if p := ps.peers[node]; p != nil {
-		return p, nil
+	p := ps.peers[node]
+	if p == nil {
+		var err error
+		if p, err = newPooled(node, &ps.cfg); err != nil {
+			return nil, fmt.Errorf("connect to node %s: %w", node, err)
+		}
+		ps.peers[node] = p
 	}
-	p, err := newPooled(node, &ps.cfg)
-	if err != nil {
-		return nil, fmt.Errorf("connect to node %s: %w", node, err)
-	}
-	ps.peers[node] = p
+	p.used = time.Now()
 	return p, nil
+}
+
+// Forget closes the connections to nodes that are not known, for which nobody has asked for a minute. Who asks for one again has a new one.
+func (ps *Peers) Forget(known func(node string) bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for node, p := range ps.peers {
+		if !known(node) && time.Since(p.used) >= forgetAfter {
+			_ = p.conn.Close() // closed twice is all that it can complain about
+			delete(ps.peers, node)
+		}
+	}
 }
 
 func newPooled(node string, cfg *PeersConfig) (*pooled, error) {

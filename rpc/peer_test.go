@@ -281,3 +281,36 @@ func TestPeerOfReplicas(t *testing.T) {
 		}
 	}
 }
+
+// A connection to a node that is not known is closed when nobody has asked for it for a minute, and there is another when somebody does.
+func TestPeersThatWentAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newTown()
+		_, stop := w.open(t, "here", &fake{})
+		defer stop()
+		w.move("b", "here")
+		peers := w.peers()
+		defer peers.Close() //nolint:errcheck // nothing can be done about it
+		all, none := func(string) bool { return true }, func(string) bool { return false }
+		for range 2 {
+			peer, err := peers.Peer("b")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := peer.NodeStatus(t.Context(), &ebbv1.StatusRequest{}); err != nil {
+				t.Fatal(err)
+			}
+			for _, step := range []struct {
+				after time.Duration
+				known func(string) bool
+				left  int
+			}{{forgetAfter - time.Second, none, 1}, {2 * time.Second, all, 1}, {0, none, 0}} {
+				time.Sleep(step.after)
+				peers.Forget(step.known)
+				if left := len(peers.peers); left != step.left {
+					t.Errorf("%d connections are left, want %d", left, step.left)
+				}
+			}
+		}
+	})
+}

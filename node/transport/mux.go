@@ -114,6 +114,9 @@ func (m *Mux) forget(g *Group) {
 func (m *Mux) peer(node string) *peer {
 	m.mu.RLock()
 	p, closed := m.peers[node], m.closed
+	if p != nil {
+		p.used.Store(int64(m.mono())) // before Forget can look
+	}
 	m.mu.RUnlock()
 	if p != nil || closed {
 		return p
@@ -126,7 +129,22 @@ func (m *Mux) peer(node string) *peer {
 		m.wg.Go(p.run)
 		m.wg.Go(p.runReads)
 	}
+	if p != nil {
+		p.used.Store(int64(m.mono()))
+	}
 	return p
+}
+
+// Forget ends what connects this node to others that are not known, which it has not asked, and whose replicas have not asked it, for a minute. Whoever asks such a node again, or is asked by it, begins anew.
+func (m *Mux) Forget(known func(node string) bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for node, p := range m.peers {
+		if !known(node) && p.idle() >= forgetAfter {
+			p.cancel()
+			delete(m.peers, node)
+		}
+	}
 }
 
 // SetReadIndexHandler sets what answers read barriers, our own and other

@@ -21,6 +21,9 @@ const snapshotStreamsMax = 2
 type peer struct {
 	mux       *Mux
 	node      string
+	ctx       context.Context // ends with the Mux, or when the peer is forgotten
+	cancel    context.CancelFunc
+	used      atomic.Int64 // when it was asked for last, on the monotonic clock
 	clock     clock
 	full      atomic.Bool  // it said so last
 	met       atomic.Bool  // a replica of its has asked one of ours, or answered
@@ -37,8 +40,9 @@ type peer struct {
 }
 
 func newPeer(m *Mux, node string) *peer {
+	ctx, cancel := context.WithCancel(m.ctx)
 	return &peer{
-		mux: m, node: node, reads: newReadQueue(), changed: make(chan struct{}),
+		mux: m, node: node, ctx: ctx, cancel: cancel, reads: newReadQueue(), changed: make(chan struct{}),
 		snapshots: make(chan struct{}, snapshotStreamsMax), urgent: make(chan struct{}, snapshotStreamsMax),
 	}
 }
@@ -79,13 +83,21 @@ func (p *peer) session(timer <-chan time.Time, done <-chan struct{}) (*session, 
 			return nil, last
 		case <-done:
 			return nil, raft.ErrTransportShutdown
-		case <-p.mux.ctx.Done():
+		case <-p.ctx.Done():
 			return nil, raft.ErrTransportShutdown
 		}
 	}
 }
 
-// run keeps a session to the peer for as long as the Mux lives.
+// forgetAfter is how long a node that is to be forgotten must not have been asked, nor have asked: longer than any call takes.
+const forgetAfter = time.Minute
+
+// idle is how long nobody has asked for the peer, and nothing has come from its replicas.
+func (p *peer) idle() time.Duration {
+	return p.mux.mono() - time.Duration(max(p.used.Load(), p.spoke.Load()))
+}
+
+// run keeps a session to the peer until it is forgotten, or the Mux closes.
 func (p *peer) run() {
 	pause := p.mux.cfg.BackoffMin
 	for {
@@ -96,7 +108,7 @@ func (p *peer) run() {
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause/2+1)):
-		case <-p.mux.ctx.Done():
+		case <-p.ctx.Done():
 			return
 		}
 		pause = min(2*pause, p.mux.cfg.BackoffMax)
@@ -112,7 +124,7 @@ func (p *peer) hold() error {
 	if err == nil {
 		p.mux.cfg.Logger.Info("session opened", slog.String("peer", p.node))
 		p.set(s, nil)
-		<-s.broken // the Mux's context ends the session's
+		<-s.broken // the peer's context ends the session's
 		err = s.err
 	}
 	p.set(nil, err)
@@ -126,7 +138,7 @@ func (p *peer) hold() error {
 func (p *peer) set(s *session, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s == nil && err != nil && (p.sess != nil || p.last == nil || p.last.Error() != err.Error()) && p.mux.ctx.Err() == nil {
+	if s == nil && err != nil && (p.sess != nil || p.last == nil || p.last.Error() != err.Error()) && p.ctx.Err() == nil {
 		p.mux.cfg.Logger.Warn("no session", slog.String("peer", p.node), slog.Any("error", err))
 	}
 	p.sess, p.last, p.refused = s, err, nil

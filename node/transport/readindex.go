@@ -343,7 +343,7 @@ func (p *peer) runReads() {
 	for {
 		select {
 		case <-p.reads.wake:
-		case <-p.mux.ctx.Done():
+		case <-p.ctx.Done():
 			if r := p.reads.close(); r != nil {
 				r.end(nil)
 			}

@@ -52,7 +52,7 @@ func (p *peer) open() (*session, error) {
 	m := p.mux
 	s := &session{peer: p, id: rand.Uint64(), broken: make(chan struct{})}
 	s.budget.free = m.cfg.InFlightBytesMax
-	s.ctx, s.cancel = context.WithCancel(m.ctx)
+	s.ctx, s.cancel = context.WithCancel(p.ctx)
 	late := time.AfterFunc(m.cfg.DialTimeout, func() {
 		s.fail(proto.ErrUnreachable.Errorf("node %s did not answer within %s", p.node, m.cfg.DialTimeout))
 	})
@@ -309,7 +309,7 @@ func (s *session) post(write func([]byte) []byte) bool {
 // fail breaks the session; the first reason stands, except that a Mux which
 // closes is the reason for whatever happens then.
 func (s *session) fail(err error) {
-	if s.peer.mux.ctx.Err() != nil {
+	if s.peer.ctx.Err() != nil {
 		err = raft.ErrTransportShutdown
 	}
 	s.fault.Do(func() {

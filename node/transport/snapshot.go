@@ -197,7 +197,7 @@ func (o *outgoing) outcome(resp *raft.InstallSnapshotResponse) error {
 
 // reason returns why the session's context has ended.
 func (s *session) reason() error {
-	if s.peer.mux.ctx.Err() != nil {
+	if s.peer.ctx.Err() != nil {
 		return raft.ErrTransportShutdown
 	}
 	<-s.broken // closed before the context ends

@@ -1,0 +1,49 @@
+package transport
+
+import (
+	"runtime"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A node that is not known is forgotten when nobody has asked it, and its replicas nobody, for a minute, with all that runs for it; who asks it again finds it.
+func TestForget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, asks := pair(t, nil)
+		all, none := func(string) bool { return true }, func(string) bool { return false }
+		forget := func(known func(string) bool) (left int) {
+			for _, n := range w.nodes {
+				n.Forget(known)
+				left += len(n.Peers())
+			}
+			return left
+		}
+		before := runtime.NumGoroutine()
+		for range 2 {
+			if err := vote(asks, "b/12"); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(forgetAfter - time.Second)
+			if left := forget(none); left != 2 {
+				t.Errorf("%d peers are left of those that were asked within a minute", left)
+			}
+			time.Sleep(2 * time.Second)
+			if left := forget(all); left != 2 {
+				t.Errorf("%d peers are left of those that are known", left)
+			}
+			if left := forget(none); left != 1 {
+				t.Errorf("%d peers are left: a's session said until now that it is there", left)
+			}
+			time.Sleep(forgetAfter + time.Second)
+			if left := forget(none); left != 0 {
+				t.Errorf("%d peers are left", left)
+			}
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if now := runtime.NumGoroutine(); now > before {
+				t.Errorf("%d goroutines, and %d before", now, before)
+			}
+		}
+	})
+}
