@@ -114,6 +114,28 @@ func FuzzMemberName(f *testing.F) {
 	})
 }
 
+// FuzzPacketSum: of what comes as a packet, and of any message with a checksum, no inverted bit goes unnoticed; a message arrives as it was.
+func FuzzPacketSum(f *testing.F) {
+	f.Add([]byte("a ping"), uint16(0))
+	f.Add(withSum([]byte("news")), uint16(9))
+	f.Add([]byte{summedType}, uint16(3))
+	f.Add([]byte{}, uint16(0))
+	f.Fuzz(func(t *testing.T, packet []byte, bit uint16) {
+		sound(packet)
+		if len(packet) == 0 || packet[0] == summedType {
+			return // it has one already, right or wrong
+		}
+		sent := withSum(packet)
+		if !sound(sent) || !bytes.Equal(sent[summedHead:], packet) {
+			t.Fatalf("%x is sent as %x", packet, sent)
+		}
+		at := int(bit) % (8 * len(sent))
+		if sent[at/8] ^= 1 << (at % 8); sound(sent) {
+			t.Fatalf("%x: bit %d is inverted, and nobody notices", packet, at)
+		}
+	})
+}
+
 // FuzzGossipKeys: what is said to be keys of gossip is refused, without a word of it in the error, or a ring of them.
 func FuzzGossipKeys(f *testing.F) {
 	key := base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{7}, gossipKeyBytes))
