@@ -290,7 +290,7 @@ func TestPeersThatWentAreForgotten(t *testing.T) {
 		defer stop()
 		w.move("b", "here")
 		peers := w.peers()
-		defer peers.Close() //nolint:errcheck // nothing can be done about it
+		defer peers.Close()
 		all, none := func(string) bool { return true }, func(string) bool { return false }
 		for range 2 {
 			peer, err := peers.Peer("b")
