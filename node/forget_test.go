@@ -12,7 +12,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// TestNodesThatWentAreForgotten: where nodes come, serve and are removed, each under a name of its own, nothing is left of them in those that stay: no goroutine, and nobody dials them.
+// TestNodesThatWentAreForgotten: where nodes come, serve and are removed, each under a name of its own, no goroutine is left of them in those that stay, also none that dials.
 func TestNodesThatWentAreForgotten(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()

@@ -225,7 +225,7 @@ type pooled struct {
 	address string     // of socket
 }
 
-// forgetAfter is how long nobody must have asked for a node that is to be forgotten: longer than any call to one takes.
+// forgetAfter is how long nobody must have asked for a node that is to be forgotten: calls that take longer, of snapshots, are between nodes of the table, and need not end well when one was removed.
 const forgetAfter = time.Minute
 
 // NewPeers returns an empty pool.
