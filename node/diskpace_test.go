@@ -95,3 +95,15 @@ func TestWelcoming(t *testing.T) {
 		}
 	}
 }
+
+// What a node said of itself is kept for a moment, and no longer than it is of the cluster.
+func TestStatusesOfNodesThatWentAreForgotten(t *testing.T) {
+	c := newStatusCache(func(node string) *ebbv1.NodeStatus { return &ebbv1.NodeStatus{DiskSlow: node == "a"} })
+	if !c.slow("a") || c.slow("b") {
+		t.Error("a says that its disk is slow, b does not")
+	}
+	c.forget(func(node string) bool { return node == "a" })
+	if _, known := c.kept["a"]; !known || len(c.kept) != 1 {
+		t.Errorf("%d statuses are kept", len(c.kept))
+	}
+}

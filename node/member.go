@@ -212,7 +212,35 @@ func (m *member) restart() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.halt()
+	if m.stopped {
+		return raft.ErrRaftShutdown
+	}
+	if err := m.legible(); err != nil {
+		return err
+	}
 	return m.run()
+}
+
+// legible reads what Raft reads of the log as it starts: it panics at an entry that is damaged, and every other node in the process goes with it. When a node starts, all of its log was just read.
+func (m *member) legible() error {
+	snapshots, err := m.snaps.List()
+	if err != nil {
+		return fmt.Errorf("group %d: list snapshots: %w", m.group, err)
+	}
+	index, err := m.wal.FirstIndex()
+	last, failed := m.wal.LastIndex()
+	if err = errors.Join(err, failed); err != nil {
+		return fmt.Errorf("group %d: %w", m.group, err)
+	}
+	if len(snapshots) > 0 {
+		index = max(index, snapshots[0].Index+1)
+	}
+	for index = max(index, 1); index <= last; index++ {
+		if err := m.wal.GetLog(index, new(raft.Log)); errors.Is(err, proto.ErrCorrupt) {
+			return fmt.Errorf("group %d: %w", m.group, err)
+		}
+	}
+	return nil
 }
 
 // leading returns the term in which this member leads its group.

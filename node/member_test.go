@@ -640,19 +640,68 @@ func TestRefusals(t *testing.T) {
 // A disk that hangs silences this node's leaders after two seconds, and ends the
 // node after twenty.
 func TestDiskWatch(t *testing.T) {
-	var waited time.Duration
-	var log []string
-	w := &diskWatch{
-		oldest: func() time.Duration { return waited },
-		mute:   func(on bool) { log = append(log, fmt.Sprintf("%v mute=%v", waited, on)) },
-		fatal:  func(error) { log = append(log, fmt.Sprintf("%v fatal", waited)) },
-		logger: slog.New(slog.DiscardHandler),
-	}
-	for _, waited = range []time.Duration{0, time.Second, 3 * time.Second, 4 * time.Second, 0, 3 * time.Second, 21 * time.Second} {
-		w.look()
-	}
-	want := []string{"3s mute=true", "0s mute=false", "3s mute=true", "21s fatal"}
-	if !slices.Equal(log, want) {
-		t.Errorf("%q, want %q", log, want)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		var since time.Time // of the sync; zero: none is under way
+		var log []string
+		tell := func(what string) { log = append(log, fmt.Sprintf("%s after %v", what, time.Since(since))) }
+		w := &diskWatch{
+			oldest: func() time.Duration {
+				if since.IsZero() {
+					return 0
+				}
+				return time.Since(since)
+			},
+			mute: func(on bool) {
+				if on {
+					tell("silent")
+				} else {
+					log = append(log, "speaks")
+				}
+			},
+			fatal:  func(error) { tell("ends") },
+			logger: slog.New(slog.DiscardHandler),
+		}
+		look := func(d time.Duration) {
+			for range d / watchEvery {
+				time.Sleep(watchEvery)
+				w.look()
+			}
+		}
+		hung := func(d time.Duration) {
+			since = time.Now()
+			look(d)
+		}
+		look(time.Minute)
+		hung(muteAfter)
+		hung(muteAfter + watchEvery)
+		since = time.Time{}
+		look(time.Minute)
+		hung(fatalAfter + watchEvery)
+		want := []string{"silent after 2.25s", "speaks", "silent after 2.25s", "ends after 20.25s"}
+		if !slices.Equal(log, want) {
+			t.Errorf("%q, want %q", log, want)
+		}
+
+		// For as long as the process stood still nothing is held against the disk, even if it is more than once. A disk that hangs is noticed all the same.
+		since = time.Time{}
+		look(time.Minute)
+		log = nil
+		for range 5 {
+			since = time.Now()
+			time.Sleep(40 * time.Second)
+			w.look()
+			since = time.Time{}
+			look(time.Second)
+		}
+		if len(log) > 0 {
+			t.Errorf("%q of a process that stood still", log)
+		}
+		hung(time.Second)
+		time.Sleep(40 * time.Second)
+		look(fatalAfter - stoodAfter - time.Second + 2*watchEvery)
+		want = []string{"silent after 41.5s", "ends after 59.5s"}
+		if !slices.Equal(log, want) {
+			t.Errorf("%q, want %q", log, want)
+		}
+	})
 }

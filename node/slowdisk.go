@@ -2,6 +2,7 @@ package node
 
 import (
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -81,6 +82,13 @@ func (c *statusCache) of(node string) *ebbv1.NodeStatus {
 	defer c.mu.Unlock()
 	c.kept[node] = keptStatus{time.Now(), status}
 	return status
+}
+
+// forget drops what nodes said that known does not report.
+func (c *statusCache) forget(known func(node string) bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	maps.DeleteFunc(c.kept, func(node string, _ keptStatus) bool { return !known(node) })
 }
 
 // slow reports whether a node says that its disk is slow.

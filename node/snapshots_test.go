@@ -143,6 +143,39 @@ func TestStartOnALogThatCannotBeRead(t *testing.T) {
 	})
 }
 
+// damaged is a log of which one entry is.
+type damaged struct {
+	groupLog
+	at uint64
+}
+
+func (d damaged) GetLog(index uint64, to *raft.Log) error {
+	if index == d.at {
+		return proto.ErrCorrupt.Errorf("entry %d is damaged", index)
+	}
+	return d.groupLog.GetLog(index, to)
+}
+
+// A group is not restarted in place on a log of which an entry is damaged that Raft would read: it would panic. The node ends with that code instead.
+func TestRestartOnADamagedLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		defer s.close()
+		s.fill(0, 40<<10)
+		m := s.members[0]
+		m.wal = damaged{m.wal, 5}
+		w := newGroupWatch(nil, nil, slog.New(slog.DiscardHandler))
+		var ends error
+		w.fatal = func(err error) { ends = err }
+		w.restart(m, "it is stuck")
+		w.wg.Wait()
+		if !errors.Is(ends, proto.ErrCorrupt) || !strings.Contains(ends.Error(), "group 1: entry 5 is damaged") {
+			t.Errorf("the node ends: %v", ends)
+		}
+	})
+}
+
 // A log that has grown long enough is cut behind a snapshot, and only that one.
 func TestLongLogsAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

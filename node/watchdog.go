@@ -33,7 +33,22 @@ const (
 	restartAgain = time.Minute
 	// watchEvery is how often the watchdogs look.
 	watchEvery = 250 * time.Millisecond
+	// stoodAfter is how much later than that they may look: if it takes longer, the process stood still.
+	stoodAfter = 4 * watchEvery
 )
+
+// awake tells how long a process has run. While it is stopped, or its machine is, time goes on, and nothing that it waits for can be blamed for that.
+type awake struct {
+	last time.Time
+}
+
+// step is called every watchEvery, and returns for how long the process has run since it was called last.
+func (a *awake) step() time.Duration {
+	now := time.Now()
+	ran := now.Sub(a.last)
+	a.last = now
+	return min(ran, stoodAfter)
+}
 
 // diskWatch looks after syncs that hang. An error is never returned while the
 // write may still land, so that a leader without a disk can only fall silent.
@@ -43,12 +58,15 @@ type diskWatch struct {
 	fatal  func(error)
 	logger *slog.Logger
 
-	muted bool
+	awake  awake
+	waited time.Duration // how long the oldest sync has been waiting while the process ran, at most
+	muted  bool
 }
 
 // look is called every watchEvery.
 func (w *diskWatch) look() {
-	waited := w.oldest()
+	w.waited = min(w.oldest(), w.waited+w.awake.step())
+	waited := w.waited
 	if hung := waited > muteAfter; hung != w.muted {
 		w.muted = hung
 		w.mute(hung)
@@ -71,6 +89,8 @@ type groupWatch struct {
 	logger  *slog.Logger
 
 	wg        sync.WaitGroup
+	awake     awake
+	ran       time.Duration // by that
 	behind    map[follower]stall
 	restarted map[*member]time.Time
 }
@@ -83,7 +103,7 @@ type follower struct {
 
 // stall is a follower that lacks entries, since when, and how far it has come.
 type stall struct {
-	since time.Time
+	since time.Duration // of the time that the process ran
 	match uint64
 	term  uint64
 }
@@ -98,6 +118,7 @@ func newGroupWatch(members func() []*member, fatal func(error), logger *slog.Log
 // look is called every watchEvery by one goroutine.
 func (w *groupWatch) look() {
 	now := time.Now()
+	w.ran += w.awake.step()
 	maps.DeleteFunc(w.behind, func(f follower, _ stall) bool { return f.member.over() })
 	maps.DeleteFunc(w.restarted, func(m *member, _ time.Time) bool { return m.over() })
 	for _, m := range w.members() {
@@ -128,8 +149,8 @@ func (w *groupWatch) stuck(m *member, now time.Time) (raft.ServerID, bool) {
 		case p.match >= last || !heard || p.install:
 			delete(w.behind, f)
 		case !known || was.match != p.match || was.term != term:
-			w.behind[f] = stall{since: now, match: p.match, term: term}
-		case now.Sub(was.since) > stallAfter:
+			w.behind[f] = stall{since: w.ran, match: p.match, term: term}
+		case w.ran-was.since > stallAfter:
 			delete(w.behind, f)
 			return s.ID, true
 		}

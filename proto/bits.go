@@ -199,6 +199,9 @@ func (e *BitEditWire) Span() uint64 {
 
 // checkBitEdits checks a serialised BitEdits message as clients may send it.
 func checkBitEdits(raw []byte) *Error {
+	if !validNumbers(raw, FieldBitEditsEdits, FieldBitEditRange) {
+		return errMalformed("batch of edits")
+	}
 	var err *Error
 	count, ids, span := 0, 0, uint64(0)
 	var scratch []uint64

@@ -308,7 +308,7 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 	case FieldCommandRestore:
 		return checkRestoreCommand(v)
 	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey, FieldCommandOpenSession, FieldCommandCloseSession, fieldOpenSource, FieldCommandDropSource:
-		if !WalkFields(v, anyField) {
+		if !validNumbers(v) {
 			return errMalformed("command")
 		}
 	default:
@@ -316,9 +316,6 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 	}
 	return nil
 }
-
-// anyField lets all fields pass.
-func anyField(protowire.Number, uint64, []byte) bool { return true }
 
 const (
 	FieldCommandOpenSession  = 7
@@ -353,7 +350,7 @@ func checkIncrements(raw []byte) *Error {
 
 func checkIncrementWire(raw []byte) *Error {
 	var in IncrementWire
-	if !in.Parse(raw) {
+	if !in.Parse(raw) || in.beyond {
 		return errMalformed("increment")
 	}
 	if err := checkKeyLen(len(in.Key)); err != nil {

@@ -3,10 +3,12 @@ package proto_test
 import (
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	pb "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
@@ -117,6 +119,49 @@ func TestCheckCommand(t *testing.T) {
 				t.Fatalf("got %v, want %v saying %q", got, c.want, c.says)
 			}
 		})
+	}
+}
+
+// No field of what clients send may have a number that the generated code does not read, at any level of it: FuzzCheckCommand found one.
+func TestFieldNumbersBeyond(t *testing.T) {
+	beyond := protowire.AppendVarint(protowire.AppendVarint(nil, uint64(protowire.MaxValidNumber+1)<<3), 1)
+	within := func(num protowire.Number, raw []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), raw)
+	}
+	valid := func(m pb.Message) []byte {
+		raw, err := pb.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	edit := &ebbv1.BitEdit{Key: []byte("k"), Op: ebbv1.BitOp_BIT_OP_SET, Range: &ebbv1.BitRange{First: 1, Last: 2}}
+	for _, c := range []struct {
+		name string
+		num  protowire.Number
+		body []byte
+	}{
+		{"session closed", proto.FieldCommandCloseSession, valid(&ebbv1.CloseSession{})},
+		{"increment", proto.FieldCommandIncrements, within(proto.FieldIncrementsIncrements, valid(&ebbv1.Increment{Key: []byte("k"), Bin: []byte("b")}))},
+		{"edit", proto.FieldCommandBits, valid(&ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{edit}})},
+		{"strings", proto.FieldCommandNames, valid(&ebbv1.Names{Names: [][]byte{[]byte("a")}, Shards: 1})},
+	} {
+		if err := proto.CheckCommand(within(c.num, c.body)); err != nil {
+			t.Fatalf("%s: %v", c.name, err)
+		}
+		if err := proto.CheckCommand(within(c.num, append(slices.Clone(c.body), beyond...))); !errors.Is(err, proto.ErrBadRequest) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+	bits := func(raw []byte) []byte { return within(proto.FieldCommandBits, within(proto.FieldBitEditsEdits, raw)) }
+	for name, raw := range map[string][]byte{
+		"in an increment": within(proto.FieldCommandIncrements, within(proto.FieldIncrementsIncrements, append(valid(&ebbv1.Increment{Key: []byte("k"), Bin: []byte("b")}), beyond...))),
+		"in an edit":      bits(append(valid(edit), beyond...)),
+		"in a range":      bits(append(valid(&ebbv1.BitEdit{Key: []byte("k"), Op: ebbv1.BitOp_BIT_OP_SET}), within(proto.FieldBitEditRange, append(valid(edit.GetRange()), beyond...))...)),
+	} {
+		if err := proto.CheckCommand(raw); !errors.Is(err, proto.ErrBadRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

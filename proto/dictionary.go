@@ -127,6 +127,9 @@ func NamesShards(command []byte) (shards uint32, ok bool) {
 
 // checkNamesCommand checks a serialised Names message.
 func checkNamesCommand(raw []byte) *Error {
+	if !validNumbers(raw) {
+		return errMalformed("batch of strings")
+	}
 	var names [][]byte
 	shards, ok := Names(raw, func(name []byte) bool {
 		names = append(names, name)

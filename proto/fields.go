@@ -37,3 +37,25 @@ func WalkFields(raw []byte, visit func(num protowire.Number, v uint64, b []byte)
 	}
 	return true
 }
+
+// validNumbers reports whether no field of a well-formed message has a number beyond [protowire.MaxValidNumber], nor one of the messages in it, whose numbers are named level by level. WalkFields passes
+// over such fields, also in a log that has them; what comes in must be what everybody else can read.
+func validNumbers(raw []byte, within ...protowire.Number) bool {
+	for len(raw) > 0 {
+		num, typ, n := protowire.ConsumeTag(raw)
+		if n < 0 || num > protowire.MaxValidNumber {
+			return false
+		}
+		raw = raw[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, raw); n < 0 {
+			return false
+		}
+		if len(within) > 0 && num == within[0] && typ == protowire.BytesType {
+			if b, _ := protowire.ConsumeBytes(raw); !validNumbers(b, within[1:]...) {
+				return false
+			}
+		}
+		raw = raw[n:]
+	}
+	return true
+}

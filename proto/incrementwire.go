@@ -21,6 +21,8 @@ type IncrementWire struct {
 	HasValue bool
 	Text     []byte
 	HasText  bool
+
+	beyond bool // a field has a number that none may have, see validNumbers
 }
 
 // Parse reads one serialised Increment and reports whether it is well formed.
@@ -61,6 +63,7 @@ func (in *IncrementWire) Parse(raw []byte) bool {
 			in.HasText = true
 		default:
 			n = protowire.ConsumeFieldValue(num, typ, raw)
+			in.beyond = in.beyond || num > protowire.MaxValidNumber
 		}
 		if n < 0 {
 			return false
