@@ -57,23 +57,24 @@ const (
 	// trendSamplesMin and trendMin are with how little nothing is said of a process: the memory of a young one grows for minutes, by up to 60 MB in one, until its logs and windows are full.
 	trendSamplesMin = 10
 	trendMin        = 4 * time.Minute
-	// growthShare of the mean, and a little more, may be growth: caches and windows that fill.
+	// growthShare of the memory may be growth, and a little more: caches and windows that fill.
 	growthShare = 0.1
 	// connectionsMore is how many connections a node may have more at the end than in the middle: those of a node that joins, and of clients that dial again. gRPC has four goroutines for one.
 	connectionsMore, goroutinesEach = 4, 4
 )
 
-// held is what must not grow, and by how much it may beside growthShare.
+// held is what must not grow, and by how much it may: a share of its mean, and more.
 var held = []struct {
-	what string
-	of   func(Sample) float64
-	more float64
-	unit float64 // in which more is told
-	in   string
+	what  string
+	of    func(Sample) float64
+	share float64
+	more  float64
+	unit  float64 // in which more is told
+	in    string
 }{
-	{"goroutines", func(s Sample) float64 { return s.Goroutines }, connectionsMore * goroutinesEach, 1, "goroutines"},
-	{"open descriptors", func(s Sample) float64 { return s.Descriptors }, connectionsMore + 2, 1, "descriptors"}, // and two of a log's segment and of a snapshot
-	{"resident bytes", func(s Sample) float64 { return s.Resident }, 8 << 20, 1 << 20, "MiB"},                    // the heap's goal, which goes up and down with the collector
+	{"goroutines", func(s Sample) float64 { return s.Goroutines }, 0, connectionsMore * goroutinesEach, 1, "goroutines"},
+	{"open descriptors", func(s Sample) float64 { return s.Descriptors }, 0, connectionsMore + 2, 1, "descriptors"},    // and two of a log's segment and of a snapshot
+	{"resident bytes", func(s Sample) float64 { return s.Resident }, growthShare, 8 << 20, 1 << 20, "MiB and a tenth"}, // the heap's goal, which goes up and down with the collector
 }
 
 // growthAllowed says how much more is allowed.
@@ -83,7 +84,7 @@ func growthAllowed() string {
 		more = append(more, fmt.Sprintf("%.0f %s", h.more/h.unit, h.in))
 	}
 	last := len(more) - 1
-	return fmt.Sprintf("a tenth more at most, and %s or %s", strings.Join(more[:last], ", "), more[last])
+	return fmt.Sprintf("%s and %s more at most", strings.Join(more[:last], ", "), more[last])
 }
 
 // Trends judges the processes that have lived through the second half of a run.
@@ -113,7 +114,7 @@ func Trends(samples []Sample, whole time.Duration) (trends []Trend) {
 			mean, slope := line(life, h.of)
 			trends = append(trends, Trend{
 				Node: node, What: h.what, Over: over, Samples: len(life), Mean: mean,
-				Growth: slope * over.Seconds(), Limit: growthShare*mean + h.more,
+				Growth: slope * over.Seconds(), Limit: h.share*mean + h.more,
 			})
 		}
 	}

@@ -35,20 +35,21 @@ func TestLedgerAudits(t *testing.T) {
 	}
 }
 
-// A process that gains descriptors all the time is found, one that fills up at first is not, and nothing is said of one that was started again.
+// A process that gains descriptors all the time is found, or goroutines, be they few of many; one that fills up at first is not, and nothing is said of one that was started again.
 func TestTrends(t *testing.T) {
 	const whole = 10 * time.Minute
 	var all []Sample
 	for at := time.Duration(0); at <= whole; at += 5 * time.Second {
 		s := Sample{At: at, Since: 1, Goroutines: 100, Descriptors: 50, Resident: 100 << 20}
-		leaks, fills, restarted := s, s, s
+		leaks, fills, slowly, restarted := s, s, s, s
 		leaks.Node, leaks.Descriptors = "leaks", 50+at.Seconds()/6
 		fills.Node, fills.Resident = "fills", min(100<<20, at.Seconds()*1e6)
+		slowly.Node, slowly.Goroutines = "slowly", 250+at.Seconds()/15
 		restarted.Node, restarted.Goroutines = "restarted", 10*at.Seconds()
 		if at > whole*3/4 {
 			restarted.Since = 2
 		}
-		all = append(all, leaks, fills, restarted)
+		all = append(all, leaks, fills, slowly, restarted)
 	}
 	grows := map[string]bool{}
 	for _, trend := range Trends(all, whole) {
@@ -60,6 +61,7 @@ func TestTrends(t *testing.T) {
 	want := map[string]bool{
 		"leaks goroutines": false, "leaks open descriptors": true, "leaks resident bytes": false,
 		"fills goroutines": false, "fills open descriptors": false, "fills resident bytes": false,
+		"slowly goroutines": true, "slowly open descriptors": false, "slowly resident bytes": false, // 20 more, of 250
 	}
 	if len(grows) != len(want) {
 		t.Errorf("judged %v", grows)

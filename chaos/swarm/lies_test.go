@@ -245,21 +245,25 @@ func TestJudgeLog(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		log  committed
+		end  uint64
 		ok   bool
 	}{
-		{"in order", log("112", "", "x<scribe-0>y", "<scribe-1>"), true},
-		{"in one entry", log("1", "<scribe-0><scribe-1>"), true},
-		{"sent again", log("111", "<scribe-0>", "<scribe-1>", "<scribe-0>"), true},
-		{"sent again, and the first is cut off", without(log("11111", "x", "<scribe-0>", "x", "<scribe-1>", "<scribe-0>"), 1, 2), true},
-		{"sent again, and the first is in a gap", without(log("11111", "x", "<scribe-0>", "x", "<scribe-1>", "<scribe-0>"), 2), true},
-		{"the later one comes first, behind what is cut off", without(log("111", "x", "<scribe-1>", "<scribe-0>"), 1), false},
-		{"one is missing", log("11", "<scribe-0>", "x"), false},
-		{"the later one comes first", log("11", "<scribe-1>", "<scribe-0>"), false},
-		{"a term falls", log("21", "<scribe-0>", "<scribe-1>"), false},
+		{"in order", log("112", "", "x<scribe-0>y", "<scribe-1>"), 3, true},
+		{"in one entry", log("1", "<scribe-0><scribe-1>"), 1, true},
+		{"sent again", log("111", "<scribe-0>", "<scribe-1>", "<scribe-0>"), 3, true},
+		{"sent again, and the first is cut off", without(log("11111", "x", "<scribe-0>", "x", "<scribe-1>", "<scribe-0>"), 1, 2), 5, true},
+		{"sent again, and the first is in a gap", without(log("11111", "x", "<scribe-0>", "x", "<scribe-1>", "<scribe-0>"), 2), 5, true},
+		{"the later one comes first, behind what is cut off", without(log("111", "x", "<scribe-1>", "<scribe-0>"), 1), 3, false},
+		{"one is missing", log("11", "<scribe-0>", "x"), 2, false},
+		{"one is missing behind what is cut off", without(log("111", "x", "<scribe-0>", "x"), 1), 3, false},
+		{"one is in a gap, perhaps", without(log("11111", "x", "<scribe-0>", "x", "x", "x"), 3), 5, true},
+		{"one is in what is missing at the end, perhaps", without(log("1111", "x", "<scribe-0>", "x", "x"), 3, 4), 4, true},
+		{"the later one comes first", log("11", "<scribe-1>", "<scribe-0>"), 2, false},
+		{"a term falls", log("21", "<scribe-0>", "<scribe-1>"), 2, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &scribes{w: &world{plan: Plan{Shards: 1}, begun: time.Now(), verdict: &Verdict{Checks: map[string]int{}}}, written: []written{first, second}}
-			s.judgeLog(1, c.log)
+			s.judgeLog(1, c.log, c.end)
 			if s.w.verdict.Failed() == c.ok {
 				t.Errorf("%v", s.w.verdict.Breaches)
 			}

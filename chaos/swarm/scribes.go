@@ -105,14 +105,17 @@ func (s *scribes) readLogs() {
 		}
 	}
 	s.w.c.Stop()
-	logs := make([]committed, s.w.plan.Shards+1)
+	logs, ends := make([]committed, s.w.plan.Shards+1), make([]uint64, s.w.plan.Shards+1)
 	for i := range applied {
 		if len(applied[i]) > 0 {
 			s.readLog(i, applied[i], logs)
 		}
+		for shard, index := range applied[i] {
+			ends[shard] = max(ends[shard], index)
+		}
 	}
 	for shard := uint32(1); shard <= s.w.plan.Shards; shard++ {
-		s.judgeLog(shard, logs[shard])
+		s.judgeLog(shard, logs[shard], ends[shard])
 	}
 }
 
@@ -141,8 +144,12 @@ func (s *scribes) readLog(i int, applied map[uint32]uint64, logs []committed) {
 		}
 		for index := max(first, 1); first > 0 && index <= applied[shard]; index++ {
 			var l raft.Log
-			if err := group.GetLog(index, &l); err != nil {
+			err := group.GetLog(index, &l)
+			if err == raft.ErrLogNotFound { //nolint:errorlint // as raft does
 				continue // entries behind an installed snapshot are missing
+			}
+			if !s.w.hold("logs-agree", err == nil, "entry %d of shard %d of %s cannot be read: %v", index, shard, s.w.c.Name(i), err) {
+				continue
 			}
 			s.agree(shard, logs[shard], index, entry{l.Term, l.Type, bytes.Clone(l.Data), s.w.c.Name(i)})
 		}
@@ -160,10 +167,10 @@ func (s *scribes) agree(shard uint32, log committed, index uint64, e entry) {
 		index, shard, other.term, len(other.data), other.node, e.term, len(e.data), e.node)
 }
 
-// judgeLog sees that every acknowledged command is in the log, as far back as that reaches, and behind all that were acknowledged before it was sent; and that terms never fall. A command that was sent twice
-// stands there twice: what counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was sent before the last of those was applied, and what is
-// there may be a second, which comes late.
-func (s *scribes) judgeLog(shard uint32, log committed) {
+// judgeLog sees that every acknowledged command is in the log, which was applied up to end, and behind all that were acknowledged before it was sent; and that terms never fall. A command that was sent
+// twice stands there twice: what counts is where it comes first, if that is known. Where entries are missing, the first may be among them of what was sent before the last of those was applied, and what
+// is there may be a second, which comes late.
+func (s *scribes) judgeLog(shard uint32, log committed, end uint64) {
 	indexes := make([]uint64, 0, len(log))
 	for index := range log {
 		indexes = append(indexes, index)
@@ -191,7 +198,9 @@ func (s *scribes) judgeLog(shard uint32, log committed) {
 			data = rest
 		}
 	}
-	whole := last > 0 && missing == 0
+	if last < end {
+		missing = end
+	}
 	var there []written
 	for _, one := range s.written {
 		if one.outcome == acked && s.shardOf(one) == shard {
@@ -200,7 +209,7 @@ func (s *scribes) judgeLog(shard uint32, log committed) {
 	}
 	for _, one := range there {
 		var early []string
-		s.w.hold("log-in-order", !whole || at[one.mark] > 0, "%s was acknowledged, and is not in the log of shard %d, of which all %d entries are there", one.mark, shard, len(indexes))
+		s.w.hold("log-in-order", one.behind < missing || at[one.mark] > 0, "%s was acknowledged, sent behind entry %d, and is not in the log of shard %d, which has all from there to %d", one.mark, one.behind, shard, end)
 		for _, later := range there {
 			if later.from > one.to && one.behind >= missing && at[later.mark] > 0 && at[one.mark] > at[later.mark] {
 				early = append(early, sprint("%s, sent at %v, is entry %d", later.mark, later.from, at[later.mark]))
