@@ -658,7 +658,10 @@ func TestDiskWatch(t *testing.T) {
 					log = append(log, "speaks")
 				}
 			},
-			fatal:  func(error) { tell("ends") },
+			fatal: func(error) {
+				tell("ends")
+				since = time.Time{}
+			},
 			logger: slog.New(slog.DiscardHandler),
 		}
 		look := func(d time.Duration) {

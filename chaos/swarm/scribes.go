@@ -145,7 +145,7 @@ func (s *scribes) readLog(i int, applied map[uint32]uint64, logs []committed) {
 		for index := max(first, 1); first > 0 && index <= applied[shard]; index++ {
 			var l raft.Log
 			err := group.GetLog(index, &l)
-			if err == raft.ErrLogNotFound { //nolint:errorlint // as raft does
+			if err == raft.ErrLogNotFound {
 				continue // entries behind an installed snapshot are missing
 			}
 			if !s.w.hold("logs-agree", err == nil, "entry %d of shard %d of %s cannot be read: %v", index, shard, s.w.c.Name(i), err) {
