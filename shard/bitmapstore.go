@@ -104,6 +104,8 @@ func (f *frame) recallStored(m memo) *ebbv1.CommandResult {
 	if m.more != "" {
 		if f.recallHead(m, r); r.Error != nil {
 			r.Applied, r.Changed = 0, 0
+		} else {
+			r.Changed, r.LastOffset = r.LastOffset, 0
 		}
 	}
 	return r

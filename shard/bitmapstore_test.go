@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	pb "google.golang.org/protobuf/proto"
+
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -106,6 +108,30 @@ func TestStoreOnce(t *testing.T) {
 		t.Errorf("%d keys", s.Keys())
 	}
 	sameIDs(t, &s.frame, idSet{1: true, 2: true, 3: true})
+}
+
+// How many ids a stored bitmap has is remembered, be it more than fits beside a session's bit, or all that there may be.
+func TestStoredManyOnce(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+	id := applyOne(t, s, &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}).Session
+	for i, count := range []uint64{countMax - 1, countMax, countMax + 1, countMax + 2, countMax + 3, storedMax} {
+		c := storing("k", &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{First: 0, Last: count - 1}}})
+		for name, identity := range map[string]func(*ebbv1.Command){
+			"a session": func(c *ebbv1.Command) {
+				c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: id, Sequence: uint64(i + 1)}}
+			},
+			"a key": func(c *ebbv1.Command) {
+				c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: int64(beginning), Hi: uint64(i + 1)}}
+			},
+		} {
+			identity(c)
+			first := applyOne(t, s, c)
+			s = reopen(t, s)
+			if again := applyOne(t, s, c); first.GetChanged() != count || !pb.Equal(first, again) {
+				t.Errorf("%s, %d ids: %v, and then %v", name, count, first, again)
+			}
+		}
+	}
 }
 
 // FuzzContainers: whatever containers come with a question, they are refused, or are the same when they are written and read again.

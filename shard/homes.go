@@ -49,7 +49,7 @@ func (s *State) home(c *command) *ebbv1.CommandResult {
 		r.Changed = what.Put.GetCount()
 	case *ebbv1.HomeCommand_Swept:
 		for _, number := range what.Swept.GetNumbers() {
-			s.swept(number)
+			s.swept(ns, number)
 		}
 	}
 	if err != nil {
@@ -105,10 +105,10 @@ func errUnreserved(key []byte) *proto.Error {
 	return proto.ErrKeyBusy.Errorf("key %s: what it was to hold took longer to store than %s", quote(key), text(proto.SliceLeaseUS)).WithHint("store it again, under a new idempotency key if it had one, or store parts of it first")
 }
 
-// swept forgets a number whose parts are gone.
-func (s *State) swept(number uint64) {
+// swept forgets a number of a namespace whose parts are gone.
+func (s *State) swept(ns *namespace, number uint64) {
 	slot, known := s.remnantSlots[number]
-	if known && s.now >= s.remnants.at(slot).since+proto.SliceSweepUS {
+	if known && s.remnants.at(slot).space == ns.space && s.now >= s.remnants.at(slot).since+proto.SliceSweepUS {
 		s.dropRemnant(slot)
 	}
 }

@@ -88,6 +88,10 @@ func TestNumbersOfHomesThatGo(t *testing.T) {
 	w.entry(sweptNumbers(1, 2))
 	w.expect("swept too early", 1, 4, 2, 3)
 	w.now += proto.SliceSweepUS
+	other := sweptNumbers(1, 2)
+	other.Namespace = "others"
+	w.entry(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "others", Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE}}}, other)
+	w.expect("swept by who may write another namespace", 1, 4, 2, 3)
 	w.entry(sweptNumbers(1, 2, 99))
 	w.expect("swept", 4, 3)
 	if n := len(w.s.Remnants(sketch.Tick(w.now), 1)); n != 1 {

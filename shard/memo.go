@@ -12,21 +12,30 @@ import (
 // Almost every result is a count and nothing else. What else there is to say
 // is kept in a few bytes:
 //
-//	more = uvarint(session) uvarint(epoch) uvarint(last offset)
+//	more = uvarint(session) uvarint(epoch) uvarint(last offset; of a bitmap that was stored how many ids it has, if that is more than a count says)
 //	       uvarint(code) [uvarint(len) message uvarint(len) hint]     the error, if code > 0
 //	       { uvarint(gap) uvarint(run) uvarint(code) }                runs of refusals
 //
 // A refusal's words are not kept: they are made again from the increment that
 // the repetition carries.
 type memo struct {
-	applied uint32 // of edits of bitmaps: how many ids they changed, and of one that was stored how many it has; recall counts how many were applied
+	applied uint32 // up to countMax; of edits of bitmaps: how many ids they changed, and of one that was stored how many it has; recall counts how many were applied
 	more    string // "" if there is no more to say
 }
 
+// countMax is the largest count that a memo has. INVARIANT count-below-bit: with 1 more it fits beside a session's oddBit, and is not 0.
+const countMax = oddBit - 2
+
 func memoOf(c *command, r *ebbv1.CommandResult) memo {
 	m := memo{applied: uint32(r.Applied)}
-	if c.kind == proto.FieldCommandBits || c.kind == proto.FieldCommandStore || c.kind == proto.FieldCommandHome {
+	switch c.kind {
+	case proto.FieldCommandStore, proto.FieldCommandHome:
+		if r.Error == nil && r.Changed > countMax {
+			return memo{more: string(headOf(&ebbv1.CommandResult{LastOffset: r.Changed}))}
+		}
 		m.applied = uint32(r.Changed)
+	case proto.FieldCommandBits:
+		m.applied = uint32(r.Changed) // up to proto.BitRangeMax and proto.BitIDsMax
 	}
 	if c.kind == proto.FieldCommandNames && r.Error == nil {
 		return m // a repetition looks the strings up
@@ -34,6 +43,12 @@ func memoOf(c *command, r *ebbv1.CommandResult) memo {
 	if r.Error == nil && len(r.Refused) == 0 && r.Session == 0 && r.Epoch == 0 && r.LastOffset == 0 {
 		return m
 	}
+	m.more = string(appendRefusals(headOf(r), r.Refused))
+	return m
+}
+
+// headOf is what comes before the refusals, as recallHead reads it.
+func headOf(r *ebbv1.CommandResult) []byte {
 	b := binary.AppendUvarint(nil, r.Session)
 	b = binary.AppendUvarint(b, r.Epoch)
 	b = binary.AppendUvarint(b, r.LastOffset)
@@ -42,8 +57,7 @@ func memoOf(c *command, r *ebbv1.CommandResult) memo {
 		b = appendText(b, r.Error.Message)
 		b = appendText(b, r.Error.Hint)
 	}
-	m.more = string(appendRefusals(b, r.Refused))
-	return m
+	return b
 }
 
 func appendText(b []byte, s string) []byte {
