@@ -176,6 +176,57 @@ func TestRestartOnADamagedLog(t *testing.T) {
 	})
 }
 
+// hung is a log of which nothing can be read until it is closed.
+type hung struct {
+	groupLog
+	until chan struct{}
+}
+
+func (h hung) GetLog(index uint64, to *raft.Log) error {
+	<-h.until
+	return h.groupLog.GetLog(index, to)
+}
+
+// A restart in place that hangs ends the node after a while, in which no time counts for which the process stood still.
+func TestRestartThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &shelf{t: t, disk: fs.NewMem()}
+		s.open(1)
+		defer s.close()
+		s.fill(0, 40<<10)
+		m := s.members[0]
+		until := make(chan struct{})
+		m.wal = hung{m.wal, until}
+		var ends error
+		w := newGroupWatch(func() []*member { return nil }, func(err error) { ends = err }, slog.New(slog.DiscardHandler))
+		look := func(d time.Duration) {
+			for range d / watchEvery {
+				time.Sleep(watchEvery)
+				w.look()
+			}
+		}
+		look(time.Second)
+		w.restart(m, "it is stuck")
+		look(time.Second)
+		time.Sleep(10 * restartMax)
+		look(restartMax - time.Second - stoodAfter)
+		if ends != nil {
+			t.Errorf("the node ends: %v", ends)
+		}
+		look(time.Second)
+		if !errors.Is(ends, proto.ErrInternal) || !strings.Contains(ends.Error(), "its restart in place hangs") {
+			t.Errorf("the node ends: %v", ends)
+		}
+		close(until)
+		w.wg.Wait()
+		ends = nil
+		look(2 * restartMax)
+		if ends != nil {
+			t.Errorf("the node ends after it is over: %v", ends)
+		}
+	})
+}
+
 // A log that has grown long enough is cut behind a snapshot, and only that one.
 func TestLongLogsAreCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -27,9 +28,10 @@ const (
 	// refuseAfter is how long a leader may refuse every proposal because of a
 	// transfer that nobody is making (hashicorp/raft #696).
 	refuseAfter = 5 * time.Second
-	// restartMax is how long a restart in place may take, and restartAgain how
-	// soon after one another is proof that it does not help.
-	restartMax   = 10 * time.Second
+	// restartMax is how long a restart in place may take: a snapshot that Raft is
+	// writing is waited for, and the log is read. restartAgain is how soon after
+	// one another is proof that it does not help.
+	restartMax   = 30 * time.Second
 	restartAgain = time.Minute
 	// watchEvery is how often the watchdogs look.
 	watchEvery = 250 * time.Millisecond
@@ -88,11 +90,19 @@ type groupWatch struct {
 	fatal   func(error)
 	logger  *slog.Logger
 
-	wg        sync.WaitGroup
-	awake     awake
-	ran       time.Duration // by that
-	behind    map[follower]stall
-	restarted map[*member]time.Time
+	wg         sync.WaitGroup
+	awake      awake
+	ran        time.Duration // by that
+	behind     map[follower]stall
+	restarted  map[*member]time.Time
+	restarting map[*member]*restart
+}
+
+// restart is one that is under way.
+type restart struct {
+	since time.Duration // of the time that the process ran
+	why   string
+	over  atomic.Bool
 }
 
 // follower is one follower of a group led here.
@@ -111,7 +121,7 @@ type stall struct {
 func newGroupWatch(members func() []*member, fatal func(error), logger *slog.Logger) *groupWatch {
 	return &groupWatch{
 		members: members, fatal: fatal, logger: logger,
-		behind: make(map[follower]stall), restarted: make(map[*member]time.Time),
+		behind: make(map[follower]stall), restarted: make(map[*member]time.Time), restarting: make(map[*member]*restart),
 	}
 }
 
@@ -121,7 +131,17 @@ func (w *groupWatch) look() {
 	w.ran += w.awake.step()
 	maps.DeleteFunc(w.behind, func(f follower, _ stall) bool { return f.member.over() })
 	maps.DeleteFunc(w.restarted, func(m *member, _ time.Time) bool { return m.over() })
+	for m, r := range w.restarting {
+		if r.over.Load() {
+			delete(w.restarting, m)
+		} else if w.ran-r.since > restartMax {
+			w.fatal(proto.ErrInternal.Errorf("group %d: %s, and its restart in place hangs", m.group, r.why))
+		}
+	}
 	for _, m := range w.members() {
+		if _, leads := m.leading(); !leads {
+			m.refused.note(nil) // what was refused before it led is none of this term's
+		}
 		if m.refused.lasting() {
 			w.restart(m, "every proposal is refused for a transfer that nobody is making")
 		} else if id, stuck := w.stuck(m, now); stuck {
@@ -170,11 +190,10 @@ func (w *groupWatch) restart(m *member, why string) {
 	}
 	w.restarted[m] = now
 	w.logger.Error("group is restarted in place", "group", m.group, "why", why)
+	r := &restart{since: w.ran, why: why}
+	w.restarting[m] = r
 	w.wg.Go(func() {
-		over := time.AfterFunc(restartMax, func() {
-			w.fatal(proto.ErrInternal.Errorf("group %d: %s, and its restart in place hangs", m.group, why))
-		})
-		defer over.Stop()
+		defer r.over.Store(true)
 		if err := m.restart(); err != nil && !errors.Is(err, raft.ErrRaftShutdown) { // its replica moves away
 			w.fatal(fmt.Errorf("restart in place: %w", err))
 		}
