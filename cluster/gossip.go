@@ -36,6 +36,7 @@ type GossipConfig struct {
 	GRPC    string // where others reach it, "host:port"; an empty or unspecified host means gossip's
 	HTTP    string // likewise
 	Version string // of the program
+	Disk    string // the identity of its data directory; "" if that is not to be told
 
 	Network Network
 	Listen  string   // ip:port for streams and packets
@@ -54,10 +55,12 @@ type GossipConfig struct {
 	// Cluster returns the identity of this node's cluster, "" as long as it has
 	// none. Members of another cluster are neither heard nor told anything.
 	Cluster func() string
+	// DiskOf returns the identity of the disk that the control group's record of a node has, "" if it has none.
+	DiskOf func(node string) string
 	// OnStrangers is told when those of the Join addresses that answer are all of
 	// another cluster.
 	OnStrangers func(Strangers)
-	// OnDuplicate is told when two living processes go by one node's name.
+	// OnDuplicate is told when two living processes go by one node's name. One whose disk was given up is none of them.
 	OnDuplicate func(Duplicate)
 	Logger      *slog.Logger // slog.Default() when nil
 }
@@ -168,7 +171,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 func (g *Gossip) start() error {
 	g.self = Member{
 		Node: g.cfg.Node, Boot: g.cfg.Boot, GRPC: g.cfg.GRPC, HTTP: g.cfg.HTTP,
-		Gossip: g.transport.addr.String(), Version: g.cfg.Version, Alive: true,
+		Gossip: g.transport.addr.String(), Version: g.cfg.Version, Disk: diskMark(g.cfg.Disk), Alive: true,
 	}
 	if _, err := g.me(strings.Repeat("c", clusterMarkLen)).appendMeta(nil); err != nil {
 		return err
@@ -311,7 +314,8 @@ func (g *Gossip) tell(told []Member) []Member {
 
 // compareRivals asks all starts of a node that seem to be alive. A process that
 // died answers no more, though memberlist takes seconds to find out; if two
-// answer, there are two. It reports whether there was anything to compare.
+// answer, there are two, unless one is an outcast, which must not end its
+// successor however long it has lived. It reports whether there was anything to compare.
 func (g *Gossip) compareRivals() bool {
 	g.mu.Lock()
 	rivals := g.roster.rivals()
@@ -320,7 +324,7 @@ func (g *Gossip) compareRivals() bool {
 		var answering []Member
 		for _, m := range starts {
 			answered := g.answers(m)
-			if answered {
+			if answered && !m.outcast(g.diskOf(m.Node)) {
 				answering = append(answering, m)
 			}
 			g.mu.Lock()
@@ -338,6 +342,13 @@ func (g *Gossip) compareRivals() bool {
 		}
 	}
 	return len(rivals) > 0
+}
+
+func (g *Gossip) diskOf(node string) string {
+	if g.cfg.DiskOf == nil {
+		return ""
+	}
+	return g.cfg.DiskOf(node)
 }
 
 // answers reports whether exactly this start of a node is there.

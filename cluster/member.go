@@ -20,14 +20,27 @@ type Member struct {
 	Version string // of the program
 	Cluster string // the first clusterMarkLen characters of its cluster's identity; "" before it has one
 	Settled bool   // it has run for settledAfter
+	Disk    string // the first diskMarkLen characters of its disk's identity; "" of older builds
 	Alive   bool
 }
 
-// clusterMarkLen is how much of a cluster's identity travels with gossip.
-const clusterMarkLen = 16
+// clusterMarkLen and diskMarkLen are how much of a cluster's and of a disk's identity travels with gossip.
+const (
+	clusterMarkLen = 16
+	diskMarkLen    = 8
+)
 
 // clusterMark shortens a cluster's identity for gossip.
 func clusterMark(id string) string { return id[:min(len(id), clusterMarkLen)] }
+
+// diskMark shortens a disk's identity for gossip.
+func diskMark(id string) string { return id[:min(len(id), diskMarkLen)] }
+
+// outcast reports whether a member of a cluster lives on another disk than the one that the cluster knows its node to have. That was given up
+// while it was silent, and it ends when it hears so.
+func (m Member) outcast(known string) bool {
+	return m.Cluster != "" && m.Disk != "" && known != "" && m.Disk != diskMark(known)
+}
 
 // strange reports whether two members are known to be of different clusters.
 func (m Member) strange(other Member) bool {
@@ -61,9 +74,9 @@ func parseMemberName(name string) (node string, boot uint64, ok bool) {
 
 // Metadata travels with every liveness message, so it is small:
 //
-//	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster | settled
+//	version 1 | len grpc | grpc | len http | http | len version | version | len cluster | cluster | settled [| len disk | disk]
 //
-// with one byte a length, and one of 0 or 1 for settled. An address on the gossip's own host is ":port", and
+// with one byte a length, and one of 0 or 1 for settled. The disk is left out where there is no room for it, and older builds do not look for it. An address on the gossip's own host is ":port", and
 // http on grpc's host likewise.
 const (
 	metaVersion = 1
@@ -90,6 +103,9 @@ func (m Member) appendMeta(b []byte) ([]byte, error) {
 		settled = 1
 	}
 	b = append(b, settled)
+	if m.Disk != "" && len(b)+1+len(m.Disk) <= metaLenMax {
+		b = append(append(b, byte(len(m.Disk))), m.Disk...)
+	}
 	if len(b) > metaLenMax {
 		return nil, errMeta(len(b))
 	}
@@ -120,6 +136,9 @@ func (m *Member) parseMeta(b []byte) {
 	m.HTTP = lengthen(fields[1], cmp.Or(grpcHost, gossipHost))
 	m.Version, m.Cluster = fields[2], fields[3]
 	m.Settled = len(b) > 0 && b[0] == 1
+	if len(b) > 1 && len(b) >= 2+int(b[1]) {
+		m.Disk = string(b[2 : 2+int(b[1])])
+	}
 }
 
 // shorten drops the host of an address where it is host, or stands for any.

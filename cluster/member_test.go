@@ -33,6 +33,10 @@ func TestMemberTravelsInFewBytes(t *testing.T) {
 			Member{GRPC: "[2001:db8:85a3::8a2e:370:7334]:7070", HTTP: "[2001:db8:85a3::8a2e:370:7335]:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3"},
 			"[2001:db8:85a3::8a2e:370:7334]:7070", "[2001:db8:85a3::8a2e:370:7335]:7080", 101,
 		},
+		"with its disk": {
+			Member{GRPC: "10.0.0.3:7070", HTTP: "10.0.0.3:7080", Gossip: "10.0.0.3:7071", Version: "v1.2.3", Cluster: "0123456789abcdef", Settled: true, Disk: "01234567"},
+			"10.0.0.3:7070", "10.0.0.3:7080", 47,
+		},
 		"no doors": {Member{Gossip: "10.0.0.3:7071"}, "", "", 11},
 	} {
 		meta, err := c.in.appendMeta(nil)
@@ -42,10 +46,19 @@ func TestMemberTravelsInFewBytes(t *testing.T) {
 		}
 		got := Member{Gossip: c.in.Gossip}
 		got.parseMeta(meta)
-		want := Member{GRPC: c.grpc, HTTP: c.http, Gossip: c.in.Gossip, Version: c.in.Version, Cluster: c.in.Cluster}
+		want := Member{GRPC: c.grpc, HTTP: c.http, Gossip: c.in.Gossip, Version: c.in.Version, Cluster: c.in.Cluster, Settled: c.in.Settled, Disk: c.in.Disk}
 		if diff := cmp.Diff(want, got); diff != "" || len(meta) > c.sizeMax {
 			t.Errorf("%s: %d bytes (-want +got):\n%s", name, len(meta), diff)
 		}
+	}
+	full := Member{Version: strings.Repeat("v", metaLenMax-6), Disk: "01234567"}
+	meta, err := full.appendMeta(nil)
+	if full.Disk = ""; err != nil {
+		t.Errorf("without room for the disk: %v", err)
+	}
+	var got Member
+	if got.parseMeta(meta); got != full {
+		t.Errorf("without room for the disk %+v is %+v", full, got)
 	}
 	long := Member{GRPC: strings.Repeat("x", 120) + ":7070", Version: "v1"}
 	if meta, err := long.appendMeta(nil); err == nil {
@@ -65,8 +78,27 @@ func TestMemberNames(t *testing.T) {
 	}
 }
 
+// A member of the cluster is an outcast on another disk than the one that the cluster knows; nobody is who may have no disk there yet, or does not say.
+func TestMemberOutcast(t *testing.T) {
+	mine := diskMark("0123456789abcdef")
+	for _, c := range []struct {
+		disk, cluster, known string
+		want                 bool
+	}{
+		{mine, "c", "0123456789abcdef", false},
+		{mine, "c", "fedcba9876543210", true},
+		{mine, "c", "", false},
+		{"", "c", "fedcba9876543210", false},
+		{mine, "", "fedcba9876543210", false},
+	} {
+		if got := (Member{Disk: c.disk, Cluster: c.cluster}).outcast(c.known); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 func FuzzMemberMeta(f *testing.F) {
-	meta, err := Member{GRPC: "a:1", HTTP: "b:2", Gossip: "10.0.0.3:7071", Version: "v1"}.appendMeta(nil)
+	meta, err := Member{GRPC: "a:1", HTTP: "b:2", Gossip: "10.0.0.3:7071", Version: "v1", Disk: "01234567"}.appendMeta(nil)
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -79,7 +111,7 @@ func FuzzMemberMeta(f *testing.F) {
 			return // what others may send can be longer than what this node would
 		}
 		n := Member{Gossip: m.Gossip}
-		if n.parseMeta(again); n.Version != m.Version {
+		if n.parseMeta(again); n.Version != m.Version || n.Disk != m.Disk && n.Disk != "" {
 			t.Errorf("%+v became %+v", m, n)
 		}
 	})

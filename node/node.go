@@ -228,9 +228,9 @@ func (n *Node) openGossip(ctx context.Context) error {
 	record := n.record()
 	g, err := cluster.OpenGossip(ctx, cluster.GossipConfig{
 		Node: n.cfg.Name, Boot: uint64(n.started.UnixMicro()),
-		GRPC: unnamed(record.GetGrpcAddress()), HTTP: unnamed(record.GetHttpAddress()), Version: n.cfg.Version,
+		GRPC: unnamed(record.GetGrpcAddress()), HTTP: unnamed(record.GetHttpAddress()), Version: n.cfg.Version, Disk: record.GetDisk(),
 		Network: n.cfg.Network, Resolve: resolver(n.cfg.Network), Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known, Keys: n.gossipKeys.first(),
-		Cluster: n.clusterID, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
+		Cluster: n.clusterID, DiskOf: func(node string) string { return n.Table().Node(node).GetDisk() }, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
 	})
 	if err != nil {
 		return proto.ErrBadRequest.Errorf("gossip: %v", err).WithHint("choose a free address of this machine with --gossip")
