@@ -190,7 +190,7 @@ type BitWriterOptions struct {
 	Linger time.Duration
 	// MaxBuffered is how many ids may be unacknowledged before Set, Clear and Flip wait; 1,048,576 when 0.
 	MaxBuffered int
-	// Timeout is how long a command is tried; 30 s when 0.
+	// Timeout is how long a command is tried; 30 s when 0. Of the time that the process stands still only the first second counts each time; where bitmaps are placed by slice all of it does.
 	Timeout time.Duration
 	// OnError is called, from a goroutine of the client, with each command that was not applied, or is of unknown outcome, and each edit that was refused. It must not block.
 	OnError func(error)
@@ -381,11 +381,11 @@ func (w *BitWriter) seal(l *lane, b *bitLane) {
 	left := b.ids
 	w.pen.reset(w.producer.room)
 	end := func(ids int) {
-		now := w.client.now()
 		p := &parcel{
 			shard: l.shard, lane: l, body: proto.FieldCommandBits, buf: w.pen.buf, room: w.pen.room, entries: w.pen.edits,
-			ctx: w.producer.ctx, made: now, deadline: now.Add(w.opts.Timeout), delivery: &bitNote{writer: w, epoch: w.epochs.now, ids: ids},
+			ctx: w.producer.ctx, delivery: &bitNote{writer: w, epoch: w.epochs.now, ids: ids},
 		}
+		p.allow(w.client.awake.look(), w.opts.Timeout)
 		w.epochs.now.open++
 		l.mu.Lock()
 		l.waiting = append(l.waiting, p)

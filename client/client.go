@@ -26,6 +26,7 @@ import (
 type Client struct {
 	cfg   config
 	chart chart
+	awake *awake
 	seeds []string // the addresses that Dial was given
 
 	ctx    context.Context // ends with Close
@@ -69,7 +70,7 @@ func DialOptions(ctx context.Context, addrs []string, opts ...Option) (*Client, 
 
 func newClient(addrs []string, cfg config) *Client {
 	c := &Client{
-		cfg: cfg, peers: map[string]*peer{},
+		cfg: cfg, awake: newAwake(cfg.now), peers: map[string]*peer{},
 		producers: map[*producer]func(error){}, direct: map[string]*producer{},
 	}
 	if len(addrs) == 0 {

@@ -84,6 +84,8 @@ func (b *postbox) idle() bool {
 
 // empty delivers what is in the box until nothing is.
 func (c *Client) empty(box *postbox) {
+	c.awake.begin()
+	defer c.awake.end()
 	for {
 		parcels := box.take()
 		if parcels == nil {
@@ -163,10 +165,10 @@ func (c *Client) deliver(peer *peer, parcels []*parcel) {
 
 // dropDead tells those parcels that nobody waits for any more, and returns the rest.
 func (c *Client) dropDead(parcels []*parcel) []*parcel {
-	now := c.now()
+	at := c.awake.look()
 	rest := parcels[:0]
 	for _, p := range parcels {
-		end := p.over(now)
+		end := p.over(at)
 		if c.ctx.Err() != nil {
 			end = ErrClosed
 		}
@@ -181,16 +183,15 @@ func (c *Client) dropDead(parcels []*parcel) []*parcel {
 
 // until bounds a request by the last deadline of its parcels.
 func (c *Client) until(parcels []*parcel) (context.Context, context.CancelFunc) {
-	var last time.Time
+	at := c.awake.look()
+	var last time.Duration
 	for _, p := range parcels {
 		if p.deadline.IsZero() {
 			return context.WithCancel(c.ctx)
 		}
-		if p.deadline.After(last) {
-			last = p.deadline
-		}
+		last = max(last, p.left(at))
 	}
-	return context.WithTimeout(c.ctx, last.Sub(c.now()))
+	return context.WithTimeout(c.ctx, last)
 }
 
 // undelivered handles an error of the whole request.
@@ -279,7 +280,7 @@ func (c *Client) consider(p *parcel, v verdict, err error, sent bool) bool {
 		p.exposed.Store(p.tainted)
 		c.chart.lost(p.shard, p.node, c.now())
 	}
-	if end := p.over(c.now()); end != nil || c.ctx.Err() != nil {
+	if end := p.over(c.awake.look()); end != nil || c.ctx.Err() != nil {
 		if end == nil {
 			end = ErrClosed
 		}
@@ -299,6 +300,8 @@ func (c *Client) retry(parcels []*parcel, err error) {
 	pause := c.backoff(parcels[0].tries-1, err)
 	c.log().Debug("commands wait for another try", "commands", len(parcels), "pause", pause, "err", err)
 	resend := func() {
+		c.awake.begin()
+		defer c.awake.end()
 		_ = c.sleep(c.ctx, pause) // if it ends early, the client is closing and dispatch says so
 		c.dispatch(parcels)
 	}

@@ -126,7 +126,7 @@ func (p *producer) pump(lanes ...*lane) {
 func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.producer.client.now()
+	at := l.producer.client.awake.look()
 	if l.due && l.idle() {
 		l.producer.outbox.seal(l)
 	}
@@ -136,7 +136,7 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 			l.shift()
 			continue
 		}
-		if l.hopelessFor(q, now) != nil {
+		if l.hopelessFor(q, at) != nil {
 			q.settled = true
 			dead = append(dead, q)
 			l.shift()
@@ -145,14 +145,14 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 		if l.span() >= l.producer.window {
 			break
 		}
-		if l.producer.source == "" && !l.hasSession(now) {
+		if l.producer.source == "" && !l.hasSession(at.now) {
 			if open := l.open(q); open != nil {
 				ready = append(ready, open)
 			}
 			break
 		}
 		l.shift()
-		l.launch(q, now)
+		l.launch(q, at.now)
 		ready = append(ready, q)
 	}
 	return ready, dead
@@ -162,14 +162,14 @@ func (l *lane) ready(ready, dead []*parcel) (_, _ []*parcel) {
 func (l *lane) idle() bool { return len(l.waiting) == 0 && l.span() == 0 }
 
 // hopelessFor says why a waiting parcel will never be sent. The caller holds l.mu.
-func (l *lane) hopelessFor(q *parcel, now time.Time) error {
+func (l *lane) hopelessFor(q *parcel, at moment) error {
 	if l.broken != nil {
 		return l.broken
 	}
 	if l.producer.ctx.Err() != nil {
 		return context.Cause(l.producer.ctx)
 	}
-	return q.over(now)
+	return q.over(at)
 }
 
 func (l *lane) shift() {
@@ -254,7 +254,8 @@ func (l *lane) open(first *parcel) *parcel {
 	l.opening = true
 	l.producer.client.meter.sessions.Add(1)
 	q := &parcel{
-		shard: l.shard, ctx: first.ctx, deadline: first.deadline, made: first.made, delivery: (*opening)(l),
+		shard: l.shard, ctx: first.ctx, made: first.made, delivery: (*opening)(l),
+		deadline: first.deadline, lenient: first.lenient, stood: first.stood,
 	}
 	q.buf = marshal(&ebbv1.Command{
 		Namespace: l.producer.ns, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}},
@@ -328,7 +329,7 @@ func (l *lane) expire(q *parcel, err error) {
 func (l *lane) lost(q *parcel) error {
 	c := l.producer.client
 	l.mu.Lock()
-	err := l.hopelessFor(q, c.now())
+	err := l.hopelessFor(q, c.awake.look())
 	if l.openErr != nil {
 		err = &outlived{err: l.openErr, end: err}
 	}

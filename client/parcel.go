@@ -29,6 +29,8 @@ type parcel struct {
 
 	ctx      context.Context // of those who wait for it
 	deadline time.Time
+	lenient  bool          // what the process stands still is not held against it
+	stood    time.Duration // how long it had stood still when the deadline was set
 	made     time.Time
 
 	tries    int
@@ -52,12 +54,26 @@ type delivery interface {
 
 func (p *parcel) command() []byte { return p.buf[p.start:] }
 
+// allow sets for how long the parcel may be tried, while the process runs.
+func (p *parcel) allow(at moment, d time.Duration) {
+	p.made, p.deadline, p.lenient, p.stood = at.now, at.now.Add(d), true, at.stood
+}
+
+// left is how long the parcel may still be tried. It must have a deadline.
+func (p *parcel) left(at moment) time.Duration {
+	left := p.deadline.Sub(at.now)
+	if p.lenient {
+		left += at.stood - p.stood
+	}
+	return left
+}
+
 // over says why a parcel need not be tried again; nil if it may.
-func (p *parcel) over(now time.Time) error {
+func (p *parcel) over(at moment) error {
 	if p.ctx.Err() != nil {
 		return context.Cause(p.ctx)
 	}
-	if !p.deadline.IsZero() && !now.Before(p.deadline) {
+	if !p.deadline.IsZero() && p.left(at) <= 0 {
 		return context.DeadlineExceeded
 	}
 	return nil

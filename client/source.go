@@ -31,6 +31,8 @@ type SourceOptions struct {
 	MaxBuffered int
 	// Timeout is how long a command is tried before the source gives up; 2 min
 	// when 0. What was given up is delivered by the next import that resumes.
+	// Of the time that the process stands still only the first second counts
+	// each time.
 	Timeout time.Duration
 	// Recheck sends rows again that were decided before the source was opened,
 	// instead of skipping them: nothing counts twice, and those that were refused

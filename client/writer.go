@@ -50,7 +50,9 @@ type WriterOptions struct {
 	// NoAggregate sends equal increments (same key, bin and time) one by one,
 	// instead of as one of their sum.
 	NoAggregate bool
-	// Timeout is how long a command is tried; 30 s when 0.
+	// Timeout is how long a command is tried; 30 s when 0. Of the time that the
+	// process stands still (it is stopped, gets no turn, or its machine is
+	// paused) only the first second counts each time.
 	Timeout time.Duration
 	// Window is how far the commands of one shard may be ahead of the oldest that
 	// is not acknowledged: 1 to 1,000; 128 when 0.
@@ -285,8 +287,8 @@ func (o *outbox) seal(l *lane) {
 	if l.pen.entries == 0 {
 		return
 	}
-	now := o.client.now()
-	p := &parcel{ctx: o.producer.ctx, made: now, deadline: now.Add(o.opts.Timeout)}
+	p := &parcel{ctx: o.producer.ctx}
+	p.allow(o.client.awake.look(), o.opts.Timeout)
 	o.mu.Lock()
 	o.epochs.now.open++
 	p.delivery = &dispatchNote{outbox: o, epoch: o.epochs.now}
