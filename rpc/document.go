@@ -34,13 +34,20 @@ func parseJSON(b []byte, m protobuf.Message) *proto.Error {
 // document is a JSON text being read. Its path says where it is, for errors.
 type document struct {
 	*lexer
-	path jsonPath
+	path  jsonPath
+	depth int // of the objects that have begun: each keeps a part of the stack until it ends
 }
 
 func (d *document) message(m protoreflect.Message) *proto.Error {
 	if d.peek() != '{' {
 		return d.mismatch(proto.ErrBadRequest, "an object")
 	}
+	if d.depth == proto.DocumentDepthMax {
+		return proto.ErrBadRequest.Errorf("%s: more than %d objects in each other, which is the limit", d.path.text(), proto.DocumentDepthMax).
+			WithHint("a question can be sent as text; store parts of an expression under keys")
+	}
+	d.depth++
+	defer func() { d.depth-- }()
 	d.i++
 	if d.take('}') {
 		return nil

@@ -103,9 +103,15 @@ type forgetReply struct {
 
 func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp) {
 	start := time.Now()
+	if op.name == "exit" { // of anybody, and nothing is read of it
+		err := proto.ErrBadRequest.Errorf("a node is not stopped over HTTP")
+		writeForgetError(w, op, refuse(codeForbidden, err))
+		f.metrics.observe("/"+op.name, start, err)
+		return
+	}
 	ctx, err := f.ebb.Access.identifyHTTP(r)
 	if err != nil {
-		writeForgetError(w, op, refuse(codeForbidden, err))
+		writeForgetError(w, op, refuse("", err))
 		f.metrics.observe("/"+op.name, start, err)
 		return
 	}
@@ -132,11 +138,8 @@ func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Re
 	if err != nil {
 		return forgetReply{}, refuse(codeInvalidURI, err)
 	}
-	switch op.name {
-	case "dbsize":
+	if op.name == "dbsize" {
 		return f.dbsize(ctx, op)
-	case "exit":
-		return forgetReply{}, refuse(codeForbidden, proto.ErrBadRequest.Errorf("a node is not stopped over HTTP"))
 	}
 	if args.Get("distribution") == "" {
 		return forgetReply{}, refuse(codeNoDistribution, proto.ErrBadKey.Errorf("argument distribution is missing"))

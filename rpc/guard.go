@@ -228,7 +228,8 @@ func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	return err
 }
 
-// identifyHTTP returns the context of a request with who asks.
+// identifyHTTP returns the context of a request with who asks, and refuses who has to show a token and has none: nothing of a body is read for somebody
+// who is not known. All that is served at the HTTP doors after it has a rule that asks for a token.
 func (a *Access) identifyHTTP(r *http.Request) (context.Context, error) {
 	if a == nil {
 		return r.Context(), nil
@@ -236,6 +237,9 @@ func (a *Access) identifyHTTP(r *http.Request) (context.Context, error) {
 	c := &caller{from: r.RemoteAddr}
 	ctx := context.WithValue(r.Context(), callerKey{}, c)
 	err := a.show(ctx, r.Header.Get(authorizationKey), c)
+	if err == nil && c.token == nil && a.InForce() {
+		err = errNoToken()
+	}
 	if err != nil {
 		a.deny(ctx, r.Method+" "+r.URL.Path, err)
 	}

@@ -281,9 +281,14 @@ func (p *jsonPath) pushIndex(i int) (mark int) {
 
 func (p *jsonPath) pop(mark int) { *p = (*p)[:mark] }
 
+// text names the place, without the middle where it is deep: an error is to be read.
 func (p jsonPath) text() string {
-	if len(p) == 0 {
+	const end = 100
+	switch {
+	case len(p) == 0:
 		return "the document"
+	case len(p) > 2*end:
+		return string(p[:end]) + "..." + string(p[len(p)-end:])
 	}
 	return string(p)
 }

@@ -352,6 +352,8 @@ func poisons() []poison {
 			return v.ask(&ebbv1.Question{Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{Expr: x, Select: &ebbv1.BitmapQuestion_Count{Count: true}}}})
 		}},
 		{name: "JSON nested 10,000 deep", http: `POST /v1/ask ` + long(`{"questions":[`, 10_000)},
+		{name: "JSON of an expression without end", want: errs(proto.ErrBadRequest), says: "2050 objects", http: `POST /v1/store {"expr":` + long(`{"or":{"of":[`, proto.MessageBytesMax/13-1)},
+		{name: "JSON of a plan without end", want: errs(proto.ErrBadRequest), says: "2050 objects", http: `POST /v1/query {"plan":{"count":{"of":` + long(`{"operation":{"operands":[`, proto.MessageBytesMax/26-2)},
 		{name: "JSON that breaks off", http: `POST /v1/increment {"increments":[{"key":"k","bin":"b"}`},
 		{name: "pattern too long", says: "512", grpc: about(&ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Pattern: []byte(long("*a", 257))}}}), http: `GET /v1/ns/default/keys/` + long("*a", 257), cli: "keys " + long("*a", 257)},
 		{name: "pattern that ends in a backslash", grpc: about(&ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Pattern: []byte(`a\`)}}}), http: `GET /v1/ns/default/keys/a%5C`, cli: `keys a*\`},
