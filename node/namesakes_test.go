@@ -41,9 +41,7 @@ func TestTheOldDiskComesBack(t *testing.T) {
 				if err := b.said(old); !errors.As(err, new(node.Removed)) {
 					t.Errorf("the old process says %v, want that its disk was given up", err)
 				}
-				b.nodes[old].Kill()
-				b.net.Crash(b.host(old))
-				time.Sleep(20 * time.Second)
+				time.Sleep(20 * time.Second) // it may take its time to end
 				if err := b.said(heir); err != nil {
 					t.Errorf("the one that has its place says %v", err)
 				}
