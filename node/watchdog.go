@@ -90,16 +90,16 @@ type groupWatch struct {
 	fatal   func(error)
 	logger  *slog.Logger
 
-	wg         sync.WaitGroup
-	awake      awake
-	ran        time.Duration // by that
-	behind     map[follower]stall
-	restarted  map[*member]time.Time
-	restarting map[*member]*restart
+	wg        sync.WaitGroup
+	awake     awake
+	ran       time.Duration // by that
+	behind    map[follower]stall
+	restarted map[*member]*restart // the last one of each
 }
 
-// restart is one that is under way.
+// restart is one in place.
 type restart struct {
+	at    time.Time
 	since time.Duration // of the time that the process ran
 	why   string
 	over  atomic.Bool
@@ -121,7 +121,7 @@ type stall struct {
 func newGroupWatch(members func() []*member, fatal func(error), logger *slog.Logger) *groupWatch {
 	return &groupWatch{
 		members: members, fatal: fatal, logger: logger,
-		behind: make(map[follower]stall), restarted: make(map[*member]time.Time), restarting: make(map[*member]*restart),
+		behind: make(map[follower]stall), restarted: make(map[*member]*restart),
 	}
 }
 
@@ -130,11 +130,9 @@ func (w *groupWatch) look() {
 	now := time.Now()
 	w.ran += w.awake.step()
 	maps.DeleteFunc(w.behind, func(f follower, _ stall) bool { return f.member.over() })
-	maps.DeleteFunc(w.restarted, func(m *member, _ time.Time) bool { return m.over() })
-	for m, r := range w.restarting {
-		if r.over.Load() {
-			delete(w.restarting, m)
-		} else if w.ran-r.since > restartMax {
+	maps.DeleteFunc(w.restarted, func(m *member, _ *restart) bool { return m.over() })
+	for m, r := range w.restarted {
+		if !r.over.Load() && w.ran-r.since > restartMax {
 			w.fatal(proto.ErrInternal.Errorf("group %d: %s, and its restart in place hangs", m.group, r.why))
 		}
 	}
@@ -182,16 +180,15 @@ func (w *groupWatch) stuck(m *member, now time.Time) (raft.ServerID, bool) {
 // hang just as the member does.
 func (w *groupWatch) restart(m *member, why string) {
 	now := time.Now()
-	if last, ok := w.restarted[m]; ok && now.Sub(last) < restartAgain {
-		if now.Sub(last) > restartMax {
+	if last, ok := w.restarted[m]; ok && now.Sub(last.at) < restartAgain {
+		if now.Sub(last.at) > restartMax {
 			w.fatal(proto.ErrInternal.Errorf("group %d: %s, also after a restart in place", m.group, why))
 		}
 		return
 	}
-	w.restarted[m] = now
 	w.logger.Error("group is restarted in place", "group", m.group, "why", why)
-	r := &restart{since: w.ran, why: why}
-	w.restarting[m] = r
+	r := &restart{at: now, since: w.ran, why: why}
+	w.restarted[m] = r
 	w.wg.Go(func() {
 		defer r.over.Store(true)
 		if err := m.restart(); err != nil && !errors.Is(err, raft.ErrRaftShutdown) { // its replica moves away
