@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -82,14 +83,14 @@ type admission struct {
 	err       *proto.Error
 }
 
-// admit refuses a command that memory is too small for, and one whose namespace neither this node nor the shard knows
+// admit refuses a command that memory is too small for, one that would take too long to apply, and one whose namespace neither this node nor the shard knows
 // while nobody can be asked: the log would take it and the shard refuse it,
 // though it may be good.
 func (b *backend) admit(ctx context.Context, last *admission, r *replica, command []byte) *proto.Error {
 	if err := r.unsound(); err != nil {
 		return err // the answer to a command says what the state made of it
 	}
-	if err := b.room.admit(r.group, r, command); err != nil {
+	if err := cmp.Or(b.room.admit(r.group, r, command), r.state.storable(command)); err != nil {
 		return err
 	}
 	name := proto.CommandNamespace(command)

@@ -85,6 +85,7 @@ func TestRoom(t *testing.T) {
 	restored := func(step *ebbv1.RestoreShard) []byte {
 		return raw(&ebbv1.Command{Body: &ebbv1.Command_Restore{Restore: step}})
 	}
+	numbered := func(h *ebbv1.HomeCommand) []byte { return raw(&ebbv1.Command{Body: &ebbv1.Command_Home{Home: h}}) }
 	for name, c := range map[string]struct {
 		command []byte
 		refused bool
@@ -92,6 +93,10 @@ func TestRoom(t *testing.T) {
 		"increments": {grow, true}, "a delete": {free, false}, "a session": {open, false},
 		"ids set": {edit(set), true}, "ids cleared": {edit(clear), false}, "both": {edit(clear, set), true},
 		"a piece of a backup": {restored(&ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{}}}), true},
+		"a number reserved":   {numbered(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: &ebbv1.HomeNumber{Number: 1}}}), true},
+		"a number put":        {numbered(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Put{Put: &ebbv1.HomePut{Number: &ebbv1.HomeNumber{Number: 1}, Count: 1}}}), true},
+		"a number of nothing": {numbered(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Put{Put: &ebbv1.HomePut{Number: &ebbv1.HomeNumber{Number: 1}}}}), false},
+		"numbers swept":       {numbered(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Swept{Swept: &ebbv1.HomeSwept{Numbers: []uint64{1}}}}), false},
 		"a restore given up":  {restored(&ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Cancel{Cancel: &ebbv1.RestoreCancel{}}}), false},
 		"no command":          {[]byte{0xff}, false},
 	} {

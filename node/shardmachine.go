@@ -120,6 +120,16 @@ func (m *shardMachine) version(namespace string) uint64 {
 	return m.state.NamespaceVersion(namespace)
 }
 
+// storable refuses a command that stores a bitmap, if that takes too long for the log to wait for.
+func (m *shardMachine) storable(command []byte) *proto.Error {
+	if _, field, _ := proto.CommandBody(command); field != proto.FieldCommandStore {
+		return nil
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Storable(command)
+}
+
 // inhabited returns the definition under which the shard has keys of a namespace; nil if it has none.
 func (m *shardMachine) inhabited(namespace string) *ebbv1.Namespace {
 	m.mu.RLock()

@@ -197,9 +197,11 @@ func (e *BitEditWire) Span() uint64 {
 	return e.Last - e.First + 1
 }
 
+var editsShape = shapeOf(&ebbv1.BitEdits{})
+
 // checkBitEdits checks a serialised BitEdits message as clients may send it.
 func checkBitEdits(raw []byte) *Error {
-	if !validNumbers(raw, FieldBitEditsEdits, FieldBitEditRange) {
+	if !editsShape.fits(raw) {
 		return errMalformed("batch of edits")
 	}
 	var err *Error

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -211,36 +210,27 @@ func CommandNamespace(raw []byte) []byte {
 // CommandGrows reports whether a serialised Command may make a shard larger. Those that delete, that take ids out of bitmaps, and that keep a producer's
 // session are not among them.
 func CommandGrows(raw []byte) bool {
-	for len(raw) > 0 {
-		num, typ, n := protowire.ConsumeTag(raw)
-		if n < 0 {
-			return false
-		}
-		value := raw[n:]
-		n = protowire.ConsumeFieldValue(num, typ, value)
-		if n < 0 {
-			return false
-		}
-		switch num {
-		case FieldCommandIncrements, FieldCommandPut, FieldCommandStore, FieldCommandNames:
-			return true
-		case FieldCommandRestore:
-			return restoreGrows(value[:n])
-		case FieldCommandBits:
-			return bitsGrow(value[:n])
-		}
-		raw = value[n:]
+	switch _, field, body := CommandBody(raw); field {
+	case FieldCommandIncrements, FieldCommandPut, FieldCommandStore, FieldCommandNames:
+		return true
+	case FieldCommandRestore:
+		return restoreGrows(body)
+	case FieldCommandBits:
+		return bitsGrow(body)
+	case FieldCommandHome:
+		return homeGrows(body)
 	}
 	return false
 }
 
-func bitsGrow(field []byte) bool {
-	body, _ := protowire.ConsumeBytes(field)
-	edits := new(ebbv1.BitEdits)
-	if protobuf.Unmarshal(body, edits) != nil {
-		return false // it will be refused for that
-	}
-	return slices.ContainsFunc(edits.GetEdits(), func(e *ebbv1.BitEdit) bool { return e.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR })
+// bitsGrow reads edits as they are applied.
+func bitsGrow(body []byte) bool {
+	grows := false
+	BitEdits(body, func(e *BitEditWire) bool {
+		grows = e.Op != ebbv1.BitOp_BIT_OP_CLEAR
+		return !grows
+	})
+	return grows
 }
 
 // CheckCommand checks a serialised Command as clients may send it: its framing,
@@ -290,8 +280,8 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 	v, _ := protowire.ConsumeBytes(value)
 	switch num {
 	case FieldCommandNamespace:
-		if len(v) > NamespaceLenMax {
-			return ErrBadNamespace.Errorf("namespace of %d bytes: the limit is %d", len(v), NamespaceLenMax)
+		if len(v) > 0 {
+			return CheckNamespaceName(string(v))
 		}
 	case FieldCommandIncrements:
 		return checkIncrements(v)
@@ -307,14 +297,27 @@ func checkCommandField(num protowire.Number, typ protowire.Type, value []byte) *
 		return checkHomeCommand(v)
 	case FieldCommandRestore:
 		return checkRestoreCommand(v)
-	case FieldCommandSession, FieldCommandSource, FieldCommandIdempotencyKey, FieldCommandOpenSession, FieldCommandCloseSession, fieldOpenSource, FieldCommandDropSource:
-		if !validNumbers(v) {
+	default:
+		s, known := flatShapes[num]
+		if !known {
+			return ErrBadRequest.Errorf("command field %d is not for clients", num)
+		}
+		if !s.fits(v) {
 			return errMalformed("command")
 		}
-	default:
-		return ErrBadRequest.Errorf("command field %d is not for clients", num)
 	}
 	return nil
+}
+
+// flatShapes are those of what a command holds that has no limits of its own.
+var flatShapes = map[protowire.Number]shape{
+	FieldCommandSession:        shapeOf(&ebbv1.SessionIdentity{}),
+	FieldCommandSource:         shapeOf(&ebbv1.SourceIdentity{}),
+	FieldCommandIdempotencyKey: shapeOf(&ebbv1.IdempotencyKey{}),
+	FieldCommandOpenSession:    shapeOf(&ebbv1.OpenSession{}),
+	FieldCommandCloseSession:   shapeOf(&ebbv1.CloseSession{}),
+	fieldOpenSource:            shapeOf(&ebbv1.OpenSource{}),
+	FieldCommandDropSource:     shapeOf(&ebbv1.DropSource{}),
 }
 
 const (

@@ -165,6 +165,73 @@ func TestFieldNumbersBeyond(t *testing.T) {
 	}
 }
 
+// A field that has another type than its own is passed over by the generated code, and read by who applies edits: an edit that is cleared for the one is set for the other. Text that is
+// not UTF-8 is refused by the generated code, and was read by replicas.
+func TestFieldTypes(t *testing.T) {
+	body := func(num protowire.Number, raw []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, num, protowire.BytesType), raw)
+	}
+	number := func(raw []byte, num protowire.Number, typ protowire.Type, v uint64) []byte {
+		raw = protowire.AppendTag(slices.Clone(raw), num, typ)
+		if typ == protowire.Fixed64Type {
+			return protowire.AppendFixed64(raw, v)
+		}
+		return protowire.AppendVarint(raw, v)
+	}
+	command := func(c *ebbv1.Command) []byte {
+		raw, err := pb.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return raw
+	}
+	const (
+		varint, fixed = protowire.VarintType, protowire.Fixed64Type
+		set, clear    = uint64(ebbv1.BitOp_BIT_OP_SET), uint64(ebbv1.BitOp_BIT_OP_CLEAR)
+	)
+	edit := func(raw []byte) []byte { return body(proto.FieldCommandBits, body(proto.FieldBitEditsEdits, raw)) }
+	cleared := number(append(body(proto.FieldBitEditKey, []byte("k")), body(proto.FieldBitEditIDs, []byte{1})...), proto.FieldBitEditOp, varint, clear)
+	ranged := number(body(proto.FieldBitEditKey, []byte("k")), proto.FieldBitEditOp, varint, set)
+	closed := command(&ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{}}})
+	for name, c := range map[string]struct {
+		raw []byte
+		bad error
+	}{
+		"cleared":                         {edit(cleared), nil},
+		"cleared, and set in another way": {edit(number(cleared, proto.FieldBitEditOp, fixed, set)), proto.ErrBadRequest},
+		"a range":                         {edit(append(slices.Clone(ranged), body(proto.FieldBitEditRange, number(nil, proto.FieldBitRangeLast, varint, 9))...)), nil},
+		"a range in another way":          {edit(append(slices.Clone(ranged), body(proto.FieldBitEditRange, number(nil, proto.FieldBitRangeLast, fixed, 9))...)), proto.ErrBadRequest},
+		"until when, in another way":      {body(proto.FieldCommandBits, number(body(proto.FieldBitEditsEdits, cleared), proto.FieldBitEditsUntil, fixed, 1)), proto.ErrBadRequest},
+		"a key that is a number":          {edit(number(cleared, proto.FieldBitEditKey, varint, 1)), proto.ErrBadRequest},
+		"a field of the future":           {edit(number(cleared, 1000, fixed, 1)), nil},
+		"a source":                        {append(body(proto.FieldCommandSource, body(1, []byte("\u00e9"))), closed...), nil},
+		"a source that is not UTF-8":      {append(body(proto.FieldCommandSource, body(1, []byte{0xff})), closed...), proto.ErrBadRequest},
+		"opened, not UTF-8":               {body(9, body(1, []byte{0xff})), proto.ErrBadRequest},
+		"dropped, not UTF-8":              {body(proto.FieldCommandDropSource, body(1, []byte{0xff})), proto.ErrBadRequest},
+		"a restore that is not UTF-8":     {body(proto.FieldCommandRestore, append(body(1, []byte{0xff}), body(4, nil)...)), proto.ErrBadRequest},
+		"a namespace that is not UTF-8":   {append(body(proto.FieldCommandNamespace, []byte{0xff}), closed...), proto.ErrBadNamespace},
+		"a namespace":                     {append(body(proto.FieldCommandNamespace, []byte("people")), closed...), nil},
+		"the default namespace":           {append(body(proto.FieldCommandNamespace, nil), closed...), nil},
+		"a session":                       {append(body(proto.FieldCommandSession, number(nil, 1, varint, 7)), closed...), nil},
+		"a session in another way":        {append(body(proto.FieldCommandSession, number(nil, 1, fixed, 7)), closed...), proto.ErrBadRequest},
+	} {
+		if err := proto.CheckCommand(c.raw); (err == nil) != (c.bad == nil) || err != nil && !errors.Is(err, c.bad) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Whether a command makes a shard larger is read as it is applied.
+func TestGrowsAsApplied(t *testing.T) {
+	e := protowire.AppendVarint(protowire.AppendTag(nil, proto.FieldBitEditOp, protowire.VarintType), uint64(ebbv1.BitOp_BIT_OP_CLEAR))
+	e = protowire.AppendFixed64(protowire.AppendTag(e, proto.FieldBitEditOp, protowire.Fixed64Type), uint64(ebbv1.BitOp_BIT_OP_SET))
+	raw := protowire.AppendBytes(protowire.AppendTag(nil, proto.FieldBitEditsEdits, protowire.BytesType), e)
+	raw = protowire.AppendBytes(protowire.AppendTag(nil, proto.FieldCommandBits, protowire.BytesType), raw)
+	if !proto.CommandGrows(raw) {
+		t.Error("an edit that sets is taken for one that clears")
+	}
+}
+
 func FuzzCheckCommand(f *testing.F) {
 	raw, _ := pb.Marshal(&ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
 		Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}},
@@ -172,10 +239,13 @@ func FuzzCheckCommand(f *testing.F) {
 	f.Add(raw)
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		if proto.CheckCommand(raw) == nil {
-			if err := pb.Unmarshal(raw, &ebbv1.Command{}); err != nil {
-				// Only UTF-8 is left to the generated code.
-				if !strings.Contains(err.Error(), "UTF-8") {
-					t.Fatalf("accepted what does not decode: %v", err)
+			var c ebbv1.Command
+			if err := pb.Unmarshal(raw, &c); err != nil {
+				t.Fatalf("accepted what does not decode: %v", err)
+			}
+			for _, e := range c.GetBits().GetEdits() {
+				if e.GetOp() != ebbv1.BitOp_BIT_OP_CLEAR && !proto.CommandGrows(raw) {
+					t.Fatalf("%v grows", e)
 				}
 			}
 		}

@@ -126,8 +126,10 @@ func NamesShards(command []byte) (shards uint32, ok bool) {
 }
 
 // checkNamesCommand checks a serialised Names message.
+var namesShape = shapeOf(&ebbv1.Names{})
+
 func checkNamesCommand(raw []byte) *Error {
-	if !validNumbers(raw) {
+	if !namesShape.fits(raw) {
 		return errMalformed("batch of strings")
 	}
 	var names [][]byte

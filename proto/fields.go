@@ -2,8 +2,11 @@ package proto
 
 import (
 	"encoding/binary"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	pb "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
 // WalkFields visits the fields of a serialised message, numbers (varints and
@@ -38,9 +41,49 @@ func WalkFields(raw []byte, visit func(num protowire.Number, v uint64, b []byte)
 	return true
 }
 
-// validNumbers reports whether no field of a well-formed message has a number beyond [protowire.MaxValidNumber], nor one of the messages in it, whose numbers are named level by level. WalkFields passes
-// over such fields, also in a log that has them; what comes in must be what everybody else can read.
-func validNumbers(raw []byte, within ...protowire.Number) bool {
+// shape is how the fields of a message lie on the wire, by their numbers.
+type shape []wireField
+
+type wireField struct {
+	known bool
+	typ   protowire.Type
+	// of bytes: whether they are UTF-8, or a message, and of which shape
+	text, message bool
+	of            shape
+}
+
+// shapeOf is the shape of a message that holds no list of numbers, which lie there in one of two ways, and none of its own type.
+func shapeOf(m pb.Message) shape { return describedShape(m.ProtoReflect().Descriptor()) }
+
+func describedShape(d protoreflect.MessageDescriptor) shape {
+	fields := d.Fields()
+	var s shape
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		w := wireField{known: true, typ: protowire.VarintType}
+		switch f.Kind() {
+		case protoreflect.MessageKind:
+			w.typ, w.message, w.of = protowire.BytesType, true, describedShape(f.Message())
+		case protoreflect.StringKind:
+			w.typ, w.text = protowire.BytesType, true
+		case protoreflect.BytesKind:
+			w.typ = protowire.BytesType
+		case protoreflect.Fixed64Kind, protoreflect.Sfixed64Kind, protoreflect.DoubleKind:
+			w.typ = protowire.Fixed64Type
+		case protoreflect.Fixed32Kind, protoreflect.Sfixed32Kind, protoreflect.FloatKind:
+			w.typ = protowire.Fixed32Type
+		}
+		for len(s) <= int(f.Number()) {
+			s = append(s, wireField{})
+		}
+		s[f.Number()] = w
+	}
+	return s
+}
+
+// fits reports whether a message is what the generated code reads as [WalkFields] does, at each level of it: no field has another type than its own, which the one passes over and the other does not,
+// nor a number beyond [protowire.MaxValidNumber], and text is UTF-8. WalkFields minds none of this, in a log that has it; what comes in must be the same to everybody.
+func (s shape) fits(raw []byte) bool {
 	for len(raw) > 0 {
 		num, typ, n := protowire.ConsumeTag(raw)
 		if n < 0 || num > protowire.MaxValidNumber {
@@ -50,12 +93,24 @@ func validNumbers(raw []byte, within ...protowire.Number) bool {
 		if n = protowire.ConsumeFieldValue(num, typ, raw); n < 0 {
 			return false
 		}
-		if len(within) > 0 && num == within[0] && typ == protowire.BytesType {
-			if b, _ := protowire.ConsumeBytes(raw); !validNumbers(b, within[1:]...) {
-				return false
-			}
+		if int(num) < len(s) && s[num].known && !s[num].takes(typ, raw[:n]) {
+			return false
 		}
 		raw = raw[n:]
+	}
+	return true
+}
+
+func (f wireField) takes(typ protowire.Type, value []byte) bool {
+	if typ != f.typ || typ != protowire.BytesType {
+		return typ == f.typ
+	}
+	b, _ := protowire.ConsumeBytes(value)
+	switch {
+	case f.text:
+		return utf8.Valid(b)
+	case f.message:
+		return f.of.fits(b)
 	}
 	return true
 }

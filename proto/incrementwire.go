@@ -22,7 +22,7 @@ type IncrementWire struct {
 	Text     []byte
 	HasText  bool
 
-	beyond bool // a field has a number that none may have, see validNumbers
+	beyond bool // a field has a number that none may have, see shape.fits
 }
 
 // Parse reads one serialised Increment and reports whether it is well formed.

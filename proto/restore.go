@@ -1,7 +1,6 @@
 package proto
 
 import (
-	"google.golang.org/protobuf/encoding/protowire"
 	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -58,19 +57,18 @@ func CheckSnapshot(req *ebbv1.SnapshotRequest) *Error {
 }
 
 // restoreGrows says whether a step of a restore makes its shard larger.
-func restoreGrows(field []byte) bool {
-	body, _ := protowire.ConsumeBytes(field)
+func restoreGrows(body []byte) bool {
 	var c ebbv1.RestoreShard
 	return pb.Unmarshal(body, &c) == nil && c.GetPiece() != nil
 }
 
-// RestoreStep names the step of a serialised Command that restores; "" of a piece, and of other commands.
-func RestoreStep(raw []byte) string {
-	var c ebbv1.Command
-	if pb.Unmarshal(raw, &c) != nil {
+// RestoreStep names the step that the body of a command is which restores; "" of a piece.
+func RestoreStep(body []byte) string {
+	var c ebbv1.RestoreShard
+	if pb.Unmarshal(body, &c) != nil {
 		return ""
 	}
-	switch c.GetRestore().GetStep().(type) {
+	switch c.GetStep().(type) {
 	case *ebbv1.RestoreShard_Begin:
 		return "begin"
 	case *ebbv1.RestoreShard_Commit:

@@ -84,6 +84,12 @@ func CheckHome(c *ebbv1.HomeCommand) *Error {
 	return CheckSliceKey(n.GetKey())
 }
 
+// homeGrows says whether a command about numbers of bitmaps makes the shard of their homes larger: a number that is reserved is remembered, and one that is put may make a key.
+func homeGrows(body []byte) bool {
+	var c ebbv1.HomeCommand
+	return pb.Unmarshal(body, &c) == nil && (c.GetReserve() != nil || c.GetPut().GetCount() > 0)
+}
+
 // CheckSliceKey refuses keys that no bitmap of a namespace of slices may have.
 func CheckSliceKey(key []byte) *Error {
 	switch {

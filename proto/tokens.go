@@ -132,17 +132,17 @@ func MatchNamespace(pattern, name string) bool {
 	return p == len(pattern)
 }
 
-// CommandBody returns the namespace that a serialised Command names, "" if none, and the number of the field that is its body, 0 if
-// it has none or is malformed. It allocates nothing.
-func CommandBody(raw []byte) (namespace []byte, body int) {
+// CommandBody returns the namespace that a serialised Command names, "" if none, the number of the field that is its body, 0 if
+// it has none or is malformed, and what is in it. It allocates nothing.
+func CommandBody(raw []byte) (namespace []byte, field int, body []byte) {
 	WalkFields(raw, func(num protowire.Number, _ uint64, b []byte) bool {
 		switch {
 		case num == FieldCommandNamespace:
 			namespace = b
 		case num >= FieldCommandIncrements:
-			body = int(num)
+			field, body = int(num), b
 		}
 		return true
 	})
-	return namespace, body
+	return namespace, field, body
 }

@@ -231,7 +231,7 @@ func eachTerm(m protoreflect.Message, visit func(*ebbv1.PlanTerm) error) (err er
 // mayApply checks one command of service Shards. Sessions and sources are of shards and not of a namespace: whoever may write
 // anywhere has them. What a backup brings may be of any namespace.
 func (c *caller) mayApply(command []byte) error {
-	namespace, body := proto.CommandBody(command)
+	namespace, body, _ := proto.CommandBody(command)
 	switch body {
 	case proto.FieldCommandRestore:
 		return c.needs(operator, "")

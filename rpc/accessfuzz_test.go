@@ -62,7 +62,7 @@ func FuzzMayApply(f *testing.F) {
 		if writer.mayApply(raw) != nil || proto.CheckCommand(raw) != nil {
 			return
 		}
-		namespace, body := proto.CommandBody(raw)
+		namespace, body, _ := proto.CommandBody(raw)
 		first := proto.CommandNamespace(raw)
 		if body == proto.FieldCommandRestore {
 			t.Fatal("a writer restores")

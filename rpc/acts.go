@@ -196,18 +196,18 @@ type kind struct{ what, on string }
 
 // commandAct is what one command does; nothing if no line is written of it.
 func commandAct(raw []byte, nowUS int64) kind {
-	namespace, body := proto.CommandBody(raw)
+	namespace, field, body := proto.CommandBody(raw)
 	keys := func() string { return "keys of " + inNamespace(string(namespace)) + " in " }
-	switch body {
+	switch field {
 	case proto.FieldCommandRestore:
-		if step := proto.RestoreStep(raw); step != "" {
+		if step := proto.RestoreStep(body); step != "" {
 			return kind{"restore: " + step, ""}
 		}
 	case proto.FieldCommandDelete:
 		return kind{"delete", keys()}
 	case proto.FieldCommandExpire:
-		var c ebbv1.Command
-		if protobuf.Unmarshal(raw, &c) == nil && endsSoon(c.GetExpire().GetAtUs(), c.GetExpire().GetTtlUs(), nowUS) {
+		var c ebbv1.ExpireKeys
+		if protobuf.Unmarshal(body, &c) == nil && endsSoon(c.GetAtUs(), c.GetTtlUs(), nowUS) {
 			return kind{"expire", keys()}
 		}
 	case proto.FieldCommandDropSource:

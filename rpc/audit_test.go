@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -129,6 +130,21 @@ func TestAuditLeavesNothingOut(t *testing.T) {
 	s.Access = NewAccess(AccessConfig{Tokens: box.tokens, Root: []string{rootSecret}, Node: "ebb-0", Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
 	if _, err := ebbv1grpc.NewEbbClient(serve(t, s)).Delete(as(t, s.Access, "node"), &ebbv1.DeleteRequest{Namespace: "clicks", Keys: key}); err != nil || lines.String() != "" {
 		t.Errorf("what a node has passed on: %v, and %s", err, lines.String())
+	}
+}
+
+// A restore and an expiry are seen by what they are, whatever the generated code makes of the rest of their commands.
+func TestActsWithoutTheRest(t *testing.T) {
+	source := protowire.AppendBytes(protowire.AppendTag(nil, 1, protowire.BytesType), []byte{0xff}) // no UTF-8
+	for what, c := range map[string]*ebbv1.Command{
+		"restore: begin": {Body: &ebbv1.Command_Restore{Restore: &ebbv1.RestoreShard{Name: "b", Step: &ebbv1.RestoreShard_Begin{Begin: &ebbv1.RestoreBegin{}}}}},
+		"expire":         {Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: [][]byte{[]byte("k")}, Until: &ebbv1.ExpireKeys_AtUs{AtUs: 1}}}},
+	} {
+		raw := protowire.AppendBytes(protowire.AppendTag(nil, proto.FieldCommandSource, protowire.BytesType), source)
+		raw = append(raw, marshal(t, c)...)
+		if got := commandAct(raw, 2); got.what != what {
+			t.Errorf("%s is seen as %q", what, got.what)
+		}
 	}
 }
 

@@ -101,12 +101,13 @@ func (f *frame) bitmapWorkTo(q *ebbv1.Question, enough int) *bitmapWork {
 
 // costing adds up the work of expressions, whose terms have up to so many slices that are asked about.
 type costing struct {
-	f      *frame
-	ns     *namespace // nil: there are no keys
-	work   *bitmapWork
-	slices int64
-	known  map[string]bool
-	enough int // words: how many more they are need not be known
+	f       *frame
+	ns      *namespace // nil: there are no keys
+	work    *bitmapWork
+	slices  int64
+	known   map[string]bool
+	enough  int  // words: how many more they are need not be known
+	ownFree bool // what an expression holds for this shard alone costs nothing
 }
 
 func (c *costing) expr(x *ebbv1.BitmapExpr) {
@@ -121,11 +122,12 @@ func (c *costing) expr(x *ebbv1.BitmapExpr) {
 		}
 		c.know(e.Key)
 		c.work.add(from, to, n, words)
-	case *ebbv1.BitmapExpr_Range:
-		c.work.addRange(e.Range, c.slices)
-	case *ebbv1.BitmapExpr_Containers:
-		n := len(e.Containers.GetContainers())
-		c.work.add(e.Containers.GetFrom(), sliceMax, int64(n/4), bodyCost+n/8) // none takes less than 4 bytes
+	case *ebbv1.BitmapExpr_Own:
+		if !c.ownFree {
+			c.work.addGiven(x, c.slices)
+		}
+	default:
+		c.work.addGiven(x, c.slices)
 	}
 	for _, term := range proto.ExprTerms(x) {
 		c.expr(term)
@@ -170,6 +172,19 @@ func (c *costing) read(name []byte, slices int64) (from, to uint64, n int64, wor
 	}
 	n = min(n, slices, int64(to-from)+1)
 	return from, to, n, bodyCost + int(h.leaves) + int(min(sliceCost*n+int64(min(h.ids/4, 1<<40)), bitmap.DenseWords*n))
+}
+
+// addGiven notes ids that an expression holds itself. Of those that lie in this shard alone the others are passed over one slice after the other, so that they cost what all of them do.
+func (w *bitmapWork) addGiven(x *ebbv1.BitmapExpr, slices int64) {
+	switch e := x.GetExpr().(type) {
+	case *ebbv1.BitmapExpr_Range:
+		w.addRange(e.Range, slices)
+	case *ebbv1.BitmapExpr_Containers:
+		n := len(e.Containers.GetContainers())
+		w.add(e.Containers.GetFrom(), sliceMax, int64(n/4), bodyCost+n/8) // none takes less than 4 bytes
+	case *ebbv1.BitmapExpr_Own:
+		w.addGiven(e.Own.GetOf(), min(slices*int64(min(e.Own.GetShards(), proto.ShardsMax)), sliceMax+1))
+	}
 }
 
 // addRange notes a range of ids.

@@ -3,8 +3,11 @@ package shard
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -125,6 +128,62 @@ func TestBitmapWork(t *testing.T) {
 	})
 	if e := proto.AsError(refused); e == nil || e.Code != ebbv1.Code_CODE_QUERY_TOO_COSTLY || !strings.Contains(e.Message, "32 bitmaps and ranges") {
 		t.Errorf("ranges beside much of two shards: %v", refused)
+	}
+}
+
+// What an expression holds for one shard alone costs what it does by itself, to a question and to a leader that is to store it. What is in a log is applied as ever.
+func TestOwnCosts(t *testing.T) {
+	s := definedAt(t, &ebbv1.Namespace{Name: "default", Version: 1}, beginning)
+	applyOne(t, s, edits(bitsOf("k", setOp, 1, 2, 3)))
+	own := func(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
+		return &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Own{Own: &ebbv1.BitmapOwn{Of: x, Shards: 1}}}
+	}
+	full := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Range{Range: &ebbv1.BitRange{Last: 1<<32 - 2}}}
+	held := &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Containers{Containers: &ebbv1.BitmapContainers{Containers: []byte{1, 1<<2 | 1, 5, 0, 0}}}}
+	of := func(x *ebbv1.BitmapExpr, n int) *ebbv1.BitmapExpr {
+		return unionOf(append(slices.Repeat([]*ebbv1.BitmapExpr{x}, n), keyExpr("k"))...)
+	}
+	ask := func(x *ebbv1.BitmapExpr) *ebbv1.ShardQuestion {
+		return &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Bitmap{Bitmap: &ebbv1.BitmapQuestion{Expr: x, Select: &ebbv1.BitmapQuestion_Count{Count: true}}}}}
+	}
+	storable := func(x *ebbv1.BitmapExpr) *proto.Error {
+		raw, err := pb.Marshal(storing("stored", x))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Storable(raw)
+	}
+	for name, x := range map[string]*ebbv1.BitmapExpr{"a range": full, "containers": held} {
+		if plain, as := s.Cost(ask(of(x, 9))), s.Cost(ask(of(own(x), 9))); plain != as {
+			t.Errorf("%s: it costs %d, and %d as the shard's own", name, plain, as)
+		}
+	}
+	for name, x := range map[string]*ebbv1.BitmapExpr{"ranges": full, "own ranges": own(full)} {
+		if !s.CostsMore(ask(of(x, 9_999)), bitmapCostMax) || s.Ask(ask(of(x, 9_999)), beginning).GetError().GetCode() != ebbv1.Code_CODE_QUERY_TOO_COSTLY {
+			t.Errorf("%s: a question that takes long is cheap", name)
+		}
+		if err := storable(of(x, 9_999)); err == nil || err.Code != ebbv1.Code_CODE_QUERY_TOO_COSTLY {
+			t.Errorf("%s: a command that takes long is let into the log: %v", name, err)
+		}
+		if err := storable(of(x, 2)); err != nil {
+			t.Errorf("%s: two are too many: %v", name, err)
+		}
+		if r := applyOne(t, s, storing(name, of(x, 150))); r.GetError() != nil || r.GetChanged() != 1<<32-1 {
+			t.Errorf("%s: replicas of older builds apply what is in the log, and this one does not: %v", name, r)
+		}
+	}
+	again := storing("stored", of(own(full), 150))
+	again.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{IssuedAtUs: int64(beginning), Hi: 1}}
+	raw, err := pb.Marshal(again)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Storable(raw) == nil {
+		t.Error("a command that takes long is let into the log under an idempotency key")
+	}
+	applyOne(t, s, again)
+	if err := s.Storable(raw); err != nil {
+		t.Errorf("the repetition of what was applied: %v", err)
 	}
 }
 

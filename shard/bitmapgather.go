@@ -89,9 +89,7 @@ func (g *BitmapGather) ranges() *proto.Error {
 	g.work = bitmapWork{first: g.first, last: g.last}
 	var visit func(x *ebbv1.BitmapExpr)
 	visit = func(x *ebbv1.BitmapExpr) {
-		if r := x.GetRange(); r != nil {
-			g.work.addRange(r, sliceMax+1)
-		}
+		g.work.addGiven(x, sliceMax+1)
 		for _, term := range proto.ExprTerms(x) {
 			visit(term)
 		}

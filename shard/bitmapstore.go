@@ -71,10 +71,43 @@ func (s *State) store(ns *namespace, c *ebbv1.StoreBitmap) (n uint64, refused *p
 	return v.head.ids, nil
 }
 
+// Storable refuses a command that stores a bitmap which takes too long to evaluate, for a leader to ask before its log takes it. A repetition of one that was applied is not refused.
+func (s *State) Storable(raw []byte) *proto.Error {
+	c, ok := parseCommand(raw)
+	if !ok || c.kind != proto.FieldCommandStore || s.remembers(&c) {
+		return nil
+	}
+	var store ebbv1.StoreBitmap
+	if pb.Unmarshal(c.body, &store) != nil {
+		return errMalformedCommand()
+	}
+	w := &bitmapWork{last: sliceMax}
+	cost := costing{f: &s.frame, ns: s.lookup(c.namespace), work: w, slices: sliceMax + 1, enough: storeCostMax}
+	cost.expr(store.GetExpr())
+	if err := w.check(storeCostMax, "storing this"); err != nil {
+		return err.WithShard(uint32(s.id))
+	}
+	return nil
+}
+
+// remembers says whether a command was applied whose result is still known.
+func (s *State) remembers(c *command) (known bool) {
+	switch c.identity {
+	case byKey:
+		_, known = s.keySlots[c.key]
+	case bySession:
+		if slot, open := s.sessionSlots[c.session]; open {
+			_, known = s.sessions.at(slot).recall(c.sequence, s.limits.SessionWindow)
+		}
+	}
+	return known
+}
+
 // evaluated is an expression as a bitmap beside the pages, which its own bitmaps are still read from.
 func (s *State) evaluated(ns *namespace, x *ebbv1.BitmapExpr, at sketch.Tick) (*bitmapValue, *proto.Error) {
-	w := bitmapWork{last: sliceMax}
-	c := costing{f: &s.frame, ns: ns, work: &w, slices: sliceMax + 1, known: map[string]bool{}}
+	// Storable has refused what takes long. All builds must apply the same here, and the first counted one term alone, and none that is the shard's own.
+	w := &bitmapWork{last: sliceMax}
+	c := costing{f: &s.frame, ns: ns, work: w, slices: sliceMax + 1, enough: 0, ownFree: true}
 	c.expr(x)
 	if err := w.check(storeCostMax, "storing this"); err != nil {
 		return nil, err
