@@ -11,17 +11,14 @@ import (
 // Their versions are above those that the backup's shards have and those that this cluster's had, so that every shard is told of them again.
 func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.Error {
 	table := c.Table()
-	if table.ClusterID() == "" {
-		return proto.ErrStarting.Errorf("the cluster has no identity yet")
+	if err := table.CheckRestore(req.GetNamespaces()); err != nil {
+		return err
 	}
 	wire := edit(table)
 	changes := make(map[string]uint32, len(req.GetNamespaces()))
 	for _, ns := range req.GetNamespaces() {
 		want := pb.CloneOf(ns)
 		want.ProtoReflect().SetUnknown(nil)
-		if err := checkRestored(want); err != nil {
-			return err
-		}
 		have := table.Namespace(want.Name)
 		if have != nil && have.Version > want.Version {
 			want.Version = have.Version
@@ -37,13 +34,30 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	if len(changes) == 0 {
 		return nil
 	}
-	if len(wire.Namespaces) > proto.NamespacesMax {
-		return proto.ErrBadNamespace.Errorf("with those of the backup there are %d namespaces: the limit is %d", len(wire.Namespaces), proto.NamespacesMax)
-	}
 	for name, n := range changes {
 		c.changes[name] = max(c.changes[name], n)
 	}
 	c.swap(wire)
+	return nil
+}
+
+// CheckRestore reports why not all namespaces of a backup can be put into this table. Who cuts a request up asks before the first part.
+func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
+	if t.ClusterID() == "" {
+		return proto.ErrStarting.Errorf("the cluster has no identity yet")
+	}
+	fresh := make(map[string]bool)
+	for _, ns := range namespaces {
+		if err := checkRestored(ns); err != nil {
+			return err
+		}
+		if t.Namespace(ns.GetName()) == nil {
+			fresh[ns.GetName()] = true
+		}
+	}
+	if n := len(t.Namespaces()) + len(fresh); n > proto.NamespacesMax {
+		return proto.ErrBadNamespace.Errorf("with those of the backup there are %d namespaces: the limit is %d", n, proto.NamespacesMax)
+	}
 	return nil
 }
 

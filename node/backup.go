@@ -83,14 +83,26 @@ func (b *backups) write(ctx context.Context, view *shard.View, have map[[sha256.
 	return send(&ebbv1.SnapshotPart{Part: &ebbv1.SnapshotPart_Summary{Summary: summary}})
 }
 
-// RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the node that does, once.
+// RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the node that does, once. All of
+// them do not fit into one entry, so they are looked at before the first is proposed. One that is broken off between entries is made whole by the
+// next: what has come already, it leaves as it is.
 func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	err := b.node.asControlLeader(ctx, func(c *control) error {
 		if err := b.fit(req.GetNamespaces()); err != nil {
 			return err
 		}
-		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{RestoreNamespaces: req}})
-		return err
+		if err := c.state.control.Table().CheckRestore(req.GetNamespaces()); err != nil {
+			return err
+		}
+		for some := range inBatches(req.GetNamespaces()) {
+			_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
+				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{Namespaces: some},
+			}})
+			if err != nil {
+				return err
+			}
+		}
+		return nil
 	}, func(ctx context.Context, leader controlPeer) error {
 		_, err := leader.RestoreNamespaces(ctx, req)
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
+	"errors"
 	"log/slog"
 	"sync"
 	"time"
@@ -81,6 +82,8 @@ func (c *control) lead(uint64) {
 			InitCluster: &ebbv1.InitCluster{ClusterId: id, Table: c.birth.Wire()},
 		}}); err == nil {
 			c.logger.Info("a cluster is born", "cluster_id", id, "shards", c.birth.Shards(), "replication", c.birth.Replication())
+		} else if errors.Is(err, proto.ErrMessageTooLarge) {
+			c.logger.Error("no cluster is born: its table does not fit into an entry; give it fewer shards or replicas, or its nodes shorter names", "err", err)
 		}
 	})
 }
@@ -135,10 +138,12 @@ func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv
 func (c *control) await(future raft.ApplyFuture) outcome {
 	err := future.Error()
 	c.refused.note(err)
-	switch err {
-	case nil:
-	case raft.ErrNotLeader, raft.ErrLeadershipTransferInProgress:
+	switch {
+	case err == nil:
+	case err == raft.ErrNotLeader, err == raft.ErrLeadershipTransferInProgress:
 		return outcome{err: c.notLeader()}
+	case errors.Is(err, proto.ErrMessageTooLarge):
+		return outcome{err: err}
 	default:
 		return outcome{err: errUnknownOutcome(c.group, err.Error())}
 	}

@@ -4,7 +4,16 @@ import (
 	"reflect"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/ebbdb/ebb/proto"
 )
+
+// refusedEntry is the future of an entry that was not handed to Raft.
+type refusedEntry struct{ why *proto.Error }
+
+func (f refusedEntry) Error() error  { return f.why }
+func (f refusedEntry) Index() uint64 { return 0 }
+func (f refusedEntry) Response() any { return nil }
 
 // mortal makes a future of Raft give up with ErrRaftShutdown when life ends.
 // Raft's own futures of log entries wait for ever if Raft is shut down, or its

@@ -80,8 +80,12 @@ type incarnation struct {
 }
 
 // propose hands an entry to Raft. The future comes true, or false, at the
-// latest when Raft ends.
+// latest when Raft ends. What no follower could be sent is refused here: in the log it
+// would hold back everything behind it for as long as this member leads.
 func (i *incarnation) propose(entry []byte) raft.ApplyFuture {
+	if len(entry) > transport.EntryBytesMax {
+		return refusedEntry{proto.ErrMessageTooLarge.Errorf("entry of %d bytes: the limit is %d", len(entry), transport.EntryBytesMax)}
+	}
 	return mortal(i.raft.Apply(entry, 0), i.life)
 }
 

@@ -168,12 +168,14 @@ func nodeOf(table *cluster.Table, shard uint32, replica uint64) string {
 	return ""
 }
 
-// lay writes targets down.
+// lay writes targets down. Those of a thousand shards do not fit into one entry; if not all are written, the next look makes new ones.
 func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
-	_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: targets}}})
-	if err != nil {
-		p.n.logger.Debug("targets are not written", "err", err)
-		return err
+	for some := range inBatches(targets) {
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: some}}})
+		if err != nil {
+			p.n.logger.Debug("targets are not written", "err", err)
+			return err
+		}
 	}
 	whys := make(map[string]int)
 	for _, t := range targets {

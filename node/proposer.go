@@ -3,6 +3,7 @@ package node
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,7 +24,8 @@ const (
 	nodeBytesMax  = 128 << 20
 	// commandBytesMax bounds one command, so that its entry stays below the hard limit.
 	commandBytesMax = proto.EntryBytesHard - entryOverhead
-	// entryOverhead is room for the stamp and for definitions of namespaces.
+	// entryOverhead is room for the stamp and for the definition of one namespace: what a request says of it is bounded by proto.NamespaceBytesMax,
+	// and of its three messages each may be of another request.
 	entryOverhead = 16 << 10
 	// retryAfter is what callers are told when a queue is full: about as long
 	// as a full queue takes to drain.
@@ -280,14 +282,19 @@ func (p *proposer) send(cargo []waiting, now int64) []waiting {
 }
 
 // propose makes an entry of what waits, if anything does, and gives it to Raft.
-func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions []*ebbv1.Namespace, _ raft.ApplyFuture) {
+func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions []definition, _ raft.ApplyFuture) {
 	p.order.Lock()
 	defer p.order.Unlock()
 	cargo = p.take(cargo)
 	if len(cargo) == 0 {
 		return cargo, nil, nil
 	}
-	definitions = p.definitions(cargo)
+	n, definitions := p.load(cargo)
+	if n < len(cargo) {
+		p.putBack(cargo[n:])
+		clear(cargo[n:])
+		cargo = cargo[:n]
+	}
 	entry := p.entry(p.next(now), definitions, cargo)
 	p.count.sent(len(entry), len(cargo))
 	return cargo, definitions, p.to.propose(entry)
@@ -347,37 +354,72 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	return cargo
 }
 
-// definitions returns the namespaces of the cargo of which the shard has no
-// version, or an older one. p.order is held.
-func (p *proposer) definitions(cargo []waiting) []*ebbv1.Namespace {
+// load returns how many commands of the cargo go into one entry, and the definitions that go before them: those of namespaces of which the
+// shard has no version, or an older one. All of it stays within the hard limit; the first command does with its definition. p.order is held.
+func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	if term, _ := p.to.leading(); term != p.term {
 		p.term = term
 		clear(p.defined)
 	}
-	var out []*ebbv1.Namespace
+	room := proto.EntryBytesHard - stampBytes
 	var before []byte
 	for i, w := range cargo {
 		name := proto.CommandNamespace(w.command)
-		if i > 0 && bytes.Equal(name, before) {
-			continue
+		var d definition
+		if i == 0 || !bytes.Equal(name, before) {
+			d = p.undefined(p.to.namespace(name))
+			before = name
 		}
-		before = name
-		if ns := p.to.namespace(name); ns != nil && p.undefined(ns) {
-			out = append(out, ns)
+		if room -= fieldBytes(len(w.command)); d.of != nil {
+			room -= fieldBytes(len(d.command))
+		}
+		if room < 0 && i > 0 {
+			return i, definitions
+		}
+		if d.of != nil {
+			definitions = append(definitions, d)
+			p.defined[d.of.GetName()] = d.of.GetVersion()
 		}
 	}
-	return out
+	return len(cargo), definitions
 }
 
-// undefined reports whether the shard lacks this version of a namespace, and
-// takes it for defined from now on. p.order is held.
-func (p *proposer) undefined(ns *ebbv1.Namespace) bool {
+// putBack returns commands to the head of the queue, from which they have just been taken. p.order is held, so that no others overtake them.
+func (p *proposer) putBack(cargo []waiting) {
+	p.mu.Lock()
+	closed := p.closed
+	if !closed {
+		p.queue, p.head = slices.Concat(cargo, p.queue[p.head:]), 0
+		for _, w := range cargo {
+			p.wait(len(w.command))
+		}
+	}
+	p.mu.Unlock()
+	if closed {
+		failAll(cargo, errShuttingDown(p.shard))
+	}
+}
+
+// definition is a command that tells a shard of a namespace.
+type definition struct {
+	of      *ebbv1.Namespace // nil: there is nothing to tell
+	command []byte
+}
+
+// undefined returns the definition of a namespace if the shard lacks this version of it. p.order is held.
+func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
+	if ns == nil {
+		return d // the shard will say that there is none
+	}
 	known := p.defined[ns.GetName()]
 	if known == 0 {
 		known = p.to.version(ns.GetName())
 	}
-	p.defined[ns.GetName()] = max(known, ns.GetVersion())
-	return known < ns.GetVersion()
+	if known >= ns.GetVersion() {
+		p.defined[ns.GetName()] = known
+		return d
+	}
+	return definition{ns, defineCommand(ns)}
 }
 
 // forget drops what the log was believed to define, since an entry that defined
@@ -416,23 +458,27 @@ const (
 	fieldEntryCommands = 2
 )
 
+// stampBytes is the size of an entry's stamp.
+const stampBytes = 1 + 8
+
+// fieldBytes is the size of a field with a low number that has so many bytes.
+func fieldBytes(n int) int { return 1 + protowire.SizeBytes(n) }
+
 // entry serialises an ebbv1.Entry. The commands are copied as they are.
-func (p *proposer) entry(stamp int64, definitions []*ebbv1.Namespace, cargo []waiting) []byte {
-	size := 1 + 8
-	defines := make([][]byte, len(definitions))
-	for i, ns := range definitions {
-		defines[i] = defineCommand(ns)
-		size += 1 + protowire.SizeBytes(len(defines[i]))
+func (p *proposer) entry(stamp int64, definitions []definition, cargo []waiting) []byte {
+	size := stampBytes
+	for _, d := range definitions {
+		size += fieldBytes(len(d.command))
 	}
 	for _, w := range cargo {
-		size += 1 + protowire.SizeBytes(len(w.command))
+		size += fieldBytes(len(w.command))
 	}
 	b := make([]byte, 0, size)
 	b = protowire.AppendTag(b, fieldEntryStamp, protowire.Fixed64Type)
 	b = protowire.AppendFixed64(b, uint64(stamp))
-	for _, d := range defines {
+	for _, d := range definitions {
 		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
-		b = protowire.AppendBytes(b, d)
+		b = protowire.AppendBytes(b, d.command)
 	}
 	for _, w := range cargo {
 		b = protowire.AppendTag(b, fieldEntryCommands, protowire.BytesType)
@@ -442,7 +488,7 @@ func (p *proposer) entry(stamp int64, definitions []*ebbv1.Namespace, cargo []wa
 }
 
 // deliver waits for an entry's outcome and hands its results back.
-func (p *proposer) deliver(cargo []waiting, definitions []*ebbv1.Namespace, future raft.ApplyFuture) {
+func (p *proposer) deliver(cargo []waiting, definitions []definition, future raft.ApplyFuture) {
 	err := future.Error()
 	p.to.settled(err)
 	if err != nil {
@@ -455,9 +501,9 @@ func (p *proposer) deliver(cargo []waiting, definitions []*ebbv1.Namespace, futu
 		failAll(cargo, errUnknownOutcome(p.shard, "the entry was applied before"))
 		return
 	}
-	for i, ns := range definitions {
+	for i, d := range definitions {
 		if refusal := results[i].GetError(); refusal != nil {
-			p.refused(ns, refusal)
+			p.refused(d.of, refusal)
 		}
 	}
 	for i, w := range cargo {
@@ -477,6 +523,8 @@ func (p *proposer) refusal(err error) *proto.Error {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipTransferInProgress):
 		return p.to.notLeader()
+	case errors.Is(err, proto.ErrMessageTooLarge):
+		return proto.AsError(err).WithShard(p.shard)
 	case errors.Is(err, raft.ErrLeadershipLost):
 		return errUnknownOutcome(p.shard, "leadership was lost while the entry was on its way")
 	}

@@ -41,6 +41,11 @@ func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.Restore
 	if n := len(req.GetNamespaces()); n == 0 || n > proto.NamespacesMax {
 		return nil, proto.ErrBadNamespace.Errorf("%d namespaces: a request has 1 to %d", n, proto.NamespacesMax)
 	}
+	for i, ns := range req.GetNamespaces() {
+		if err := checkNamespaceSize(ns); err != nil {
+			return nil, at("namespace", i, proto.AsError(err))
+		}
+	}
 	if err := s.maySeed(ctx, req.GetNamespaces()); err != nil {
 		return nil, err
 	}

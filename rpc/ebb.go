@@ -260,9 +260,20 @@ func checkSetNamespaceRequest(req *ebbv1.SetNamespaceRequest) error {
 	if req.GetNamespace() == nil {
 		return proto.ErrBadNamespace.Errorf("no namespace in the request")
 	}
+	if err := checkNamespaceSize(req.GetNamespace()); err != nil {
+		return err
+	}
 	ns := protobuf.CloneOf(req.GetNamespace())
 	if err := proto.CheckNamespace(proto.FillNamespace(ns, proto.DefaultNamespaceSettings())); err != nil {
 		return err
+	}
+	return nil
+}
+
+// checkNamespaceSize bounds what this version does not know, too: it is kept, and travels in entries.
+func checkNamespaceSize(ns *ebbv1.Namespace) error {
+	if size := protobuf.Size(ns); size > proto.NamespaceBytesMax {
+		return proto.ErrBadNamespace.Errorf("namespace of %d bytes: the limit is %d", size, proto.NamespaceBytesMax)
 	}
 	return nil
 }

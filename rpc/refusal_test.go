@@ -15,6 +15,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
@@ -414,6 +415,17 @@ func TestBadNamespaces(t *testing.T) {
 			checkRefusal(t, post(t, &edges{http: NewHTTP(f.services())}, "/v1/namespaces", []byte(doc)), c.want, c.says[:min(1, len(c.says))])
 		})
 	}
+}
+
+// What this version does not know of a namespace is kept, so it is bounded too.
+func TestNamespacesThatSayTooMuch(t *testing.T) {
+	ns := &ebbv1.Namespace{Name: "n", Rollups: new(ebbv1.Rollups)}
+	ns.Rollups.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 2047, protowire.BytesType), make([]byte, proto.NamespaceBytesMax)))
+	conn := serve(t, new(fake).services())
+	_, err := ebbv1grpc.NewEbbClient(conn).SetNamespace(t.Context(), &ebbv1.SetNamespaceRequest{Namespace: ns})
+	checkRefusal(t, ebbv1grpc.FromStatus(err), proto.ErrBadNamespace, []string{"namespace of 41", "4096"})
+	_, err = ebbv1grpc.NewShardsClient(conn).RestoreNamespaces(t.Context(), &ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{{Name: "a"}, ns}})
+	checkRefusal(t, ebbv1grpc.FromStatus(err), proto.ErrBadNamespace, []string{"namespace 1: ", "4096"})
 }
 
 func TestTooLarge(t *testing.T) {

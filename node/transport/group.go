@@ -110,7 +110,7 @@ func (g *Group) AppendEntries(_ raft.ServerID, target raft.ServerAddress, args *
 	n := fitting(args.Entries)
 	if n == 0 {
 		l := args.Entries[0]
-		return proto.ErrMessageTooLarge.Errorf("entry %d of group %d has %d bytes, the limit of a frame is %d", l.Index, g.id, len(l.Data)+len(l.Extensions), FrameBytesMax)
+		return proto.ErrMessageTooLarge.Errorf("entry %d of group %d has %d bytes: the limit is %d", l.Index, g.id, len(l.Data)+len(l.Extensions), EntryBytesMax)
 	}
 	if n < len(args.Entries) {
 		args.Entries = args.Entries[:n]
