@@ -160,6 +160,7 @@ type slicedAsk struct {
 	homes []*askPart // of the keys
 	parts []*askPart // of all shards
 	used  []uint64   // the numbers that the parts were asked for; nil: they were not
+	late  bool       // the parts are here, and count if the homes still say these numbers; see overdue
 	err   *proto.Error
 }
 
@@ -253,10 +254,12 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 		open[i] = asks[i]
 	}
 	for try := 1; len(open) > 0; try++ {
+		began := c.cfg.Now().UnixMicro()
 		c.slicedScatter(ctx, table, req, open)
+		took := c.cfg.Now().UnixMicro() - began
 		var again []*slicedAsk
 		for _, a := range open {
-			if a.settle(&c.numbers) {
+			if a.settle(&c.numbers, took) {
 				continue
 			}
 			if try == slicesTries {
@@ -293,9 +296,11 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 			}
 			homesOf[i] = append(homesOf[i], at)
 		}
-		a.used = c.numbersOf(a.ns, a.keys)
 		partsOf[i] = -1
-		if a.used == nil {
+		if a.late {
+			continue
+		}
+		if a.used = c.numbersOf(a.ns, a.keys); a.used == nil {
 			continue
 		}
 		partsOf[i] = len(p.parts)
@@ -304,14 +309,18 @@ func (c *Coordinator) slicedScatter(ctx context.Context, table *Table, req *ebbv
 			add(number, q)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, proto.SliceLeaseUS*time.Microsecond) // parts stay for longer than that when a home has stopped to name them
+	ctx, cancel := context.WithTimeout(ctx, proto.SliceLeaseUS*time.Microsecond) // after which no part counts without the homes being asked again, see overdue
 	defer cancel()
 	c.scatter(ctx, table, p)
 	for i, a := range asks {
-		a.homes, a.parts = nil, nil
+		a.homes = nil
 		for _, at := range homesOf[i] {
 			a.homes = append(a.homes, &p.parts[at])
 		}
+		if a.late {
+			continue
+		}
+		a.parts = nil
 		for j := range int(table.Shards()) {
 			if partsOf[i] >= 0 {
 				a.parts = append(a.parts, &p.parts[partsOf[i]+j])
@@ -396,8 +405,8 @@ func (p parts) expr(x *ebbv1.BitmapExpr) *ebbv1.BitmapExpr {
 
 // settle remembers what the homes said, and reports whether the question is done with: its parts were asked for by the right numbers, or it has failed. Where a home does not answer it
 // has failed even if partial answers are allowed: what is remembered may be a number from before the bitmap was made, or made anew, and the other shards, asked for that, would be
-// counted as included with nothing in them.
-func (a *slicedAsk) settle(known *numbers) (done bool) {
+// counted as included with nothing in them. tookUS is how long it took to ask, by the wall clock.
+func (a *slicedAsk) settle(known *numbers, tookUS int64) (done bool) {
 	same := a.used != nil
 	for i, home := range a.homes {
 		number, err := homeNumber(home.answer)
@@ -410,7 +419,20 @@ func (a *slicedAsk) settle(known *numbers) (done bool) {
 			known.set(bitmapName{a.ns, string(a.keys[i])}, number)
 		}
 	}
-	return same
+	a.late = same && !a.late && (tookUS > proto.SliceLeaseUS || a.overdue())
+	return same && !a.late
+}
+
+// overdue reports whether a part may have been swept between the answers of the homes and its own: its shard's clock, without which nothing is swept (see Sweep), is ahead of theirs by
+// more than a lease. It may be if this node stood still meanwhile, and its clocks with it. Then the homes are asked again: if they still say the same numbers, no part under them had
+// been swept when it answered.
+func (a *slicedAsk) overdue() bool {
+	if len(a.homes) == 0 {
+		return false
+	}
+	asOf := func(part *askPart) int64 { return part.answer.GetAsOfUs() }
+	first := asOf(slices.MinFunc(a.homes, func(x, y *askPart) int { return cmp.Compare(asOf(x), asOf(y)) }))
+	return slices.ContainsFunc(a.parts, func(part *askPart) bool { return asOf(part)-first > proto.SliceLeaseUS })
 }
 
 func failedHome(err *proto.Error, number uint32) *proto.Error {
