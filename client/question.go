@@ -35,7 +35,9 @@ func Linearizable() AskOption {
 }
 
 // Bounded accepts an answer that is at most that old, from any replica that can
-// prove it.
+// prove it. The proof is by clocks. A node whose machine was paused with all of
+// its clocks, and whose time of day was not set right as it went on, may answer as
+// if no time had passed, until it hears the others again, or for ten seconds.
 func Bounded(staleness time.Duration) AskOption {
 	return func(a *asking) { a.consistency, a.staleness = ebbv1.Consistency_CONSISTENCY_BOUNDED, staleness }
 }

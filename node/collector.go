@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -157,7 +159,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	gauge(descInstalls, float64(installs.In), "in")
 	count(descSnapReused, k.snapshot.files.Reused.Load())
 	to <- prometheus.MustNewConstMetric(descSnapSeconds, prometheus.CounterValue, float64(k.snapshot.nanos.Load())/1e9)
-	for peer, offset := range c.n.mux.Offsets() {
+	for peer, offset := range c.n.mux.Offsets(time.Time{}) {
 		gauge(descOffset, offset.Seconds(), peer)
 	}
 }

@@ -16,8 +16,8 @@ const (
 	// clockJump is how far our clock may run from the monotonic one between two
 	// readings before that counts as a jump.
 	clockJump = 100 * time.Millisecond
-	// clockSettle is how long after a jump the samples of peers' clocks, which
-	// are differences to ours, are all newer than the jump.
+	// clockSettle is how long after a jump new samples of peers' clocks, which
+	// are differences to ours, are waited for.
 	clockSettle = 3 * clockSample
 	// clockSample is the time between two samples of a peer's clock.
 	clockSample = 100 * time.Millisecond
@@ -36,7 +36,7 @@ var errClockUnsure = proto.ErrClockSkew.Errorf("the clocks of a majority of vote
 //	ahead = (wall - anchor.wall) - (mono - anchor.mono) - median(offsets)
 type timekeeper struct {
 	clock   Clock
-	offsets func() map[string]time.Duration // peer's clock less ours
+	offsets func(since time.Time) map[string]time.Duration // peer's clock less ours, by samples that were asked for since then
 
 	anchor atomic.Pointer[anchor]
 
@@ -52,7 +52,7 @@ type anchor struct {
 	offsets map[string]time.Duration
 }
 
-func newTimekeeper(clock Clock, offsets func() map[string]time.Duration) *timekeeper {
+func newTimekeeper(clock Clock, offsets func(since time.Time) map[string]time.Duration) *timekeeper {
 	k := &timekeeper{clock: clock, offsets: offsets}
 	k.sample()
 	return k
@@ -62,7 +62,9 @@ func newTimekeeper(clock Clock, offsets func() map[string]time.Duration) *timeke
 func (k *timekeeper) nowUS() int64 { return k.clock.Now().UnixMicro() }
 
 // sample takes a new anchor, unless our clock has just jumped: then the samples
-// of peers still speak of the clock as it was. It is called every clockSample.
+// of peers still speak of the clock as it was. Nor are any of those taken later:
+// if the machine stood still, they take no time to have passed meanwhile. It is
+// called every clockSample.
 func (k *timekeeper) sample() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +76,7 @@ func (k *timekeeper) sample() {
 	if !k.jumped.IsZero() && now.mono.Sub(k.jumped) < clockSettle {
 		return
 	}
-	now.offsets = k.offsets()
+	now.offsets = k.offsets(k.jumped)
 	k.anchor.Store(&now)
 }
 
@@ -139,9 +141,11 @@ func (k *timekeeper) usable(peer, self string, voters []string) bool {
 }
 
 // median returns the time of day by the median voter's clock, and whether
-// enough clocks are known.
+// enough clocks are known. They are not if our clock has jumped since: the
+// machine may have stood still, of which the monotonic clock says nothing.
 func (k *timekeeper) median(self string, voters []string) (int64, bool) {
+	now := anchor{wallUS: k.nowUS(), mono: time.Now()}
 	at := k.anchor.Load()
 	median, ok := at.median(self, voters)
-	return at.wallUS + (time.Since(at.mono) + median).Microseconds(), ok
+	return at.wallUS + (now.mono.Sub(at.mono) + median).Microseconds(), ok && now.drift(at).Abs() <= clockJump
 }

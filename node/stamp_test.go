@@ -19,7 +19,7 @@ func (c *wrongClock) Now() time.Time { return time.Now().Add(c.by) }
 func keeping(t *testing.T, f func(own *wrongClock, peers map[string]time.Duration, k *timekeeper)) {
 	synctest.Test(t, func(*testing.T) {
 		own, peers := new(wrongClock), map[string]time.Duration{}
-		k := newTimekeeper(own, func() map[string]time.Duration {
+		k := newTimekeeper(own, func(time.Time) map[string]time.Duration {
 			offsets := map[string]time.Duration{}
 			for name, by := range peers {
 				offsets[name] = by - own.by
@@ -107,7 +107,7 @@ func TestOldSamplesAreNotBelieved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := new(wrongClock)
 		stale := map[string]time.Duration{"b": 0, "c": 0} // as measured before the jump
-		k := newTimekeeper(own, func() map[string]time.Duration { return stale })
+		k := newTimekeeper(own, func(time.Time) map[string]time.Duration { return stale })
 		k.settle()
 		own.by = 10 * 365 * 24 * time.Hour
 		for range 2 {
@@ -117,6 +117,40 @@ func TestOldSamplesAreNotBelieved(t *testing.T) {
 				t.Fatal("a stamp ten years ahead was given out")
 			}
 		}
+	})
+}
+
+// A machine that stands still takes its monotonic clock with it, and its wall clock is set right when it goes on: by what was heard of peers' clocks before, no time has passed. Until they are heard again
+// there is no time of day by which a bounded read could be proved.
+func TestNoTimeAfterAStandstill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const stood = time.Minute
+		own, world, heard := new(wrongClock), time.Duration(0), time.Now() // world is how far the others are ahead of the bubble, as last heard
+		k := newTimekeeper(own, func(since time.Time) map[string]time.Duration {
+			if heard.Before(since) {
+				return nil
+			}
+			return map[string]time.Duration{"b": world - own.by, "c": world - own.by}
+		})
+		check := func(when string, want bool) {
+			t.Helper()
+			now, ok := k.median("a", []string{"a", "b", "c"})
+			if off := time.Duration(now-time.Now().Add(own.by).UnixMicro()) * time.Microsecond; ok != want || ok && off.Abs() > clockJump {
+				t.Errorf("%s: %v, by %v off the time; want %v", when, ok, off, want)
+			}
+		}
+		k.settle()
+		check("before", true)
+		own.by = stood
+		check("right after it", false)
+		for range 20 {
+			time.Sleep(clockSample)
+			k.sample()
+			check("while no peer is heard", false)
+		}
+		heard, world = time.Now(), stood
+		k.settle()
+		check("when peers are heard again", true)
 	})
 }
 

@@ -37,7 +37,7 @@ func TestOffsetsFollowTheClocks(t *testing.T) {
 		}
 		near := func(node string, want time.Duration) func() bool {
 			return func() bool {
-				got, ok := a.Offsets()[node]
+				got, ok := a.Offsets(time.Time{})[node]
 				return ok && (got-want).Abs() < 10*time.Millisecond
 			}
 		}
@@ -51,20 +51,25 @@ func TestOffsetsFollowTheClocks(t *testing.T) {
 		// must not have to wait for the next sample.
 		skew["a"].Store(int64(24 * time.Hour))
 		if !near("b", time.Hour-24*time.Hour)() {
-			t.Errorf("b is %s ahead of a clock that has jumped by a day", a.Offsets()["b"])
+			t.Errorf("b is %s ahead of a clock that has jumped by a day", a.Offsets(time.Time{})["b"])
 		}
+		now := time.Now().Add(1)
+		if known := a.Offsets(now); len(known) > 0 {
+			t.Errorf("%v by samples that are still to be asked for", known)
+		}
+		within(t, 2*time.Second, "b was asked again", func() bool { _, ok := a.Offsets(now)["b"]; return ok })
 		// Who has no memory left says so with its clock, and nobody asks one that is gone.
 		w.nodes["b"].SetFull(true)
 		within(t, 5*time.Second, "b is full", func() bool { return slices.Equal(a.Full(), []string{"b"}) })
 		w.net.isolate("b", true, "a", "c")
 		time.Sleep(clockFresh + time.Second)
-		if _, ok := a.Offsets()["b"]; ok {
+		if _, ok := a.Offsets(time.Time{})["b"]; ok {
 			t.Error("an offset that nobody has confirmed for ten seconds is still given")
 		}
 		if full := a.Full(); len(full) > 0 {
 			t.Errorf("%v full, though nobody heard of it for ten seconds", full)
 		}
-		if _, ok := a.Offsets()["c"]; !ok {
+		if _, ok := a.Offsets(time.Time{})["c"]; !ok {
 			t.Error("c's offset is gone")
 		}
 	})
@@ -78,18 +83,24 @@ func TestBestSampleWins(t *testing.T) {
 	}
 	at(time.Second, 10*time.Millisecond, time.Hour, 1_000_000_000)
 	at(2*time.Second, 500*time.Millisecond, 0, 1_000_700_000) // delayed on one way
-	ahead, rtt, ok := c.offset(2*time.Second, wall)
+	ahead, rtt, ok := c.offset(2*time.Second, wall, anytime)
 	if !ok || rtt != 10*time.Millisecond || ahead != time.Second+5*time.Millisecond {
 		t.Errorf("%s ahead by a round trip of %s", ahead, rtt)
+	}
+	if _, rtt, ok := c.offset(2*time.Second, wall, 1400*time.Millisecond); !ok || rtt != 500*time.Millisecond {
+		t.Errorf("of what was asked since then: %s, %v", rtt, ok)
+	}
+	if _, _, ok := c.offset(2*time.Second, wall, 1600*time.Millisecond); ok {
+		t.Error("a sample that came since then was asked for before")
 	}
 	c.sample(time.Second, &pong{sent: 2 * time.Second}) // from the future: a lie
 	for now := 3 * time.Second; now < 6*time.Second; now += time.Second {
 		at(now, 20*time.Millisecond, 0, 5_000_000)
 	}
-	if ahead, rtt, _ := c.offset(5*time.Second, time.UnixMicro(0)); rtt != 20*time.Millisecond || ahead <= 0 {
+	if ahead, rtt, _ := c.offset(5*time.Second, time.UnixMicro(0), anytime); rtt != 20*time.Millisecond || ahead <= 0 {
 		t.Errorf("an old sample outlives three new ones: %s ahead, round trip %s", ahead, rtt)
 	}
-	if _, _, ok := c.offset(16*time.Second, wall); ok {
+	if _, _, ok := c.offset(16*time.Second, wall, anytime); ok {
 		t.Error("a sample is good for ever")
 	}
 }

@@ -155,12 +155,12 @@ func (m *Mux) SetReadIndexHandler(h func(group uint32, replica uint64, term uint
 }
 
 // Offsets returns how far the wall clocks of peers are ahead of ours (negative:
-// behind), for the peers heard in the last ten seconds. The error of each is
-// at most half a round trip.
-func (m *Mux) Offsets() map[string]time.Duration {
+// behind), for the peers heard in the last ten seconds, and asked since then. The
+// error of each is at most half a round trip, as long as our machine runs: see clock.
+func (m *Mux) Offsets(since time.Time) map[string]time.Duration {
 	out := map[string]time.Duration{}
 	for _, p := range m.allPeers() {
-		if ahead, _, ok := p.clock.offset(m.mono(), m.cfg.Now()); ok {
+		if ahead, _, ok := p.clock.offset(m.mono(), m.cfg.Now(), since.Sub(m.started)); ok {
 			out[p.node] = ahead
 		}
 	}
@@ -174,7 +174,7 @@ func (m *Mux) SetFull(full bool) { m.full.Store(full) }
 func (m *Mux) Full() []string {
 	var out []string
 	for _, p := range m.allPeers() {
-		if _, _, heard := p.clock.offset(m.mono(), m.cfg.Now()); heard && p.full.Load() {
+		if _, _, heard := p.clock.offset(m.mono(), m.cfg.Now(), anytime); heard && p.full.Load() {
 			out = append(out, p.node)
 		}
 	}

@@ -159,7 +159,7 @@ func (p *peer) status() PeerStatus {
 	s, last := p.sess, p.last
 	p.mu.Unlock()
 	st := PeerStatus{Node: p.node, Connected: s != nil, Err: last}
-	st.Offset, st.RTT, _ = p.clock.offset(p.mux.mono(), p.mux.cfg.Now())
+	st.Offset, st.RTT, _ = p.clock.offset(p.mux.mono(), p.mux.cfg.Now(), anytime)
 	if s != nil {
 		st.InFlight = p.mux.cfg.InFlightBytesMax - s.budget.left()
 	}
