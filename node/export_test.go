@@ -16,3 +16,6 @@ func Reseal(raw []byte) []byte {
 func (n *Node) Keep(table *cluster.Table, shard uint32) error {
 	return (&host{n: n}).keep(table, shard, n.dir.identity().Replicas[shard])
 }
+
+// Alive reports whether this node hears of another.
+func (n *Node) Alive(node string) bool { return n.directory.alive(node) }

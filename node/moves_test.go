@@ -118,6 +118,34 @@ func remove(name string) *ebbv1.ChangeClusterRequest {
 	return &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Remove{Remove: name}}
 }
 
+// A new node that is given nothing, for a third of the others look dead, is ready when it has been there for a while, and not before.
+func TestReadyWithoutAShare(t *testing.T) {
+	inBubble(t, 5, 8, func(b *bubble) {
+		b.openAll()
+		b.crash(3)
+		b.crash(4)
+		b.until("silence of two, where the control group may be led", func() bool {
+			for _, n := range b.nodes[:3] {
+				if cluster.Calm(n.Table(), n.Alive) == "" {
+					return false
+				}
+			}
+			return true
+		})
+		guest := b.newcomer("guest")
+		b.open(guest)
+		b.ready(guest)
+		start := time.Now()
+		b.until("readiness", func() bool { return b.nodes[guest].Readiness() == nil })
+		if took := time.Since(start); took < 9*time.Second {
+			t.Errorf("ready after %v", took)
+		}
+		if held, due := b.table(guest).Share("guest"); held+due > 0 {
+			t.Errorf("%d shards, and %d more", held, due)
+		}
+	})
+}
+
 // TestGrowAndShrink takes a cluster from three nodes to five and back to three, of which only one is a founder, while writes go on. Each
 // acknowledged increment counts, and once.
 func TestGrowAndShrink(t *testing.T) {

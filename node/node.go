@@ -45,6 +45,8 @@ type Node struct {
 	repairs  chan repair
 	// checksums are taken for who compares replicas.
 	checksums checksums
+	// attendance is counted for as long as the node may have no shards yet.
+	attendance attendance
 
 	dir         *datadir
 	tables      *tables
@@ -389,7 +391,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		}
 		n.wg.Go(func() { scrub.run(ctx) })
 	}
-	n.wg.Go(func() { watch(ctx, watchEvery, groups.look); groups.wg.Wait() })
+	n.wg.Go(func() { watch(ctx, watchEvery, n.attend, groups.look); groups.wg.Wait() })
 	vigil := &vigil{timeout: cluster.ElectionTimeout(n.dir.identity().Shards), silent: n.mux.Silent, members: members}
 	n.wg.Go(func() { watch(ctx, vigil.every(), vigil.look) })
 	n.wg.Go(func() { n.snapshots.run(ctx) })

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -15,9 +16,25 @@ const (
 	readyLagMax = 4096
 	// companyMax is how long a node that came back waits for others that are away.
 	companyMax = time.Minute
-	// shareMax is how long a node without shards waits to be given some.
+	// shareMax is how long a node without shards waits to be given some, of the time in which it can be.
 	shareMax = 10 * time.Second
 )
+
+// attendance counts for how long without a break a node has been there to be given shards. One that was stopped, or was told nothing
+// of the table, may have a share by now that it does not know of.
+type attendance struct {
+	awake awake
+	lasts atomic.Int64 // nanoseconds
+}
+
+// look is told every watchEvery, by one goroutine, whether the node serves and hears of a leader of the control group.
+func (a *attendance) look(there bool) {
+	if ran := a.awake.step(); there && ran < stoodAfter {
+		a.lasts.Add(int64(ran))
+	} else {
+		a.lasts.Store(0)
+	}
+}
 
 // startup says what this node still does by itself before it can take part; nil
 // when that is done. Other nodes have no part in it.
@@ -27,6 +44,11 @@ func (n *Node) startup() error {
 		return proto.ErrStarting.Errorf("node %s is %s: %s", n.cfg.Name, name, detail)
 	}
 	return nil
+}
+
+// attend is called every watchEvery by one goroutine.
+func (n *Node) attend() {
+	n.attendance.look(n.phase.hasServed() && n.groups.Load().control.leader() != "")
 }
 
 // Readiness says why this node should get no requests, or no other node be
@@ -68,7 +90,7 @@ func (n *Node) settled() error {
 	switch held, due := table.Share(n.cfg.Name); {
 	case due > 0:
 		return proto.ErrStarting.Errorf("node %s has %d of the %d shards that it is to hold: `ebb cluster moves` shows the others on their way", n.cfg.Name, held, held+due)
-	case held == 0 && n.phase.servesFor() < shareMax:
+	case held == 0 && time.Duration(n.attendance.lasts.Load()) < shareMax:
 		return proto.ErrStarting.Errorf("node %s has just joined and has no shards yet", n.cfg.Name)
 	}
 	n.whole.Store(true)

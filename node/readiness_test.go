@@ -147,10 +147,29 @@ func TestReadyWithItsShare(t *testing.T) {
 		late := &Node{cfg: Config{Name: "ebb-9"}, phase: newPhase(slog.New(slog.NewTextHandler(io.Discard, nil))), tables: newTables(whole)}
 		late.groups.Store(&groups{})
 		late.phase.enter(phaseServing, "")
+		look := func(d time.Duration, there bool) {
+			for range d / watchEvery {
+				time.Sleep(watchEvery)
+				late.attendance.look(there)
+			}
+		}
 		if err := late.Readiness(); err == nil {
 			t.Error("a node that has just joined is ready")
 		}
-		if time.Sleep(shareMax); late.Readiness() != nil {
+		look(shareMax-time.Second, true)
+		if late.Readiness() == nil {
+			t.Error("a node is ready before it could be given anything")
+		}
+		time.Sleep(2 * shareMax) // the process is stopped
+		look(shareMax-time.Second, true)
+		if late.Readiness() == nil {
+			t.Error("a node that stood still is ready with nothing")
+		}
+		look(2*shareMax, false)
+		if late.Readiness() == nil {
+			t.Error("a node that heard of no leader is ready with nothing")
+		}
+		if look(shareMax, true); late.Readiness() != nil {
 			t.Error("a node that is given nothing is never ready")
 		}
 	})
