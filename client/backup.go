@@ -113,7 +113,7 @@ func (c *Client) applyOne(ctx context.Context, p *peer, req *ebbv1.ApplyRequest)
 // RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names.
 func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace) error {
 	req := &ebbv1.RestoreNamespacesRequest{Namespaces: namespaces}
-	err := c.anywhere(ctx, attempt{op: "restore namespaces"}, true, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+	err := c.anywhere(ctx, attempt{op: "restore namespaces"}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 		_, err := ebbv1grpc.NewShardsClient(cc).RestoreNamespaces(ctx, req)
 		return err
 	})

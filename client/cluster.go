@@ -15,7 +15,7 @@ import (
 // a change is made once.
 func (c *Client) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	var resp *ebbv1.ChangeClusterResponse
-	err := c.anywhere(ctx, attempt{op: "change the cluster"}, true,
+	err := c.anywhere(ctx, attempt{op: "change the cluster"}, changeAgain,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).ChangeCluster(ctx, req)
 			return err
@@ -31,7 +31,7 @@ func (c *Client) status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.S
 		a.limit = max(c.cfg.attemptTimeout, time.Until(end)/2)
 	}
 	var resp *ebbv1.StatusResponse
-	err := c.anywhere(ctx, a, true,
+	err := c.anywhere(ctx, a, question,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).Status(ctx, req)
 			return err

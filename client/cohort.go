@@ -18,7 +18,7 @@ func (b Bitmap) Store(ctx context.Context, key string) (ids uint64, err error) {
 		x = AllOf(x, BitRange(b.within.GetFirst(), b.within.GetLast()))
 	}
 	req := &ebbv1.StoreBitmapRequest{Namespace: b.ns, Key: []byte(key), Expr: x.wire, IdempotencyKey: b.client.idempotencyKey()}
-	err = b.client.anywhere(ctx, attempt{op: "store", key: key}, true, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+	err = b.client.anywhere(ctx, attempt{op: "store", key: key}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 		resp, err := ebbv1grpc.NewEbbClient(cc).StoreBitmap(ctx, req)
 		ids = resp.GetCount()
 		return err

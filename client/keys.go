@@ -181,7 +181,7 @@ func (c *Client) Delete(ctx context.Context, ns string, keys ...string) (deleted
 	}
 	req := &ebbv1.DeleteRequest{Namespace: ns, Keys: bytesOf(keys...), IdempotencyKey: c.idempotencyKey()}
 	var resp *ebbv1.DeleteResponse
-	err = c.anywhere(ctx, attempt{op: "delete", key: only(keys)}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+	err = c.anywhere(ctx, attempt{op: "delete", key: only(keys)}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).Delete(ctx, req)
 		return err
 	})
@@ -216,7 +216,7 @@ func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []st
 	}
 	req.Keys, req.IdempotencyKey = bytesOf(keys...), c.idempotencyKey()
 	var resp *ebbv1.ExpireResponse
-	err = c.anywhere(ctx, attempt{op: "expire", key: only(keys)}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+	err = c.anywhere(ctx, attempt{op: "expire", key: only(keys)}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).Expire(ctx, req)
 		return err
 	})
@@ -234,9 +234,12 @@ func (c *Client) expire(ctx context.Context, req *ebbv1.ExpireRequest, keys []st
 // goes from one shard to another up to proto.ImageBytesMax bytes; beyond it is ErrKeyTooLarge.
 func (c *Client) Rename(ctx context.Context, ns, key, to string, overwrite bool) error {
 	req := &ebbv1.RenameRequest{Namespace: ns, Key: []byte(key), To: []byte(to), Overwrite: overwrite, IdempotencyKey: c.idempotencyKey()}
-	oneShard := c.home(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: req.GetKey()}}}) ==
-		c.home(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: req.GetTo()}}})
-	return c.anywhere(ctx, attempt{op: "rename", key: key}, oneShard, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+	again := changeOnce
+	if c.home(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: req.GetKey()}}}) ==
+		c.home(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: req.GetTo()}}}) {
+		again = changeAgain
+	}
+	return c.anywhere(ctx, attempt{op: "rename", key: key}, again, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 		_, err := ebbv1grpc.NewEbbClient(cc).Rename(ctx, req)
 		return err
 	})

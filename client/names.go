@@ -64,7 +64,7 @@ func (c *Client) changeBits(ctx context.Context, ns string, change *ebbv1.BitCha
 		return 0, c.fail(a, err)
 	}
 	var resp *ebbv1.BitsResponse
-	err = c.anywhere(ctx, a, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+	err = c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).Bits(ctx, req)
 		return err
 	})

@@ -183,7 +183,11 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 	}
 	req := &ebbv1.SetNamespaceRequest{Namespace: n.wire(), Create: create}
 	var resp *ebbv1.SetNamespaceResponse
-	err := c.anywhere(ctx, attempt{op: op, key: n.Name}, !create,
+	again := changeAgain
+	if create {
+		again = changeOnce
+	}
+	err := c.anywhere(ctx, attempt{op: op, key: n.Name}, again,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).SetNamespace(ctx, req)
 			return err
@@ -198,7 +202,7 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 // Namespaces lists the namespaces with their settings.
 func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 	var resp *ebbv1.ListNamespacesResponse
-	err := c.anywhere(ctx, attempt{op: "list namespaces"}, true,
+	err := c.anywhere(ctx, attempt{op: "list namespaces"}, question,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
 			return err
@@ -234,18 +238,37 @@ func (c *Client) Status(ctx context.Context) (*ebbv1.StatusResponse, error) {
 	return c.status(ctx, &ebbv1.StatusRequest{})
 }
 
-// anywhere makes a call that any node can answer, on one node after the other.
-// again says whether a call that may have been done already may be repeated.
+// repetition is what becomes of a call of which it is not known whether it was done.
+type repetition uint8
+
+const (
+	// question: it changes nothing, and is asked again.
+	question repetition = iota
+	// changeAgain: it counts once however often it is sent, and is sent again.
+	changeAgain
+	// changeOnce: it is not sent again.
+	changeOnce
+)
+
+// anywhere makes a call that any node can answer, on one node after the other. A change of which one try was left without an
+// answer may have been done, whatever is said of it later.
 func (c *Client) anywhere(
-	ctx context.Context, a attempt, again bool, call func(context.Context, grpc.ClientConnInterface) error,
+	ctx context.Context, a attempt, again repetition, call func(context.Context, grpc.ClientConnInterface) error,
 ) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	a.start = c.now()
+	tainted := false
+	giveUp := func(err error) error {
+		if tainted {
+			err = &unknown{err}
+		}
+		return c.fail(a, err)
+	}
 	var p *peer
 	for a.tries = 1; ; a.tries++ {
 		if c.ctx.Err() != nil {
-			return c.fail(a, ErrClosed)
+			return giveUp(ErrClosed)
 		}
 		p = c.anotherPeer(p)
 		a.node = c.chart.nodeAt(p.addr)
@@ -254,15 +277,12 @@ func (c *Client) anywhere(
 			return nil
 		}
 		code := coded(err).Code
-		landed := sent && judge(code) == ambiguous
-		switch {
-		case landed && !again:
-			return c.fail(a, &unknown{err})
-		case !worthAnotherTry(code) || ctx.Err() != nil:
-			return c.fail(a, err)
+		tainted = tainted || again != question && sent && judge(code) == ambiguous
+		if tainted && again == changeOnce || !worthAnotherTry(code) || ctx.Err() != nil {
+			return giveUp(err)
 		}
 		if end := c.sleep(ctx, c.backoff(a.tries-1, err)); end != nil {
-			return c.fail(a, &outlived{err: err, end: end})
+			return giveUp(&outlived{err: err, end: end})
 		}
 	}
 }

@@ -78,7 +78,11 @@ func (c *Client) query(ctx context.Context, req *ebbv1.QueryRequest, opts []Quer
 		o(req)
 	}
 	var resp *ebbv1.QueryResponse
-	err := c.anywhere(ctx, attempt{op: "query"}, req.GetExplain() || asksOnly(req.GetText()),
+	again := changeOnce
+	if req.GetExplain() || asksOnly(req.GetText()) {
+		again = question
+	}
+	err := c.anywhere(ctx, attempt{op: "query"}, again,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 			resp, err = ebbv1grpc.NewEbbClient(cc).Query(ctx, req)
 			return err

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
@@ -128,6 +129,53 @@ func TestBitWriterGathersBySlice(t *testing.T) {
 		}
 		if n := commands.Load(); n > 1000 {
 			t.Errorf("5,000 ids in %d commands", n)
+		}
+	})
+}
+
+// A change that was sent and not answered may have been made: nobody says that it is lost.
+func TestUnansweredIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		c := w.connect(ebb.WithAttemptTimeout(100 * time.Millisecond))
+		ctx := context.Background()
+		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.SetBits(ctx, "people", "here", 1); err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range w.nodes {
+			defer n.freeze()()
+		}
+		bits := c.BitWriter(ebb.BitWriterOptions{Namespace: "people", Timeout: time.Second})
+		if err := bits.Set(ctx, "here", 2, 3); err != nil {
+			t.Fatal(err)
+		}
+		err := bits.Close(ctx)
+		var u *ebb.Undelivered
+		if !errors.As(err, &u) || u.Lost > 0 || u.Unknown != 1 || !errors.Is(err, ebb.ErrUnknownOutcome) {
+			t.Errorf("a batch: %v", err)
+		}
+		for _, x := range []struct {
+			what    string
+			changes bool
+			call    func(ctx context.Context) error
+		}{
+			{"bits", true, func(ctx context.Context) error { _, err := c.SetBits(ctx, "people", "here", 7); return err }},
+			{"delete", true, func(ctx context.Context) error { _, err := c.Delete(ctx, "people", "here"); return err }},
+			{"settings", true, func(ctx context.Context) error {
+				_, err := c.SetNamespace(ctx, ebb.Namespace{Name: "people", Universe: new("all")})
+				return err
+			}},
+			{"list", false, func(ctx context.Context) error { _, err := c.Namespaces(ctx); return err }},
+			{"query", false, func(ctx context.Context) error { _, err := c.Query(ctx, "top 3 k"); return err }},
+		} {
+			limited, cancel := context.WithTimeout(ctx, time.Second)
+			if err := x.call(limited); err == nil || errors.Is(err, ebb.ErrUnknownOutcome) != x.changes {
+				t.Errorf("%s: %v", x.what, err)
+			}
+			cancel()
 		}
 	})
 }

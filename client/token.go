@@ -72,7 +72,7 @@ func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made T
 		req.Grants = append(req.Grants, &ebbv1.Grant{Role: g.Role, Namespaces: g.Namespaces})
 	}
 	var resp *ebbv1.CreateTokenResponse
-	err = c.anywhere(ctx, attempt{op: "create token", key: t.Name}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+	err = c.anywhere(ctx, attempt{op: "create token", key: t.Name}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).CreateToken(ctx, req)
 		return err
 	})
@@ -85,7 +85,7 @@ func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made T
 // Tokens lists the tokens, and says whether callers need one.
 func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err error) {
 	var resp *ebbv1.ListTokensResponse
-	err = c.anywhere(ctx, attempt{op: "list tokens"}, true, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+	err = c.anywhere(ctx, attempt{op: "list tokens"}, question, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).ListTokens(ctx, &ebbv1.ListTokensRequest{})
 		return err
 	})
@@ -99,7 +99,7 @@ func (c *Client) Tokens(ctx context.Context) (list []Token, inForce bool, err er
 // retries, and takes a token that has gone meanwhile for revoked.
 func (c *Client) RevokeToken(ctx context.Context, name string, open bool) error {
 	tries := 0
-	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, true, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+	return c.anywhere(ctx, attempt{op: "revoke token", key: name}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 		tries++
 		resp, err := ebbv1grpc.NewEbbClient(cc).RevokeToken(ctx, &ebbv1.RevokeTokenRequest{Name: name, Open: open})
 		if err == nil && resp.GetAbsent() && tries == 1 {
