@@ -110,15 +110,24 @@ func (c *Client) applyOne(ctx context.Context, p *peer, req *ebbv1.ApplyRequest)
 	return resp.Results[0], nil
 }
 
-// RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names.
+// RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names. More than fit one message come in several, and
+// each of these is taken as a whole: what came before a failure stays, and may come again.
 func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace) error {
-	req := &ebbv1.RestoreNamespacesRequest{Namespaces: namespaces}
-	err := c.anywhere(ctx, attempt{op: "restore namespaces"}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
-		_, err := ebbv1grpc.NewShardsClient(cc).RestoreNamespaces(ctx, req)
-		return err
-	})
-	if err == nil {
-		c.renewal()
+	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
+	defer cancel()
+	defer c.renewal()
+	for some := range proto.InBatches(namespaces, namespaceBytesMax) {
+		req := &ebbv1.RestoreNamespacesRequest{Namespaces: some}
+		err := c.anywhere(ctx, attempt{op: "restore namespaces"}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
+			_, err := ebbv1grpc.NewShardsClient(cc).RestoreNamespaces(ctx, req)
+			return err
+		})
+		if err != nil {
+			return err
+		}
 	}
-	return err
+	return nil
 }
+
+// namespaceBytesMax is how many bytes of namespaces go in a request: as much as fits, since a node looks at all of a request before it takes the first.
+const namespaceBytesMax = proto.MessageBytesMax * 3 / 4

@@ -94,7 +94,7 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 		if err := c.state.control.Table().CheckRestore(req.GetNamespaces()); err != nil {
 			return err
 		}
-		for some := range inBatches(req.GetNamespaces()) {
+		for some := range proto.InBatches(req.GetNamespaces(), proto.EntryBytesSoft) {
 			_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
 				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{Namespaces: some},
 			}})

@@ -170,7 +170,7 @@ func nodeOf(table *cluster.Table, shard uint32, replica uint64) string {
 
 // lay writes targets down. Those of a thousand shards do not fit into one entry; if not all are written, the next look makes new ones.
 func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
-	for some := range inBatches(targets) {
+	for some := range proto.InBatches(targets, proto.EntryBytesSoft) {
 		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: some}}})
 		if err != nil {
 			p.n.logger.Debug("targets are not written", "err", err)
