@@ -251,7 +251,7 @@ const (
 )
 
 // anywhere makes a call that any node can answer, on one node after the other. A change of which one try was left without an
-// answer may have been done, whatever is said of it later.
+// answer may have been done, unless a later one is refused for good.
 func (c *Client) anywhere(
 	ctx context.Context, a attempt, again repetition, call func(context.Context, grpc.ClientConnInterface) error,
 ) error {
@@ -277,6 +277,9 @@ func (c *Client) anywhere(
 			return nil
 		}
 		code := coded(err).Code
+		if judge(code) == final && !worthAnotherTry(code) {
+			return c.fail(a, err) // for good: the tries before it are refused likewise
+		}
 		tainted = tainted || again != question && sent && judge(code) == ambiguous
 		if tainted && again == changeOnce || !worthAnotherTry(code) || ctx.Err() != nil {
 			return giveUp(err)
