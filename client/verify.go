@@ -33,7 +33,7 @@ const (
 	// the second try goes, and each further one four times as many.
 	checkRounds = 5
 	checkMargin = 16
-	// absentMax is for how long Verify asks again for replicas that do not answer and leaders that are missing, and absentEvery how often:
+	// absentMax is for how long Verify asks again for replicas that do not answer and leaders that are missing, from when it first missed them in a shard, and absentEvery how often:
 	// long enough for an election.
 	absentMax   = 10 * time.Second
 	absentEvery = 500 * time.Millisecond
@@ -56,7 +56,7 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 		checks[i] = ShardCheck{Shard: uint32(i + 1), Wanted: int(table.GetReplication())}
 		ask.Checksums = append(ask.Checksums, &ebbv1.ChecksumRequest{Shard: uint32(i + 1)})
 	}
-	begun, margin, tries := c.now(), uint64(checkMargin), make(map[uint32]int)
+	margin, tries, missed := uint64(checkMargin), make(map[uint32]int), make(map[uint32]time.Time)
 	for round := 1; len(ask.Checksums) > 0; round++ {
 		status, err := c.status(ctx, ask)
 		if err == nil {
@@ -70,7 +70,7 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 		}
 		again, pause := &ebbv1.StatusRequest{}, true
 		var left []ShardCheck
-		last, absent := newestEntries(status), c.now().Sub(begun) < absentMax
+		last, now := newestEntries(status), c.now()
 		for _, a := range ask.Checksums {
 			check := compareReplicas(table, a.GetShard(), status)
 			checks[a.GetShard()-1] = check
@@ -81,7 +81,11 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 			case check.hurried() && tries[a.GetShard()] < checkRounds:
 				tries[a.GetShard()]++
 				next.At, pause = last[a.GetShard()]+margin, false
-			case check.hurried() || !absent:
+			case check.hurried():
+				continue
+			case missed[a.GetShard()].IsZero():
+				missed[a.GetShard()] = now // however long the answer took: what it says was so for a moment
+			case now.Sub(missed[a.GetShard()]) >= absentMax:
 				continue
 			}
 			again.Checksums, left = append(again.Checksums, next), append(left, check)

@@ -46,6 +46,8 @@ type world struct {
 	// fault is asked about each command that a leader is about to apply. It may
 	// refuse it, or say that it is applied and the answer lost.
 	fault func(node string, cmd *ebbv1.ShardCommand) (refuse *proto.Error, loseAnswer bool)
+	// report is what is said of the replicas, where a test asks for it.
+	report func(ctx context.Context, req *ebbv1.StatusRequest) *ebbv1.StatusResponse
 }
 
 // tester is what a world needs of a test. An example has none of its own.
@@ -466,6 +468,9 @@ func (n *testNode) SetNamespace(_ context.Context, req *ebbv1.SetNamespaceReques
 }
 
 func (n *testNode) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
+	if n.world.report != nil {
+		return n.world.report(ctx, req), nil
+	}
 	return n.NodeStatus(ctx, req)
 }
 

@@ -17,14 +17,9 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	wire := edit(table)
 	changes := make(map[string]uint32, len(req.GetNamespaces()))
 	for _, ns := range req.GetNamespaces() {
-		want := pb.CloneOf(ns)
-		want.ProtoReflect().SetUnknown(nil)
-		have := table.Namespace(want.Name)
-		if have != nil && have.Version > want.Version {
-			want.Version = have.Version
-			if pb.Equal(want, have) {
-				continue // again
-			}
+		want := table.toRestore(ns)
+		if want == nil {
+			continue // again
 		}
 		// What began an era is not known of a backup; every change may have.
 		changes[want.Name] = uint32(min(want.Version, proto.HalfLifeChangesMax))
@@ -39,6 +34,30 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	}
 	c.swap(wire)
 	return nil
+}
+
+// toRestore returns what a namespace of a backup has to be put in as, with the highest version that it had there or here; nil if a restore has put it in already.
+func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
+	want := pb.CloneOf(ns)
+	want.ProtoReflect().SetUnknown(nil)
+	have := t.Namespace(want.Name)
+	if have != nil && have.Version > want.Version {
+		want.Version = have.Version
+		if pb.Equal(want, have) {
+			return nil
+		}
+	}
+	return want
+}
+
+// Unrestored returns those namespaces of a backup that this table does not have as a restore leaves them.
+func (t *Table) Unrestored(namespaces []*ebbv1.Namespace) (left []*ebbv1.Namespace) {
+	for _, ns := range namespaces {
+		if t.toRestore(ns) != nil {
+			left = append(left, ns)
+		}
+	}
+	return left
 }
 
 // CheckRestore reports why not all namespaces of a backup can be put into this table. Who cuts a request up asks before the first part.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -90,8 +89,14 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 	if err := r.unsound(); err != nil {
 		return err // the answer to a command says what the state made of it
 	}
-	if err := cmp.Or(b.room.admit(r.group, r, command), r.state.storable(command)); err != nil {
+	if err := b.room.admit(r.group, r, command); err != nil {
 		return err
+	}
+	// A replica that does not lead may lag: it is no judge of what an expression takes, nor of which commands were applied. It refuses as NOT_LEADER below.
+	if _, leads := r.leading(); leads {
+		if err := r.state.storable(command); err != nil {
+			return err
+		}
 	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {

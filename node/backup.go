@@ -85,7 +85,7 @@ func (b *backups) write(ctx context.Context, view *shard.View, have map[[sha256.
 
 // RestoreNamespaces gives the cluster namespaces of a backup: here if this node leads the control group, else at the node that does, once. All of
 // them do not fit into one entry, so they are looked at before the first is proposed. One that is broken off between entries is made whole by the
-// next: what has come already, it leaves as it is.
+// next, which leaves out what has come already: where syncs are slow, each goes further than the one before.
 func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
 	err := b.node.asControlLeader(ctx, func(c *control) error {
 		if err := b.fit(req.GetNamespaces()); err != nil {
@@ -94,15 +94,14 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 		if err := c.state.control.Table().CheckRestore(req.GetNamespaces()); err != nil {
 			return err
 		}
-		for some := range proto.InBatches(req.GetNamespaces(), proto.EntryBytesSoft) {
-			_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
+		var parts []*ebbv1.ControlCommand
+		for some := range proto.InBatches(c.state.control.Table().Unrestored(req.GetNamespaces()), proto.EntryBytesSoft) {
+			parts = append(parts, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
 				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{Namespaces: some},
 			}})
-			if err != nil {
-				return err
-			}
 		}
-		return nil
+		_, err := c.proposeAll(ctx, parts...)
+		return err
 	}, func(ctx context.Context, leader controlPeer) error {
 		_, err := leader.RestoreNamespaces(ctx, req)
 		return err

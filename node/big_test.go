@@ -117,3 +117,24 @@ func TestManyNamespacesAtOnce(t *testing.T) {
 		b.equal(0, 1, 2)
 	})
 }
+
+// Where syncs are slow, all namespaces of a backup are restored too: their entries are synced together, and a try that does not come to its end leaves less to the next.
+func TestManyNamespacesOnSlowDisks(t *testing.T) {
+	long(t)
+	for _, sync := range []time.Duration{50 * time.Millisecond, 250 * time.Millisecond} {
+		inBubble(t, 3, 3, func(b *bubble) {
+			b.openAll()
+			c := b.client()
+			for i := range b.nodes {
+				b.slow(i, sync)
+			}
+			all := kept(proto.NamespacesMax-1, func(*ebbv1.Namespace) {})
+			if err := b.restore(c, all); err != nil {
+				t.Errorf("syncs of %v: %v; there are %d of %d", sync, err, len(b.table(0).Namespaces()), len(all))
+			}
+			for i := range b.nodes {
+				b.slow(i, 0)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -15,6 +16,8 @@ const (
 	checksumCallsAtOnce = 4
 	// ticksMax is how many entries a leader writes so that its log reaches one that was asked for.
 	ticksMax = 4096
+	// leadsEvery is how often a replica that waits for an entry looks whether it leads by now, and has to write it: where leadership moved at the wrong moment, nobody would.
+	leadsEvery = 100 * time.Millisecond
 )
 
 // Checksum returns a hash of everything that this node's replica of a shard
@@ -97,29 +100,32 @@ type mark struct {
 }
 
 // viewAt returns a view of the state as it is after the first command at or behind an entry, or of the present one if that was
-// applied before; nil if ctx ends first. A leader writes entries until its log is there.
+// applied before; nil if ctx ends first. A leader writes entries until its log is there, also one that comes to lead meanwhile.
 func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
 	w := mark{at: at, view: make(chan *shard.View, 1)}
 	r.state.wait(w)
-	for range ticksMax {
+	look := time.NewTicker(leadsEvery)
+	defer look.Stop()
+	for ticks := 0; ; {
+		if _, leads := r.leading(); leads && ticks < ticksMax && ctx.Err() == nil {
+			ticks++
+			if r.proposer.tick().Error() == nil {
+				select {
+				case view := <-w.view:
+					return view
+				default:
+					continue
+				}
+			}
+		}
 		select {
 		case view := <-w.view:
 			return view
-		default:
+		case <-ctx.Done():
+			r.state.giveUp(w)
+			return nil
+		case <-look.C:
 		}
-		if ctx.Err() != nil {
-			break // nobody waits for it
-		}
-		if _, leads := r.leading(); !leads || r.proposer.tick().Error() != nil {
-			break
-		}
-	}
-	select {
-	case view := <-w.view:
-		return view
-	case <-ctx.Done():
-		r.state.giveUp(w)
-		return nil
 	}
 }
 

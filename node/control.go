@@ -112,18 +112,28 @@ type outcome struct {
 
 // propose puts a command into the control group's log and waits for its result.
 func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv1.ControlResult, error) {
-	raw, err := protobuf.Marshal(cmd)
-	if err != nil {
-		return nil, proto.ErrInternal.Errorf("encode control command: %v", err)
-	}
-	if err := cluster.CheckControlCommand(raw); err != nil {
-		return nil, err
+	return c.proposeAll(ctx, cmd)
+}
+
+// proposeAll puts commands into the control group's log, one after the other without waiting in between, so that they are synced together, and waits for their results.
+// It returns the last, or the first with an error; the commands behind that may have been applied, too.
+func (c *control) proposeAll(ctx context.Context, cmds ...*ebbv1.ControlCommand) (*ebbv1.ControlResult, error) {
+	entries := make([][]byte, len(cmds))
+	for i, cmd := range cmds {
+		raw, err := protobuf.Marshal(cmd)
+		if err != nil {
+			return nil, proto.ErrInternal.Errorf("encode control command: %v", err)
+		}
+		if err := cluster.CheckControlCommand(raw); err != nil {
+			return nil, err
+		}
+		entries[i] = raw
 	}
 	if _, ok := c.leading(); !ok {
 		return nil, c.notLeader()
 	}
 	done := make(chan outcome, 1)
-	if !c.goFunc(func() { done <- c.await(c.member.propose(raw)) }) {
+	if !c.goFunc(func() { done <- c.commit(entries) }) {
 		return nil, errShuttingDown(c.group)
 	}
 	select {
@@ -134,7 +144,24 @@ func (c *control) propose(ctx context.Context, cmd *ebbv1.ControlCommand) (*ebbv
 	}
 }
 
-// await waits for a proposal's result, and for the other nodes to hear of it.
+// commit proposes entries and waits for their results, and for the other nodes to hear of them.
+func (c *control) commit(entries [][]byte) (last outcome) {
+	futures := make([]raft.ApplyFuture, len(entries))
+	for i, entry := range entries {
+		futures[i] = c.member.propose(entry)
+	}
+	for _, future := range futures {
+		if last = c.await(future); last.err != nil {
+			return last
+		}
+	}
+	if len(futures) > 0 {
+		c.announce(futures[len(futures)-1].Index())
+	}
+	return last
+}
+
+// await waits for a proposal's result.
 func (c *control) await(future raft.ApplyFuture) outcome {
 	err := future.Error()
 	c.refused.note(err)
@@ -154,7 +181,6 @@ func (c *control) await(future raft.ApplyFuture) outcome {
 	if e := proto.FromWire(result.GetError()); e != nil {
 		return outcome{result: result, err: e}
 	}
-	c.announce(future.Index())
 	return outcome{result: result}
 }
 

@@ -168,14 +168,16 @@ func nodeOf(table *cluster.Table, shard uint32, replica uint64) string {
 	return ""
 }
 
-// lay writes targets down. Those of a thousand shards do not fit into one entry; if not all are written, the next look makes new ones.
+// lay writes targets down. Those of a thousand shards do not fit into one entry; if not all are written, the next look makes new ones, but for those
+// of a rebalance, which whoever asked for it is told of, and repeats.
 func (p *planner) lay(ctx context.Context, c *control, targets []*ebbv1.SetTargets_Target) error {
+	var parts []*ebbv1.ControlCommand
 	for some := range proto.InBatches(targets, proto.EntryBytesSoft) {
-		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: some}}})
-		if err != nil {
-			p.n.logger.Debug("targets are not written", "err", err)
-			return err
-		}
+		parts = append(parts, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SetTargets{SetTargets: &ebbv1.SetTargets{Targets: some}}})
+	}
+	if _, err := c.proposeAll(ctx, parts...); err != nil {
+		p.n.logger.Debug("targets are not written", "err", err)
+		return err
 	}
 	whys := make(map[string]int)
 	for _, t := range targets {

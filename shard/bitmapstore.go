@@ -85,7 +85,7 @@ func (s *State) Storable(raw []byte) *proto.Error {
 	cost := costing{f: &s.frame, ns: s.lookup(c.namespace), work: w, slices: sliceMax + 1, enough: storeCostMax}
 	cost.expr(store.GetExpr())
 	if err := w.check(storeCostMax, "storing this"); err != nil {
-		return err.WithShard(uint32(s.id))
+		return err.WithShard(uint32(s.id)).WithHint("store parts of it first, and then what is made of them; or name fewer keys and ranges")
 	}
 	return nil
 }

@@ -1,0 +1,65 @@
+package client_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// A shard that was without a leader for a moment is asked about again, however long the answer took which says so; one that stays without is given up.
+func TestVerifyAsksAgainForLeaders(t *testing.T) {
+	for _, test := range []struct {
+		name  string
+		until int // the answer that knows a leader again
+		took  time.Duration
+		equal bool
+	}{
+		{"a quick answer", 2, time.Millisecond, true},
+		{"one that took long", 2, 20 * time.Second, true},
+		{"leaders stay away", 1000, time.Millisecond, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 3)
+				answers := 0
+				w.report = func(_ context.Context, req *ebbv1.StatusRequest) *ebbv1.StatusResponse {
+					if answers++; answers == 1 {
+						time.Sleep(test.took)
+					}
+					resp := new(ebbv1.StatusResponse)
+					for _, n := range w.nodes {
+						node := &ebbv1.NodeStatus{Node: w.table.Load().Node(n.name)}
+						for _, ask := range req.GetChecksums() {
+							for _, r := range w.table.Load().Replicas(ask.GetShard()) {
+								if r.GetNode() != n.name {
+									continue
+								}
+								s := &ebbv1.ReplicaStatus{Shard: ask.GetShard(), Replica: r.GetId(), Node: n.name, Role: "follower", Term: 2, ChecksumIndex: 9, Checksum: 7}
+								if answers >= test.until && n == w.nodes[0] {
+									s.Role = "leader"
+								}
+								node.Replicas = append(node.Replicas, s)
+							}
+						}
+						resp.Nodes = append(resp.Nodes, node)
+					}
+					return resp
+				}
+				c := w.connect(ebb.WithTimeout(time.Minute))
+				checks, err := c.Verify(t.Context(), nil)
+				if err != nil || len(checks) == 0 {
+					t.Fatalf("%d shards, %v", len(checks), err)
+				}
+				for _, check := range checks {
+					if check.Equal != test.equal {
+						t.Errorf("shard %d: equal %v, %s", check.Shard, check.Equal, check.Uncompared())
+					}
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,51 @@
+package node_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// A checksum at an entry to come, in a shard that nobody writes to, is answered though leadership moves while it is waited for: whoever leads then writes the entries.
+func TestChecksumAtAnEntryWhileLeadershipMoves(t *testing.T) {
+	inBubble(t, 3, 3, func(b *bubble) {
+		b.openAll()
+		const shard = 1
+		var led, last uint64
+		heir := -1
+		for i := range b.nodes {
+			for _, r := range b.nodes[i].Status().Replicas {
+				switch {
+				case r.Shard != shard:
+				case r.Role == "leader":
+					led, last = r.Term, r.LastIndex
+				default:
+					heir = i
+				}
+			}
+		}
+		if led == 0 || heir < 0 {
+			t.Fatalf("nobody leads shard %d", shard)
+		}
+		peer, done := b.peer(heir)
+		defer done()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		start := time.Now()
+		time.AfterFunc(time.Second, func() { b.nodes[heir].Campaign(shard) })
+		status, err := peer.NodeStatus(ctx, &ebbv1.StatusRequest{Checksums: []*ebbv1.ChecksumRequest{{Shard: shard, At: last + 50}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range status.GetNodes()[0].GetReplicas() {
+			if r.Shard == shard && r.ChecksumIndex < last+50 {
+				t.Errorf("a checksum at entry %d after %v, and at %d was asked for", r.ChecksumIndex, time.Since(start), last+50)
+			}
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
+}
