@@ -54,6 +54,10 @@ func (a *act) outcome(resp any, err error) string {
 		}
 	case *ebbv1.ApplyResponse:
 		return a.applied(r.GetResults())
+	case *ebbv1.RevokeTokenResponse:
+		if r.GetAbsent() {
+			return "there is no token of that name"
+		}
 	}
 	return "done"
 }

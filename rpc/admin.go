@@ -43,14 +43,14 @@ func NewAdmin(s Services) http.Handler {
 // operated asks callers for the token of an operator, where they need one. A node that does not know yet whether they do answers this machine alone.
 func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		ctx, err := s.Access.identifyHTTP(r)
+		ctx, err := s.Access.identifyHTTP(r, r.Pattern)
 		if err == nil && s.Access.InForce() {
 			c := callerOf(ctx)
 			if err = errNoToken(); c.token != nil {
 				err = c.needs(operator, "")
 			}
 			if err != nil {
-				s.Access.deny(ctx, r.URL.Path, err)
+				s.Access.deny(ctx, httpAct(r, r.Pattern), err)
 			}
 		}
 		if err == nil && !s.Access.InForce() && !s.Access.known() && !fromHere(r) {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"sync"
 	"time"
@@ -28,8 +29,8 @@ func (a *Access) line(ctx context.Context, what, on, outcome string) []any {
 	return []any{"who", callerOf(ctx).name(), "from", fromOf(ctx), "act", what, "on", on, "outcome", outcome, "node", a.cfg.Node}
 }
 
-// deny counts a refusal and writes it down, unless there are too many. It does not wait for the log, since the transport may wait for it.
-func (a *Access) deny(ctx context.Context, method string, err error) {
+// deny counts a refusal of an act and writes it down, unless there are too many. It does not wait for the log, since the transport may wait for it.
+func (a *Access) deny(ctx context.Context, what string, err error) {
 	e := proto.AsError(err)
 	if !e.Is(proto.ErrUnauthenticated) && !e.Is(proto.ErrPermissionDenied) {
 		return // the request is wrong, whoever asks
@@ -43,7 +44,7 @@ func (a *Access) deny(ctx context.Context, method string, err error) {
 	if unsaid > 0 {
 		outcome += fmt.Sprintf("; %d others are not written down", unsaid)
 	}
-	a.scribe.put(a.line(ctx, shortMethod(method), "", outcome))
+	a.scribe.put(a.line(ctx, what, callerOf(ctx).path, outcome))
 }
 
 // Drain waits, for so long at most, until what is to be in the audit log is there, and returns how many lines are not. It is called when nobody asks for anything any more.
@@ -65,7 +66,16 @@ func fromOf(ctx context.Context) string {
 	return ""
 }
 
-func shortMethod(method string) string { return method[strings.LastIndexByte(method, '/')+1:] }
+// shortMethod is how a line names a method of gRPC, which may be any text of a stranger's.
+func shortMethod(method string) string {
+	return clipTo(method[strings.LastIndexByte(method, '/')+1:], shownMax)
+}
+
+// pathShownMax is how much a line has of a path: as much as most keys need.
+const pathShownMax = 200
+
+// pathOf is what a line says of where a request over HTTP went. Its query stays out: callers put secrets there.
+func pathOf(r *http.Request) string { return clipTo(r.URL.EscapedPath(), pathShownMax) }
 
 // denialsMax is how many denials a second are written down.
 const denialsMax = 10

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -164,5 +166,76 @@ func TestOutcomesOfBatches(t *testing.T) {
 		if got := one.outcome(resp, nil); !strings.HasPrefix(got, want) {
 			t.Errorf("%v: %q, want %q", at, got, want)
 		}
+	}
+}
+
+// What came of revoking a token that there is not is no revocation.
+func TestOutcomeOfRevoking(t *testing.T) {
+	box := boxOf()
+	for want, resp := range map[string]*ebbv1.RevokeTokenResponse{
+		`"outcome":"done"`: {}, `"outcome":"there is no token of that name"`: {Absent: true},
+	} {
+		var lines lockedBuffer
+		s := fixture().services()
+		s.Cluster = revoking{fixture(), resp}
+		s.Access = NewAccess(AccessConfig{Tokens: box.tokens, Node: "ebb-0", Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
+		_, err := ebbv1grpc.NewEbbClient(serve(t, s)).RevokeToken(as(t, s.Access, "operator"), &ebbv1.RevokeTokenRequest{Name: "nosuch"})
+		if err != nil || !strings.Contains(lines.String(), `"act":"revoke token","on":"\"nosuch\"",`+want) {
+			t.Errorf("%v: %v, and the audit log has no %s:\n%s", resp, err, want, lines.String())
+		}
+	}
+}
+
+// revoking answers those who revoke.
+type revoking struct {
+	*fake
+	resp *ebbv1.RevokeTokenResponse
+}
+
+func (r revoking) RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	return r.resp, nil
+}
+
+// A denial over HTTP names what was asked for, by method, pattern and path, cut off where it is long, and nothing of the query.
+func TestDenialsOverHTTPAreNamed(t *testing.T) {
+	box := boxOf()
+	long := strings.Repeat("k", 3*pathShownMax)
+	for _, c := range []struct{ method, target, token, want string }{
+		{"GET", "/v1/ns/default/distribution/clicks/c?top=3&token=hush", "", `"act":"GET /v1/ns/{ns}/distribution/{key...}","on":"/v1/ns/default/distribution/clicks/c","outcome":"denied: `},
+		{"GET", "/v1/ns/default/distribution/clicks%0Ac", "", `"on":"/v1/ns/default/distribution/clicks%0Ac"`},
+		{"DELETE", "/v1/ns/default/key/" + long, "", `"act":"DELETE /v1/ns/{ns}/key/{key...}","on":"/v1/ns/default/key/` + long[:pathShownMax-len("/v1/ns/default/key/")] + `..."`},
+		{"DELETE", "/v1/ns/default/key/k", "reader", `"act":"Delete","on":"/v1/ns/default/key/k","outcome":"denied: token reader has not`},
+		{"GET", "/ns/default/incr?distribution=hush&field=f", "", `"act":"GET /incr","on":"/ns/default/incr"`},
+		{strings.Repeat("M", 500), "/dbsize", "", `"act":"` + strings.Repeat("M", shownMax) + `... /dbsize","on":"/dbsize"`},
+		{"GET", "/debug/pprof/", "", `"act":"GET /debug/pprof/","on":"/debug/pprof/"`},
+		{"GET", "/debug/pprof/heap?seconds=hush", "", `"act":"GET /debug/pprof/","on":"/debug/pprof/heap"`},
+		{"POST", "/debug/pprof/symbol", "reader", `"act":"POST /debug/pprof/symbol","on":"/debug/pprof/symbol","outcome":"denied: token reader has not the role operator`},
+	} {
+		var lines lockedBuffer
+		s := fixture().services()
+		s.Access = NewAccess(AccessConfig{Tokens: box.tokens, Node: "ebb-0", Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
+		door := NewHTTP(s)
+		if strings.HasPrefix(c.target, "/debug/") {
+			door = NewAdmin(s)
+		}
+		r := httptest.NewRequest(c.method, c.target, http.NoBody)
+		if c.token != "" {
+			r.Header.Set(authorizationKey, "Bearer "+secretOf(c.token))
+		}
+		door.ServeHTTP(httptest.NewRecorder(), r)
+		lines.await(t, 1)
+		if said := lines.String(); !strings.Contains(said, c.want) || strings.Contains(said, "hush") {
+			t.Errorf("%.80s: the line has not %s:\n%s", c.target, c.want, said)
+		}
+	}
+}
+
+// What a denied stranger calls a method of gRPC is cut off, too.
+func TestDeniedMethodsAreCutOff(t *testing.T) {
+	if got := shortMethod("/ebb.v1.Ebb/Ask"); got != "Ask" {
+		t.Errorf("Ask is called %q", got)
+	}
+	if got := shortMethod("/ebb.v1.Ebb/" + strings.Repeat("x", 60_000)); len(got) > shownMax+3 {
+		t.Errorf("%d bytes are written down", len(got))
 	}
 }

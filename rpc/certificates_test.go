@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/credentials"
@@ -12,6 +13,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -66,6 +68,24 @@ func TestCertificates(t *testing.T) {
 		}
 		if verdict(err) != c.want {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
+		}
+	}
+}
+
+// Who has shown a certificate is told of a certificate, not of a token.
+func TestRefusalsOfCertificates(t *testing.T) {
+	for _, c := range []struct {
+		who  *cluster.Token
+		want string
+	}{
+		{certificateToken(trust.Identity{Name: "bob", Roles: []string{"reader"}}), "certificate bob "},
+		{cluster.Granted("bob", nil), "token bob "},
+	} {
+		who := &caller{token: c.who}
+		for _, err := range []error{who.needs(operator, ""), who.needs(writer, "clicks"), who.needsAnywhere(writer)} {
+			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
+				t.Errorf("%s: %v", c.who.Name, err)
+			}
 		}
 	}
 }

@@ -476,10 +476,14 @@ func parseEnum(ed protoreflect.EnumDescriptor, s string) (protoreflect.Value, bo
 // quote shows what a caller sent, cut to a length that fits a message.
 func quote(s string) string { return strconv.Quote(clip(s)) }
 
-func clip(s string) string {
-	const shown = 40
-	if len(s) > shown {
-		return strings.ToValidUTF8(s[:shown], "") + "..."
+// shownMax is how much messages have of what a caller has sent.
+const shownMax = 40
+
+func clip(s string) string { return clipTo(s, shownMax) }
+
+func clipTo(s string, most int) string {
+	if len(s) > most {
+		return strings.ToValidUTF8(s[:most], "") + "..."
 	}
 	return s
 }

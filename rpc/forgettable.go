@@ -109,7 +109,7 @@ func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp)
 		f.metrics.observe("/"+op.name, start, err)
 		return
 	}
-	ctx, err := f.ebb.Access.identifyHTTP(r)
+	ctx, err := f.ebb.Access.identifyHTTP(r, "/"+op.name)
 	if err != nil {
 		writeForgetError(w, op, refuse("", err))
 		f.metrics.observe("/"+op.name, start, err)

@@ -101,6 +101,7 @@ type caller struct {
 	own   bool   // for itself
 	shown string // what was shown where no token is known, as others are told of it
 	from  string // address, over HTTP
+	path  string // where the request went, over HTTP, as the audit log shows it
 }
 
 type callerKey struct{}
@@ -133,20 +134,37 @@ func (c *caller) needs(role ebbv1.Role, namespace string) error {
 		return nil
 	}
 	if role == operator {
-		return proto.ErrPermissionDenied.Errorf("token %s has not the role operator", c.token.Name).
+		return proto.ErrPermissionDenied.Errorf("%s has not the role operator", c.shows()).
 			WithHint("use the token of an operator; one makes others with: ebb token create NAME --role operator")
 	}
 	namespace = orName(namespace, proto.DefaultNamespace)
-	return proto.ErrPermissionDenied.Errorf("token %s has not the role %s in namespace %s", c.token.Name, proto.RoleName(role), namespace).
-		WithHint("an operator makes a token that has: ebb token create NAME --role " + proto.RoleName(role) + "=" + namespace)
+	return proto.ErrPermissionDenied.Errorf("%s has not the role %s in namespace %s", c.shows(), proto.RoleName(role), namespace).
+		WithHint(c.hintOf(proto.RoleName(role) + "=" + namespace))
+}
+
+// shows is what a caller has shown, as refusals name it.
+func (c *caller) shows() string {
+	if name, ok := strings.CutPrefix(c.token.Name, certified); ok {
+		return "certificate " + name
+	}
+	return "token " + c.token.Name
+}
+
+// hintOf says where a role comes from that the caller lacks.
+func (c *caller) hintOf(grant string) string {
+	hint := "an operator makes a token that has: ebb token create NAME --role " + grant
+	if strings.HasPrefix(c.token.Name, certified) {
+		hint += "; a certificate that has: ebb cert client NAME --role " + grant
+	}
+	return hint
 }
 
 func (c *caller) needsAnywhere(role ebbv1.Role) error {
 	if c.token.Has(role) {
 		return nil
 	}
-	return proto.ErrPermissionDenied.Errorf("token %s has the role %s in no namespace", c.token.Name, proto.RoleName(role)).
-		WithHint("an operator makes a token that has: ebb token create NAME --role " + proto.RoleName(role) + "=NAMESPACE")
+	return proto.ErrPermissionDenied.Errorf("%s has the role %s in no namespace", c.shows(), proto.RoleName(role)).
+		WithHint(c.hintOf(proto.RoleName(role) + "=NAMESPACE"))
 }
 
 // sees reports whether a caller may know of a namespace.
@@ -223,28 +241,31 @@ func (a *Access) welcome(r *receipt, info *tap.Info) error {
 		err = errNoToken()
 	}
 	if err != nil {
-		a.deny(r, info.FullMethodName, err)
+		a.deny(r, shortMethod(info.FullMethodName), err)
 	}
 	return err
 }
 
 // identifyHTTP returns the context of a request with who asks, and refuses who has to show a token and has none: nothing of a body is read for somebody
-// who is not known. All that is served at the HTTP doors after it has a rule that asks for a token.
-func (a *Access) identifyHTTP(r *http.Request) (context.Context, error) {
+// who is not known. All that is served at the HTTP doors after it has a rule that asks for a token. The path is one of this pattern.
+func (a *Access) identifyHTTP(r *http.Request, pattern string) (context.Context, error) {
 	if a == nil {
 		return r.Context(), nil
 	}
-	c := &caller{from: r.RemoteAddr}
+	c := &caller{from: r.RemoteAddr, path: pathOf(r)}
 	ctx := context.WithValue(r.Context(), callerKey{}, c)
 	err := a.show(ctx, r.Header.Get(authorizationKey), c)
 	if err == nil && c.token == nil && a.InForce() {
 		err = errNoToken()
 	}
 	if err != nil {
-		a.deny(ctx, r.Method+" "+r.URL.Path, err)
+		a.deny(ctx, httpAct(r, pattern), err)
 	}
 	return ctx, err
 }
+
+// httpAct is how the audit log names a request over HTTP.
+func httpAct(r *http.Request, pattern string) string { return clip(r.Method) + " " + pattern }
 
 // admit refuses what a caller may not do.
 func (a *Access) admit(ctx context.Context, method string, req any) error {
@@ -253,7 +274,7 @@ func (a *Access) admit(ctx context.Context, method string, req any) error {
 	}
 	err := callerOf(ctx).mayCall(method, req)
 	if err != nil {
-		a.deny(ctx, method, err)
+		a.deny(ctx, shortMethod(method), err)
 	}
 	return err
 }
@@ -297,7 +318,7 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 			err = c.mayApply(command)
 		}
 		if err != nil {
-			s.Access.deny(ctx, ebbv1grpc.Shards_Apply_FullMethodName, err)
+			s.Access.deny(ctx, shortMethod(ebbv1grpc.Shards_Apply_FullMethodName), err)
 		}
 		return err
 	}

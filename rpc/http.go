@@ -58,7 +58,7 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rt, values, methods := findRoute(r.Method, path)
 	if rt != nil {
-		ctx, err := h.Access.identifyHTTP(r)
+		ctx, err := h.Access.identifyHTTP(r, rt.pattern)
 		if err != nil {
 			h.metrics.observe(rt.method+" "+rt.pattern, time.Now(), err)
 			writeError(w, err)
