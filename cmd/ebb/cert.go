@@ -14,6 +14,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/internal/trust"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // lifeMax bounds how long a certificate may be meant to hold.
@@ -117,6 +119,11 @@ at which clients and other nodes reach it.`,
 			if err := checkCertName(args[0]); err != nil {
 				return err
 			}
+			for _, host := range hosts {
+				if err := trust.CheckHost(host); err != nil {
+					return fmt.Errorf("--host %w", err)
+				}
+			}
 			return s.issue(&c, trust.Request{
 				Name: args[0], Roles: []string{trust.RoleNode}, Hosts: append([]string{args[0], "localhost", "127.0.0.1", "::1"}, hosts...),
 			})
@@ -131,22 +138,41 @@ func newCertClient(s *session) *cobra.Command {
 	var c certFlags
 	var roles []string
 	cmd := &cobra.Command{
-		Use: "client NAME", Short: "Make a certificate for a client: NAME.crt and NAME.key", Args: argsBetween(1, 1, "NAME"), Example: "  ebb cert client ada --role reader",
+		Use: "client NAME", Short: "Make a certificate for a client: NAME.crt and NAME.key", Args: argsBetween(1, 1, "NAME"),
+		Example: `  ebb cert client ada --role reader
+  ebb cert client collector --role 'writer=web-*'`,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if err := checkCertName(args[0]); err != nil {
 				return err
 			}
-			for _, r := range roles {
-				if r == trust.RoleNode {
-					return usagef("a client has no role %s: `ebb cert node` makes nodes", r)
-				}
+			if err := checkCertRoles(roles); err != nil {
+				return err
 			}
 			return s.issue(&c, trust.Request{Name: args[0], Roles: roles})
 		},
 	}
 	c.add(cmd, 90*24*time.Hour)
-	cmd.Flags().StringSliceVar(&roles, "role", nil, "`roles` that the certificate grants")
+	cmd.Flags().StringSliceVar(&roles, "role", nil, "`ROLE[=NAMESPACES]`, or operator (repeatable): reader, writer=web-*; of all namespaces without any")
 	return cmd
+}
+
+// checkCertRoles refuses roles that nodes would not find in a certificate.
+func checkCertRoles(words []string) error {
+	if len(words) > proto.GrantsMax {
+		return usagef("%d roles: a certificate has %d at most", len(words), proto.GrantsMax)
+	}
+	for _, word := range words {
+		if word == trust.RoleNode {
+			return usagef("a client has no role %s: `ebb cert node` makes nodes", word)
+		}
+		if role, known := proto.RoleNamed(word); known && role != ebbv1.Role_ROLE_OPERATOR {
+			word += "=*" // of all namespaces
+		}
+		if _, err := grantOf(word); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func newCertGossipKey(s *session) *cobra.Command {

@@ -97,20 +97,29 @@ func newTokenCreate(s *session) *cobra.Command {
 func grantsOf(words []string) ([]client.Grant, error) {
 	var out []client.Grant
 	for _, word := range words {
-		name, namespaces, _ := strings.Cut(word, "=")
-		role, known := proto.RoleNamed(name)
-		if !known {
-			return nil, noneOf("--role", name, []string{"reader", "writer", "admin", "operator"})
-		}
-		if err := proto.CheckGrant(&ebbv1.Grant{Role: role, Namespaces: namespaces}); err != nil {
+		g, err := grantOf(word)
+		if err != nil {
 			return nil, err
 		}
-		out = append(out, client.Grant{Role: role, Namespaces: namespaces})
+		out = append(out, g)
 	}
 	if len(out) == 0 {
 		return nil, usagef("--role is missing: what may the token do? --role reader=NAMESPACE, writer=NAMESPACE, admin=NAMESPACE or operator")
 	}
 	return out, nil
+}
+
+// grantOf reads one role, and refuses what no node would take for one.
+func grantOf(word string) (g client.Grant, err error) {
+	name, namespaces, _ := strings.Cut(word, "=")
+	role, known := proto.RoleNamed(name)
+	if !known {
+		return g, noneOf("--role", name, []string{"reader", "writer", "admin", "operator"})
+	}
+	if err := proto.CheckGrant(&ebbv1.Grant{Role: role, Namespaces: namespaces}); err != nil {
+		return g, err
+	}
+	return client.Grant{Role: role, Namespaces: namespaces}, nil
 }
 
 type tokenJSON struct {
