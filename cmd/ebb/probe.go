@@ -9,11 +9,13 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/proto"
 )
 
 // probePaths are what a probe asks the admin listener for.
@@ -27,7 +29,8 @@ func newProbe(s *session) *cobra.Command {
 	var encrypted bool
 	cmd := &cobra.Command{
 		Use: "probe live|startup|ready", Short: "Ask a node on this machine whether it is alive, started or ready",
-		Long: `Probe asks the admin listener of a node and ends with 0 if the answer is yes.
+		Long: `Probe asks the admin listener of a node and ends with 0 if the answer is yes, 1 if it is no, and
+4 if there is none.
 
   live      the process answers, whatever the cluster does
   startup   it has read what it has on disk
@@ -42,13 +45,13 @@ It is for health checks in images that have neither a shell nor curl.`,
 			if !ok {
 				return noneOf("probe", args[0], wordsOf(probePaths))
 			}
-			url, err := probeURL(admin, path, encrypted)
+			where, err := probeURL(admin, path, encrypted)
 			if err != nil {
 				return err
 			}
 			ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 			defer cancel()
-			said, err := probe(ctx, url)
+			said, err := probe(ctx, where)
 			if err != nil {
 				return err
 			}
@@ -87,24 +90,48 @@ func probeURL(admin, path string, encrypted bool) (string, error) {
 }
 
 // probe returns the answer to a probe, or as an error what the node said instead.
-func probe(ctx context.Context, url string) (string, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func probe(ctx context.Context, where string) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	if err != nil {
 		return "", usagef("--admin: %v", err)
 	}
 	direct := &http.Client{Transport: &http.Transport{Proxy: nil, DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	resp, err := direct.Do(req)
 	if err != nil {
-		return "", err
+		return "", silent(ctx, req.URL.Host, err)
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, probeBytesMax))
 	if err != nil {
-		return "", err
+		return "", silent(ctx, req.URL.Host, err)
 	}
 	said := strings.TrimSpace(string(body))
 	if resp.StatusCode != http.StatusOK {
 		return "", errors.New(said)
 	}
 	return said, nil
+}
+
+// silent is the error of a node of which no answer came.
+func silent(ctx context.Context, addr string, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		return proto.ErrDeadline.Errorf("no answer from the admin address %s in time", addr).WithHint("the node's log says what it does; --timeout waits longer")
+	}
+	var asked *url.Error
+	if errors.As(err, &asked) {
+		err = asked.Err // without the method and the address once more
+	}
+	var dialled *net.OpError
+	if errors.As(err, &dialled) {
+		err = dialled.Err
+	}
+	hint := "--admin or EBB_ADMIN names the address that the node was given by its own --admin; is the node running?"
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		hint = "the node does not speak TLS there: leave out --tls-admin"
+	}
+	return proto.ErrUnreachable.Errorf("cannot reach the admin address %s: %v", addr, err).WithHint(hint)
 }
