@@ -54,9 +54,10 @@ func (t Trend) String() string {
 }
 
 const (
-	// trendSamplesMin and trendMin are with how little nothing is said of a process: the memory of a young one grows for minutes, by up to 60 MB in one, until its logs and windows are full.
+	// trendSamplesMin and TrendMin are with how little nothing is said of a process: the memory of a young one grows for minutes, by up to 60 MB in one, until its logs and windows are full.
 	trendSamplesMin = 10
-	trendMin        = 4 * time.Minute
+	// TrendMin is of the second half of a run.
+	TrendMin = 4 * time.Minute
 	// growthShare of the memory may be growth, and a little more: caches and windows that fill.
 	growthShare = 0.1
 	// connectionsMore is how many connections a node may have more at the end than in the middle: those of a node that joins, and of clients that dial again. gRPC has four goroutines for one.
@@ -107,7 +108,7 @@ func Trends(samples []Sample, whole time.Duration) (trends []Trend) {
 	for _, node := range order {
 		life := lives[node]
 		over := life[len(life)-1].At - life[0].At
-		if len(life) < trendSamplesMin || over < trendMin || over < whole/2*8/10 {
+		if len(life) < trendSamplesMin || over < TrendMin || over < whole/2*8/10 {
 			continue
 		}
 		for _, h := range held {

@@ -78,7 +78,7 @@ var Invariants = slices.Concat(readInvariants, []swarm.Invariant{
 	{Name: "damage-seen", Holds: "a process whose log or snapshot has a flipped bit refuses it with " + corruptCode + " and ends, or nothing is missing"},
 	{Name: "members-as-asked", Holds: fmt.Sprintf("nodes have come and gone, and replicas moved, within %v", movedMax)},
 	{Name: "replicas-equal", Holds: "at the end all replicas of a shard have the same checksum"},
-	{Name: "nothing-grows", Holds: "goroutines, descriptors and memory of a process are flat over the second half of a run, where one lived through it and it took " + trendMin.String() + " at least: " + growthAllowed()},
+	{Name: "nothing-grows", Holds: "goroutines, descriptors and memory of a process are flat over the second half of a run, where one lived through it and it took " + TrendMin.String() + " at least: " + growthAllowed()},
 	{Name: "rate", Holds: fmt.Sprintf("in a soak, at the median of the times between faults, %.0f%% of --rate is acknowledged at least", 100*rateShare)},
 })
 

@@ -53,8 +53,9 @@ func newChaosSoak(s *session) *cobra.Command {
 		Use: "soak", Short: "Break real processes for long, and see that what they hold does not grow", Args: noArgs,
 		Long: procLong + `
 
-The process of the first node is never ended, so that its goroutines, open descriptors and memory can be watched all the time: over the second half they must be flat. Between faults there
-are some seconds of calm, in which --rate must be reached: ` + "`ebb chaos list`" + ` says how nearly, and what may grow.`,
+The process of the first node is never ended, so that its goroutines, open descriptors and memory can be watched all the time: over the second half they must be flat. That
+takes 4 minutes of it at least: of a run of less than 8 minutes growth is not judged, which its last line says. Between faults there are some seconds of calm, in which --rate must be
+reached: ` + "`ebb chaos list`" + ` says how nearly, and what may grow.`,
 		Example: "  ebb chaos soak --for 1h --report soak.html",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			pf.trial.Soak = true
@@ -217,6 +218,21 @@ func procLead(r *proc.Report) string {
 	return lead
 }
 
+// unjudged says why a soak does not say whether anything grows; nothing if it does.
+func unjudged(r *proc.Report) string {
+	if r.Rate == nil || r.Interrupted || r.Failed() || len(r.Trends) > 0 {
+		return "" // no soak, or one that ended early
+	}
+	half, enough := r.Verdict.Virtual/2, soakEnough/2
+	if half >= enough {
+		return "growth is not judged: no process could be watched through the second half"
+	}
+	return fmt.Sprintf("growth is not judged: it takes %v of the second half of a run, which was %v here; --for %.0fm is long enough", proc.TrendMin, half.Round(time.Second), soakEnough.Minutes())
+}
+
+// soakEnough is how long a soak takes in whose second half growth is judged.
+const soakEnough = 2*proc.TrendMin + 2*time.Minute
+
 // differences from the ledger, in keys.
 func differences(lost, twice int) string {
 	if lost+twice == 0 {
@@ -262,7 +278,11 @@ func procTables(r *proc.Report) []swarm.PageTable {
 }
 
 func procPage(r *proc.Report) *swarm.RunPage {
-	return &swarm.RunPage{Title: "ebb chaos proc", Lead: procLead(r), Command: r.Command, Interrupted: r.Interrupted, Verdict: r.Verdict, Tables: procTables(r)}
+	lead := procLead(r)
+	if why := unjudged(r); why != "" {
+		lead += "; " + why
+	}
+	return &swarm.RunPage{Title: "ebb chaos proc", Lead: lead, Command: r.Command, Interrupted: r.Interrupted, Verdict: r.Verdict, Tables: procTables(r)}
 }
 
 func printProc(s *session, r *proc.Report) error {
@@ -283,6 +303,10 @@ func printProc(s *session, r *proc.Report) error {
 	if s.output == "tsv" {
 		return nil
 	}
-	_, err := fmt.Fprintln(s.term.out, procLead(r))
+	lines := []string{procLead(r)}
+	if why := unjudged(r); why != "" {
+		lines = append(lines, why)
+	}
+	_, err := fmt.Fprintln(s.term.out, strings.Join(lines, "\n"))
 	return err
 }

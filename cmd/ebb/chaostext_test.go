@@ -1,0 +1,64 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/proc"
+	"github.com/ebbdb/ebb/chaos/swarm"
+)
+
+// How soon majorities served again is told of one leader and of several, and nothing of none.
+func TestOutageText(t *testing.T) {
+	for _, c := range []struct {
+		of   swarm.Outage
+		want string
+	}{
+		{swarm.Outage{}, "0 leaders cut off"},
+		{swarm.Outage{Cases: 1, P50: time.Second, P99: time.Second, Max: time.Second}, "1 leader cut off, a majority acknowledged again within 1s at the median, 1s at p99, 1s at most"},
+		{swarm.Outage{Cases: 2, P50: time.Second, P99: 2 * time.Second, Max: 2 * time.Second}, "2 leaders cut off, a majority acknowledged again within 1s at the median, 2s at p99, 2s at most"},
+	} {
+		if got := outageText(&c.of); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// A soak that is too short to say whether anything grows says so at its end.
+func TestUnjudgedGrowth(t *testing.T) {
+	of := func(lasted time.Duration, with func(*proc.Report)) *proc.Report {
+		r := &proc.Report{Verdict: &swarm.Verdict{Virtual: lasted, Checks: map[string]int{}}, Rate: &proc.Rate{}}
+		if with != nil {
+			with(r)
+		}
+		return r
+	}
+	for name, c := range map[string]struct {
+		r    *proc.Report
+		want string
+	}{
+		"short":       {of(3*time.Minute, nil), "growth is not judged: it takes 4m0s of the second half of a run, which was 1m30s here; --for 10m is long enough"},
+		"unwatched":   {of(time.Hour, nil), "growth is not judged: no process could be watched through the second half"},
+		"judged":      {of(time.Hour, func(r *proc.Report) { r.Trends = []proc.Trend{{Node: "ebb-0"}} }), ""},
+		"interrupted": {of(time.Minute, func(r *proc.Report) { r.Interrupted = true }), ""},
+		"failed":      {of(time.Minute, func(r *proc.Report) { r.Verdict.Breaches = []swarm.Breach{{Invariant: "rate"}} }), ""},
+		"no soak":     {of(time.Minute, func(r *proc.Report) { r.Rate = nil }), ""},
+	} {
+		var out bytes.Buffer
+		if err := printProc(&session{term: terminal{out: &out}}, c.r); err != nil {
+			t.Fatal(err)
+		}
+		said, lead := out.String(), procPage(c.r).Lead
+		if c.want == "" {
+			if strings.Contains(said+lead, "growth is not") {
+				t.Errorf("%s: %s, and on the page %s", name, said, lead)
+			}
+			continue
+		}
+		if !strings.HasSuffix(said, "\n"+c.want+"\n") || !strings.HasSuffix(lead, "; "+c.want) {
+			t.Errorf("%s: %s, and on the page %s", name, said, lead)
+		}
+	}
+}
