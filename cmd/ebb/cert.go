@@ -85,6 +85,9 @@ func newCertCA(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "ca", Short: "Make a CA: ca.crt, which all may have, and ca.key, which nobody else may", Args: noArgs, Example: "  ebb cert ca --dir certs",
 		RunE: func(*cobra.Command, []string) error {
+			if err := makeDir("--dir", c.dir); err != nil {
+				return err
+			}
 			if err := c.vacant("ca"); err != nil {
 				return fmt.Errorf("%w, and certificates of it do not hold any more then; --dir names another directory", err)
 			}
@@ -220,15 +223,12 @@ func (s *session) issue(c *certFlags, r trust.Request) error {
 
 // putCert puts both files in place, the key first: a node that looks in between finds that they do not fit, and waits.
 func (s *session) putCert(c *certFlags, name string, cert, key []byte, until time.Time) error {
-	if err := os.MkdirAll(c.dir, 0o755); err != nil {
-		return err
-	}
 	m := made{Cert: c.path(name + ".crt"), Key: c.path(name + ".key"), Until: until.UTC().Truncate(time.Second)}
 	if err := replaceFile(m.Key, key, 0o600); err != nil {
-		return err
+		return cannotWrite("--dir", c.dir, err)
 	}
 	if err := replaceFile(m.Cert, cert, 0o644); err != nil {
-		return err
+		return cannotWrite("--dir", c.dir, err)
 	}
 	if s.output == "json" {
 		return printJSON(s.term.out, m)

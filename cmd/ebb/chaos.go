@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,7 +77,8 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 
 // chaosSim runs seeds, and fails if one of them does.
 func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
-	c, err := cf.campaign(s)
+	var begun atomic.Bool // a seed has: what fails before then is what --resume has
+	c, err := cf.campaign(s, &begun)
 	if err != nil {
 		return err
 	}
@@ -86,8 +88,11 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	}
 	defer page.drop()
 	if cf.resume != "" {
+		if err := resumable(cf.resume); err != nil {
+			return err
+		}
 		if c.Kept, err = swarm.OpenKept(cf.resume, buildName()); err != nil {
-			return cannotWrite("--resume", cf.resume, err)
+			return notResumed(cf.resume, err)
 		}
 		defer c.Kept.Close() //nolint:errcheck // each verdict was written at once
 	}
@@ -99,6 +104,9 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	r, err := c.Run(ctx)
 	progress.end()
 	if err != nil {
+		if cf.resume != "" && !begun.Load() {
+			err = notResumed(cf.resume, err)
+		}
 		return err
 	}
 	r.Command = strings.Join(append([]string{"ebb"}, os.Args[1:]...), " ")
@@ -121,8 +129,8 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	return nil
 }
 
-// campaign checks the flags.
-func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
+// campaign checks the flags. The campaign sets begun when it runs a seed.
+func (cf chaosFlags) campaign(s *session, begun *atomic.Bool) (*swarm.Campaign, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -137,6 +145,7 @@ func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	}
 	c := &swarm.Campaign{
 		Fleet: &swarm.Fleet{StuckAfter: chaosStuck, Command: func(ctx context.Context) *exec.Cmd {
+			begun.Store(true)
 			cmd := exec.CommandContext(ctx, binary, "chaos", chaosWorker)
 			swarm.Prepare(cmd)
 			return cmd

@@ -52,6 +52,8 @@ func chaosFailover(ctx context.Context, s *session, o proc.Failover) (err error)
 			return err
 		}
 		defer removeAll(s, o.Dir)
+	} else if err := makeDir("--dir", o.Dir); err != nil {
+		return err
 	}
 	o.Progress = func(line string) { fmt.Fprintln(s.term.err, line) }
 	r, err := o.Run(ctx)

@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/ebbdb/ebb/proto"
 )
 
 // reportFile is the page of a run. It is written beside its place and renamed there at the end, so that a run that is broken off leaves what an earlier one has
@@ -39,13 +41,48 @@ func openReport(path string) (*reportFile, error) {
 	return r, nil
 }
 
-// cannotWrite names the flag of a file that cannot be opened.
+// cannotWrite names the flag of a file or directory that cannot be made or opened. Other errors it leaves as they are.
 func cannotWrite(flag, path string, err error) error {
 	var at *fs.PathError
 	if errors.As(err, &at) {
-		return usagef("%s %s: it cannot be written: %w", flag, path, at.Err)
+		return proto.ErrBadRequest.Errorf("%s %s: it cannot be written: %v", flag, path, at.Err).
+			WithHint("give " + flag + " a path in a directory that is there and that you may write")
 	}
 	return err
+}
+
+// makeDir makes sure that there is a directory in which files can be made.
+func makeDir(flag, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return cannotWrite(flag, dir, err)
+	}
+	try, err := os.CreateTemp(dir, ".ebb-*")
+	if err != nil {
+		return cannotWrite(flag, dir, err)
+	}
+	return errors.Join(try.Close(), os.Remove(try.Name()))
+}
+
+// resumable refuses a file that cannot be read to its end, or cut off there: all but a regular one, and none.
+func resumable(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		what := "not a regular file"
+		if info.IsDir() {
+			what = "a directory"
+		}
+		return proto.ErrBadRequest.Errorf("--resume %s: it is %s", path, what).WithHint("name the file of an earlier run, or a new one")
+	}
+	return nil // what else is wrong with it, opening it says
+}
+
+// notResumed refuses to go on with what a file holds. The error begins with its name.
+func notResumed(path string, err error) error {
+	var at *fs.PathError
+	if errors.As(err, &at) {
+		return cannotWrite("--resume", path, err)
+	}
+	return proto.ErrBadRequest.Errorf("--resume %v", err).WithHint("name the file of an earlier run of the same build with the same flags, or a new one")
 }
 
 // write writes the page and puts it in its place.

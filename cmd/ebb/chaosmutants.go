@@ -85,8 +85,11 @@ func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
 	defer page.drop()
 	t := mutantTrial{r: r, progress: newMutantProgress(s, len(all))}
 	if mf.resume != "" {
+		if err := resumable(mf.resume); err != nil {
+			return err
+		}
 		if t.kept, err = mutants.OpenKept(mf.resume); err != nil {
-			return cannotWrite("--resume", mf.resume, err)
+			return notResumed(mf.resume, err)
 		}
 		defer t.kept.Close() //nolint:errcheck // each verdict was written at once
 	}

@@ -158,6 +158,8 @@ func chaosProc(ctx context.Context, s *session, pf procFlags) (err error) {
 		if t.Dir, err = os.MkdirTemp("", "ebb-chaos-"); err != nil {
 			return err
 		}
+	} else if err := makeDir("--dir", t.Dir); err != nil {
+		return err
 	}
 	t.Progress = func(line string) { fmt.Fprintln(s.term.err, line) }
 	r, err := t.Run(ctx)

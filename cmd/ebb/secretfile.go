@@ -26,10 +26,17 @@ func (f *secretFile) open() (*pendingFile, error) {
 	if f.path == "" {
 		return nil, nil
 	}
-	if err := vacant(f.force, f.path); err != nil {
-		return nil, err
+	if info, err := os.Stat(f.path); err == nil && info.IsDir() {
+		return nil, usagef("--out %s: it is a directory; name a file in it", f.path)
 	}
-	return createFile(f.path, 0o600)
+	if err := vacant(f.force, f.path); err != nil {
+		return nil, cannotWrite("--out", f.path, err)
+	}
+	out, err := createFile(f.path, 0o600)
+	if err != nil {
+		return nil, cannotWrite("--out", f.path, err)
+	}
+	return out, nil
 }
 
 // vacant refuses to replace files, unless that is asked for.
