@@ -6,11 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/ebbdb/ebb/chaos/lines"
 )
 
 // Outcome is what became of a mutant in one run.
@@ -29,7 +30,7 @@ type Kept struct {
 // ReadOutcomes reads what OpenKept has written, by mutant; of several of one the last. The end of a line that was not written wholly is left out.
 func ReadOutcomes(text []byte) (map[string]Outcome, error) {
 	by, number := make(map[string]Outcome), 0
-	for line := range bytes.Lines(whole(text)) {
+	for line := range bytes.Lines(lines.Whole(text)) {
 		number++
 		var o Outcome
 		d := json.NewDecoder(bytes.NewReader(line))
@@ -45,12 +46,9 @@ func ReadOutcomes(text []byte) (map[string]Outcome, error) {
 	return by, nil
 }
 
-// whole are the lines that end.
-func whole(text []byte) []byte { return text[:bytes.LastIndexByte(text, '\n')+1] }
-
 // OpenKept reads a file, or makes one, and appends to it.
 func OpenKept(file string) (_ *Kept, err error) {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	f, whole, err := lines.Open(file, `{"mutant":`)
 	if err != nil {
 		return nil, err
 	}
@@ -59,19 +57,11 @@ func OpenKept(file string) (_ *Kept, err error) {
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	by, err := ReadOutcomes(text)
+	by, err := ReadOutcomes(whole)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	end := int64(len(whole(text)))
-	if err := f.Truncate(end); err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(end, io.SeekStart); err != nil {
+	if err := lines.Continue(f, whole); err != nil {
 		return nil, err
 	}
 	return &Kept{file: f, by: by}, nil

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
+
+	"github.com/ebbdb/ebb/chaos/lines"
 )
 
 // Kept are the verdicts of seeds in a file, one a line, so that a long run can be broken off and go on, or be made in parts: files of different seeds, put
@@ -26,7 +27,7 @@ type keptLine struct {
 
 // OpenKept reads a file, or makes one, and appends to it. The end of a line that was not written wholly is dropped: its seed is run again.
 func OpenKept(file, build string) (_ *Kept, err error) {
-	f, err := os.OpenFile(file, os.O_RDWR|os.O_CREATE, 0o644)
+	f, whole, err := lines.Open(file, `{"build":`)
 	if err != nil {
 		return nil, err
 	}
@@ -36,13 +37,8 @@ func OpenKept(file, build string) (_ *Kept, err error) {
 			err = errors.Join(err, f.Close())
 		}
 	}()
-	text, err := io.ReadAll(f)
-	if err != nil {
-		return nil, err
-	}
-	whole := bytes.LastIndexByte(text, '\n') + 1
 	number := 0
-	for line := range bytes.Lines(text[:whole]) {
+	for line := range bytes.Lines(whole) {
 		number++
 		l := keptLine{Verdict: new(Verdict)}
 		if err := json.Unmarshal(line, &l); err != nil {
@@ -53,10 +49,7 @@ func OpenKept(file, build string) (_ *Kept, err error) {
 		}
 		k.by[l.Plan.Seed] = l.Verdict
 	}
-	if err := f.Truncate(int64(whole)); err != nil {
-		return nil, err
-	}
-	if _, err := f.Seek(int64(whole), io.SeekStart); err != nil {
+	if err := lines.Continue(f, whole); err != nil {
 		return nil, err
 	}
 	return k, nil

@@ -46,6 +46,12 @@ func (o *Outage) Late() string {
 }
 
 func (o *Outage) String() string {
+	switch o.Cases {
+	case 0:
+		return "no leader cut off"
+	case 1:
+		return fmt.Sprintf("1 leader cut off, a majority acknowledged again within %v", o.Max.Round(10*time.Millisecond))
+	}
 	return fmt.Sprintf("%d leaders cut off, a majority acknowledged again within %v at the median, %v at p99, %v at most",
 		o.Cases, o.P50.Round(10*time.Millisecond), o.P99.Round(10*time.Millisecond), o.Max.Round(10*time.Millisecond))
 }

@@ -88,9 +88,6 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	}
 	defer page.drop()
 	if cf.resume != "" {
-		if err := resumable(cf.resume); err != nil {
-			return err
-		}
 		if c.Kept, err = swarm.OpenKept(cf.resume, buildName()); err != nil {
 			return notResumed(cf.resume, err)
 		}
@@ -259,18 +256,8 @@ func printChaos(s *session, r *swarm.Report) error {
 		checks += n
 	}
 	_, err := fmt.Fprintf(s.term.out, "\n%s%s, %d failed; %s, %s; %v of virtual time in %v, %.2f seeds/s; %v one after the other\n%v\n%v; nodes came or went in %s\n%s\n",
-		r.Ran(), before, len(r.Failures), plural(faults, "fault", "faults"), plural(checks, "evaluation", "evaluations"), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, outageText(&r.Sum.Outage), plural(r.Sum.Members, "seed", "seeds"), r.Mode)
+		r.Ran(), before, len(r.Failures), plural(faults, "fault", "faults"), plural(checks, "evaluation", "evaluations"), r.Sum.Virtual.Round(time.Second), r.Real.Round(time.Second), r.SeedsPerSecond(), r.Sum.Real.Round(time.Second), r.Sum.Tally, &r.Sum.Outage, plural(r.Sum.Members, "seed", "seeds"), r.Mode)
 	return err
-}
-
-// outageText says how soon majorities served again.
-func outageText(o *swarm.Outage) string {
-	text := plural(o.Cases, "leader", "leaders") + " cut off"
-	if o.Cases > 0 {
-		text += fmt.Sprintf(", a majority acknowledged again within %v at the median, %v at p99, %v at most",
-			o.P50.Round(10*time.Millisecond), o.P99.Round(10*time.Millisecond), o.Max.Round(10*time.Millisecond))
-	}
-	return text
 }
 
 // chaosList prints the tables without numbers.

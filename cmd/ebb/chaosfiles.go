@@ -63,19 +63,6 @@ func makeDir(flag, dir string) error {
 	return errors.Join(try.Close(), os.Remove(try.Name()))
 }
 
-// resumable refuses a file that cannot be read to its end, or cut off there: all but a regular one, and none.
-func resumable(path string) error {
-	info, err := os.Stat(path)
-	if err == nil && !info.Mode().IsRegular() {
-		what := "not a regular file"
-		if info.IsDir() {
-			what = "a directory"
-		}
-		return proto.ErrBadRequest.Errorf("--resume %s: it is %s", path, what).WithHint("name the file of an earlier run, or a new one")
-	}
-	return nil // what else is wrong with it, opening it says
-}
-
 // notResumed refuses to go on with what a file holds. The error begins with its name.
 func notResumed(path string, err error) error {
 	var at *fs.PathError

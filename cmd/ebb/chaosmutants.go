@@ -85,9 +85,6 @@ func chaosMutants(ctx context.Context, s *session, mf mutantFlags) error {
 	defer page.drop()
 	t := mutantTrial{r: r, progress: newMutantProgress(s, len(all))}
 	if mf.resume != "" {
-		if err := resumable(mf.resume); err != nil {
-			return err
-		}
 		if t.kept, err = mutants.OpenKept(mf.resume); err != nil {
 			return notResumed(mf.resume, err)
 		}

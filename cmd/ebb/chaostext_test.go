@@ -10,22 +10,6 @@ import (
 	"github.com/ebbdb/ebb/chaos/swarm"
 )
 
-// How soon majorities served again is told of one leader and of several, and nothing of none.
-func TestOutageText(t *testing.T) {
-	for _, c := range []struct {
-		of   swarm.Outage
-		want string
-	}{
-		{swarm.Outage{}, "0 leaders cut off"},
-		{swarm.Outage{Cases: 1, P50: time.Second, P99: time.Second, Max: time.Second}, "1 leader cut off, a majority acknowledged again within 1s at the median, 1s at p99, 1s at most"},
-		{swarm.Outage{Cases: 2, P50: time.Second, P99: 2 * time.Second, Max: 2 * time.Second}, "2 leaders cut off, a majority acknowledged again within 1s at the median, 2s at p99, 2s at most"},
-	} {
-		if got := outageText(&c.of); got != c.want {
-			t.Errorf("%q, want %q", got, c.want)
-		}
-	}
-}
-
 // A soak that is too short to say whether anything grows says so at its end.
 func TestUnjudgedGrowth(t *testing.T) {
 	of := func(lasted time.Duration, with func(*proc.Report)) *proc.Report {

@@ -20,17 +20,19 @@ func TestPathsThatCannotBeRight(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"file": "there\n", "another": string(another) + "\n", "elsewhere": `{"build":"another"}` + "\n"} {
+	for name, text := range map[string]string{"file": "there\n", "another": string(another) + "\n", "elsewhere": `{"build":"another"}` + "\n", "loose": "a line of somebody else's"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for line, want := range map[string]string{
 		"chaos sim --seeds 3 --resume " + os.DevNull:                            "--resume " + os.DevNull + ": it is not a regular file",
-		"chaos sim --seeds 3 --resume DIR":                                      "--resume DIR: it is a directory",
+		"chaos sim --seeds 3 --resume DIR":                                      "--resume DIR: it cannot be written: is a directory",
 		"chaos sim --seeds 3 --resume DIR/file":                                 "--resume DIR/file:1 is no seed's verdict: ",
 		"chaos sim --seeds 3 --resume DIR/elsewhere":                            "--resume DIR/elsewhere:1: seed 0 was run by build another",
 		"chaos sim --seeds 3 --resume DIR/another":                              "--resume DIR/another keeps another plan of seed 3",
+		"chaos sim --seeds 3 --resume DIR/loose":                                "--resume DIR/loose: its last line has no end",
+		"chaos mutants --only ^merge-drops --resume DIR/loose":                  "--resume DIR/loose: its last line has no end",
 		"chaos sim --seeds 3 --resume DIR/none/seeds.jsonl":                     "--resume DIR/none/seeds.jsonl: it cannot be written: no such file",
 		"chaos sim --seeds 3 --report DIR/none/page.html":                       "--report DIR/none/page.html: it cannot be written: no such file",
 		"chaos mutants --only ^merge-drops --resume " + os.DevNull:              "--resume " + os.DevNull + ": it is not a regular file",
@@ -53,5 +55,8 @@ func TestPathsThatCannotBeRight(t *testing.T) {
 	}
 	if code, said := refused(t, "token", "create", "un", "--role", "reader=x", "--force", "--out", dir); code != exitUsage || !strings.Contains(said, "--out "+dir+": it is a directory") {
 		t.Errorf("exit %d: %s", code, said)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "loose")); err != nil || string(text) != "a line of somebody else's" {
+		t.Errorf("what is somebody else's became %q, %v", text, err)
 	}
 }
