@@ -107,15 +107,15 @@ func (r *replica) viewAt(ctx context.Context, at uint64) *shard.View {
 	look := time.NewTicker(leadsEvery)
 	defer look.Stop()
 	for ticks := 0; ; {
+		select {
+		case view := <-w.view:
+			return view
+		default:
+		}
 		if _, leads := r.leading(); leads && ticks < ticksMax && ctx.Err() == nil {
 			ticks++
 			if r.proposer.tick().Error() == nil {
-				select {
-				case view := <-w.view:
-					return view
-				default:
-					continue
-				}
+				continue
 			}
 		}
 		select {

@@ -49,3 +49,32 @@ func TestChecksumAtAnEntryWhileLeadershipMoves(t *testing.T) {
 		}
 	})
 }
+
+// A checksum of what there is writes nothing: replicas that are compared would never be at one entry.
+func TestChecksumWritesNothing(t *testing.T) {
+	inBubble(t, 3, 3, func(b *bubble) {
+		b.openAll()
+		time.Sleep(5 * time.Second)
+		for i := range b.nodes {
+			peer, done := b.peer(i)
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+			before := b.nodes[i].Status().Replicas
+			status, err := peer.NodeStatus(ctx, &ebbv1.StatusRequest{Checksums: []*ebbv1.ChecksumRequest{{Shard: 1}, {Shard: 2}, {Shard: 3}}})
+			cancel()
+			done()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range status.GetNodes()[0].GetReplicas() {
+				if r.Shard > 0 && r.ChecksumIndex == 0 {
+					t.Errorf("node %d has not said a checksum of shard %d", i, r.Shard)
+				}
+			}
+			for j, r := range b.nodes[i].Status().Replicas {
+				if r.Shard > 0 && r.LastIndex != before[j].LastIndex {
+					t.Errorf("node %d: the log of shard %d is at %d, and was at %d", i, r.Shard, r.LastIndex, before[j].LastIndex)
+				}
+			}
+		}
+	})
+}
