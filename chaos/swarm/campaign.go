@@ -153,7 +153,7 @@ func (c *Campaign) plan(seed uint64) Plan {
 // same refuses a verdict that was kept of another plan than this campaign has.
 func (c *Campaign) same(v *Verdict) error {
 	if p := c.plan(v.Plan.Seed); !reflect.DeepEqual(p, v.Plan) {
-		return fmt.Errorf("%s keeps another plan of seed %d (%v) than is asked for (%v), by another build or for other families or faults: name another file", c.Kept.name(), v.Plan.Seed, v.Plan, p)
+		return fmt.Errorf("%s %w of seed %d (%v) than is asked for (%v), by another build or for other families or faults: name another file", c.Kept.name(), ErrAnotherPlan, v.Plan.Seed, v.Plan, p)
 	}
 	return nil
 }

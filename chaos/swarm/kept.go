@@ -19,6 +19,9 @@ type Kept struct {
 	by    map[uint64]*Verdict // seed
 }
 
+// ErrAnotherPlan is of a file that keeps the verdict of a seed whose plan is another than the campaign has.
+var ErrAnotherPlan = errors.New("keeps another plan")
+
 // keptLine is a line of the file.
 type keptLine struct {
 	Build string `json:"build"`

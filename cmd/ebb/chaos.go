@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -77,8 +76,7 @@ A seed decides the faults and not how goroutines interleave: replayed, it explor
 
 // chaosSim runs seeds, and fails if one of them does.
 func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
-	var begun atomic.Bool // a seed has: what fails before then is what --resume has
-	c, err := cf.campaign(s, &begun)
+	c, err := cf.campaign(s)
 	if err != nil {
 		return err
 	}
@@ -101,7 +99,7 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	r, err := c.Run(ctx)
 	progress.end()
 	if err != nil {
-		if cf.resume != "" && !begun.Load() {
+		if errors.Is(err, swarm.ErrAnotherPlan) {
 			err = notResumed(cf.resume, err)
 		}
 		return err
@@ -126,8 +124,8 @@ func chaosSim(ctx context.Context, s *session, cf chaosFlags) error {
 	return nil
 }
 
-// campaign checks the flags. The campaign sets begun when it runs a seed.
-func (cf chaosFlags) campaign(s *session, begun *atomic.Bool) (*swarm.Campaign, error) {
+// campaign checks the flags.
+func (cf chaosFlags) campaign(s *session) (*swarm.Campaign, error) {
 	binary, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -142,7 +140,6 @@ func (cf chaosFlags) campaign(s *session, begun *atomic.Bool) (*swarm.Campaign, 
 	}
 	c := &swarm.Campaign{
 		Fleet: &swarm.Fleet{StuckAfter: chaosStuck, Command: func(ctx context.Context) *exec.Cmd {
-			begun.Store(true)
 			cmd := exec.CommandContext(ctx, binary, "chaos", chaosWorker)
 			swarm.Prepare(cmd)
 			return cmd
