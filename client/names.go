@@ -29,7 +29,7 @@ func (c *Client) FlipNames(ctx context.Context, ns, key string, names ...string)
 
 func (c *Client) editNames(ctx context.Context, ns, key string, op ebbv1.BitOp, names []string) (changed int, err error) {
 	list := once(names)
-	for len(list) > 0 {
+	for made := false; len(list) > 0; made = true {
 		n, size := 0, 0
 		for n < len(list) && n < proto.NamesMax && (n == 0 || size+len(list[n]) <= proto.BatchBytesMax) {
 			size += len(list[n])
@@ -37,7 +37,7 @@ func (c *Client) editNames(ctx context.Context, ns, key string, op ebbv1.BitOp, 
 		}
 		more, err := c.changeBits(ctx, ns, &ebbv1.BitChange{Key: []byte(key), Op: op, Names: list[:n]})
 		if changed += more; err != nil {
-			return changed, err
+			return changed, madeInPart(made, err)
 		}
 		list = list[n:]
 	}

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -37,15 +38,27 @@ func (ch *chart) namespace(name string) *ebbv1.Namespace {
 // slicedEdits changes a bitmap that is placed by slice, with so many ids a request, and each request once.
 func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitChange) (changed int, err error) {
 	ids := change.GetIds()
-	for {
+	for made := false; ; made = true {
 		n := min(len(ids), proto.BitIDsMax)
 		some := &ebbv1.BitChange{Key: change.GetKey(), Op: change.GetOp(), Packed: proto.AppendBitIDs(nil, ids[:n]), Range: change.GetRange()}
 		more, err := c.changeBits(ctx, ns, some)
 		if changed += more; err != nil {
-			return changed, err
+			return changed, madeInPart(made, err)
 		}
 		if ids = ids[n:]; len(ids) == 0 {
 			return changed, nil
 		}
 	}
+}
+
+// madeInPart is the error of a change that is made in several requests: if one of them has been made, nobody is to take the change for one that was not.
+func madeInPart(made bool, err error) error {
+	var e *Error
+	if !made || isUnknown(err) || !errors.As(err, &e) {
+		return err
+	}
+	part := *e
+	part.Err = &unknown{e.Err}
+	part.Code = coded(part.Err).Code
+	return &part
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -129,6 +130,68 @@ func TestBitWriterGathersBySlice(t *testing.T) {
 		}
 		if n := commands.Load(); n > 1000 {
 			t.Errorf("5,000 ids in %d commands", n)
+		}
+	})
+}
+
+// A change that some shards have made and another refuses is not one that was not made, nor is one of several requests of which the first has been made.
+func TestMadeInPartIsUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		c := w.connect()
+		ctx := context.Background()
+		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
+			t.Fatal(err)
+		}
+		var wide []uint64
+		for slice := range uint64(64) {
+			wide = append(wide, slice<<16)
+		}
+		var many []uint64
+		for id := range uint64(2 * proto.BitIDsMax) {
+			many = append(many, id)
+		}
+		for _, key := range []string{"here", "there", "others", "none"} {
+			if _, err := c.SetBits(ctx, "people", key, 1<<40); err != nil {
+				t.Fatal(err)
+			}
+		}
+		full := func(shards func(cmd *ebbv1.ShardCommand) bool) {
+			w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
+				if shards(cmd) {
+					return proto.ErrOverloaded.Errorf("shard %d is full", cmd.GetShard()), false
+				}
+				return nil, false
+			})
+		}
+		limited, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+
+		full(func(cmd *ebbv1.ShardCommand) bool { return cmd.GetShard() == 3 })
+		bits := c.BitWriter(ebb.BitWriterOptions{Namespace: "people", Timeout: time.Second})
+		if err := bits.Set(ctx, "here", wide...); err != nil {
+			t.Fatal(err)
+		}
+		var u *ebb.Undelivered
+		if err := bits.Close(ctx); !errors.As(err, &u) || u.Lost > 0 || u.Unknown != 1 {
+			t.Errorf("a batch: %v", err)
+		}
+		_, err := c.SetBits(limited, "people", "there", wide...)
+		if !errors.Is(err, ebb.ErrUnknownOutcome) || !strings.Contains(err.Error(), "shard 3 is full") {
+			t.Errorf("refused by one shard: %v", err)
+		}
+		pieces := 0
+		full(func(*ebbv1.ShardCommand) bool { pieces++; return pieces > 1 })
+		limited, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if n, err := c.SetBits(limited, "people", "others", many...); n != proto.BitIDsMax || !errors.Is(err, ebb.ErrUnknownOutcome) || !strings.Contains(err.Error(), "is full") {
+			t.Errorf("%d set, the second request is refused: %v", n, err)
+		}
+		full(func(*ebbv1.ShardCommand) bool { return true })
+		limited, cancel = context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		if _, err := c.SetBits(limited, "people", "none", wide...); !errors.Is(err, ebb.ErrOverloaded) || errors.Is(err, ebb.ErrUnknownOutcome) {
+			t.Errorf("refused by all: %v", err)
 		}
 	})
 }

@@ -60,10 +60,7 @@ func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 	var worst *ebbv1.Error
 	for i, result := range applied.GetResults() {
 		resp.Changed = append(resp.Changed, result.GetChanged())
-		e := result.GetError()
-		if e == nil && len(result.GetRefused()) > 0 {
-			e = result.GetRefused()[0].GetError()
-		}
+		e := errorIn(result)
 		if e == nil {
 			continue
 		}

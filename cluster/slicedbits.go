@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"math/rand/v2"
 
@@ -78,12 +79,25 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 	for i := range merged.Results {
 		merged.Results[i] = &ebbv1.CommandResult{}
 	}
+	begun := make([]bool, len(merged.Results)) // by change: some shard has made its part
 	if len(apply.Commands) > 0 {
 		for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
 			addResult(merged.Results[of[j]], result)
+			begun[of[j]] = begun[of[j]] || errorIn(result) == nil
+		}
+	}
+	for i, result := range merged.Results {
+		if e := result.GetError(); e != nil && begun[i] && e.GetCode() != ebbv1.Code_CODE_UNKNOWN_OUTCOME {
+			result.Error = madeInPart(e)
 		}
 	}
 	return mergeBits(merged)
+}
+
+// madeInPart is the error of a change that some shards have made and another has refused: any other code than that of an unknown outcome would say that it was not made.
+func madeInPart(refused *ebbv1.Error) *ebbv1.Error {
+	e := proto.ErrUnknownOutcome.Errorf("some shards have made the change, and another has not: %v", proto.FromWire(refused))
+	return e.WithHint(cmp.Or(refused.GetHint(), "make it again")).Wire()
 }
 
 // cutEdits cuts edits into commands of a size that fits an entry.
@@ -103,13 +117,17 @@ func cutEdits(all *ebbv1.BitEdits) (out []*ebbv1.BitEdits) {
 // addResult adds what one shard did of a change to what others did. Of several errors the one that leaves it open what became of the change is kept.
 func addResult(to, result *ebbv1.CommandResult) {
 	to.Changed += result.GetChanged()
-	e := result.GetError()
-	if e == nil && len(result.GetRefused()) > 0 {
-		e = result.GetRefused()[0].GetError()
-	}
-	if e != nil && (to.Error == nil || e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME) {
+	if e := errorIn(result); e != nil && (to.Error == nil || e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME) {
 		to.Error = e
 	}
+}
+
+// errorIn is the error of a command that makes one change, or of the change.
+func errorIn(result *ebbv1.CommandResult) *ebbv1.Error {
+	if e := result.GetError(); e != nil || len(result.GetRefused()) == 0 {
+		return e
+	}
+	return result.GetRefused()[0].GetError()
 }
 
 // makeNumbers returns the numbers of the bitmaps that a request changes, by key. Those that are not there are made, unless they are only to be cleared.

@@ -259,7 +259,14 @@ func (s *Services) guarded(ctx context.Context, method string, req any, handler 
 		return handler(ctx, req)
 	}
 	found := r.acts(doing{req: req, node: callerOf(ctx).node, nowUS: s.Access.now().UnixMicro()})
+	answered := false
+	defer func() {
+		if !answered { // it panicked, which the door turns into an answer: what it may have done until then is written down
+			s.Access.record(ctx, found, nil, proto.ErrUnknownOutcome.Errorf("the request's handler panicked"))
+		}
+	}()
 	resp, err := handler(ctx, req)
+	answered = true
 	s.Access.record(ctx, found, resp, err)
 	return resp, err
 }

@@ -196,6 +196,29 @@ func (r revoking) RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv
 	return r.resp, nil
 }
 
+// What an operator did stands in the audit log also when the handler panicked on the way.
+func TestAPanickingActIsWrittenDown(t *testing.T) {
+	var lines lockedBuffer
+	s := fixture().services()
+	s.Cluster = panicking{fixture()}
+	s.Access = NewAccess(AccessConfig{Tokens: boxOf().tokens, Node: "ebb-0", Audit: slog.New(slog.NewJSONHandler(&lines, nil))})
+	_, err := ebbv1grpc.NewEbbClient(serve(t, s)).RevokeToken(as(t, s.Access, "operator"), &ebbv1.RevokeTokenRequest{Name: "old"})
+	if !errors.Is(ebbv1grpc.FromStatus(err), proto.ErrInternal) {
+		t.Errorf("the caller hears %v", err)
+	}
+	if said := lines.String(); strings.Count(said, `"act":`) != 1 || !strings.Contains(said, `"who":"operator"`) ||
+		!strings.Contains(said, `"act":"revoke token","on":"\"old\"","outcome":"`) || !strings.Contains(said, "panicked") {
+		t.Errorf("the audit log has\n%s", said)
+	}
+}
+
+// panicking breaks when a token is revoked.
+type panicking struct{ *fake }
+
+func (panicking) RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error) {
+	panic("a table that cannot be")
+}
+
 // A denial over HTTP names what was asked for, by method, pattern and path, cut off where it is long, and nothing of the query.
 func TestDenialsOverHTTPAreNamed(t *testing.T) {
 	box := boxOf()
