@@ -16,7 +16,7 @@ test:
 	$(GO) test ./...
 
 # Packages that start no goroutine, which internal/tidy sees to, have no races. Nor does shard, but for its views, which others read, nor bench/accuracy, but for its workers: what
-# its errors are the tests say without -race. Neither are those raced that see planted bugs or told lies found. The packages that take longest come first, so that no core waits for the last; `go test ./...` vets.
+# its errors are the tests say without -race. Neither are those raced that see planted bugs or told lies found, nor the three of the node that take longest. The packages that take longest come first, so that no core waits for the last; `go test ./...` vets.
 RACED_FIRST = ./cmd/ebb ./chaos/sim ./node ./rpc ./cluster ./bench
 race:
 	$(GO) test -race -short -vet=off -timeout 20m -skip 'Mutant|FindsReadsOutOfOrder|LiesAreNoticed|RepeatedCommandsAreNoticed|NodesThatWentAreForgotten|LeadersMoveHome|SlowDiskLeadsNothing' $(RACED_FIRST) \
