@@ -180,6 +180,17 @@ func TestMadeInPartIsUnknown(t *testing.T) {
 		if !errors.Is(err, ebb.ErrUnknownOutcome) || !strings.Contains(err.Error(), "shard 3 is full") {
 			t.Errorf("refused by one shard: %v", err)
 		}
+		w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
+			if cmd.GetShard() == 3 {
+				return proto.ErrResourceExhausted.Errorf("the part in shard 3 has reached its limit"), false
+			}
+			return nil, false
+		})
+		begun := time.Now()
+		n, err := c.FlipBits(ctx, "people", "there", wide...)
+		if took := time.Since(begun); n == 0 || n >= len(wide) || !errors.Is(err, ebb.ErrUnknownOutcome) || !strings.Contains(err.Error(), "has reached its limit") || took > time.Second {
+			t.Errorf("refused by one shard for good: %d flipped, %v after %v", n, err, took)
+		}
 		pieces := 0
 		full(func(*ebbv1.ShardCommand) bool { pieces++; return pieces > 1 })
 		limited, cancel = context.WithTimeout(ctx, time.Minute)

@@ -52,10 +52,12 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
 		merged.Results[of[j]] = result
 	}
-	return mergeBits(merged)
+	return mergeBits(merged, 0)
 }
 
-func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
+// mergeBits makes an answer of what became of each change. Of changes that were refused for good, inPart have been made by other shards: that is no error of
+// the request, which callers would send again.
+func mergeBits(applied *ebbv1.ApplyResponse, inPart int) (*ebbv1.BitsResponse, error) {
 	resp := &ebbv1.BitsResponse{}
 	var worst *ebbv1.Error
 	for i, result := range applied.GetResults() {
@@ -69,7 +71,7 @@ func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 		}
 		resp.Refused = append(resp.Refused, &ebbv1.Refusal{Index: uint32(i), Error: e})
 	}
-	if worst != nil && len(resp.Refused) == len(resp.Changed) {
+	if worst != nil && len(resp.Refused) == len(resp.Changed) && inPart == 0 {
 		return nil, proto.FromWire(worst)
 	}
 	return resp, nil

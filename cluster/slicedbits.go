@@ -86,12 +86,16 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 			begun[of[j]] = begun[of[j]] || errorIn(result) == nil
 		}
 	}
+	inPart := 0
 	for i, result := range merged.Results {
 		if e := result.GetError(); e != nil && begun[i] && e.GetCode() != ebbv1.Code_CODE_UNKNOWN_OUTCOME {
 			result.Error = madeInPart(e)
+			if e.GetCode()/1000 != 1 { // for good
+				inPart++
+			}
 		}
 	}
-	return mergeBits(merged)
+	return mergeBits(merged, inPart)
 }
 
 // madeInPart is the error of a change that some shards have made and another has refused: any other code than that of an unknown outcome would say that it was not made.
