@@ -75,7 +75,7 @@ func (c *Client) changeBits(ctx context.Context, ns string, change *ebbv1.BitCha
 		changed += int(n)
 	}
 	if refused := resp.GetRefused(); len(refused) > 0 {
-		return changed, c.fail(a, proto.FromWire(refused[0].GetError()))
+		return changed, madeInPart(changed > 0, c.fail(a, proto.FromWire(refused[0].GetError())))
 	}
 	return changed, nil
 }

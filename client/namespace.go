@@ -277,7 +277,7 @@ func (c *Client) anywhere(
 			return nil
 		}
 		code := coded(err).Code
-		if judge(code) == final && !worthAnotherTry(code) {
+		if judge(code) == final && !worthAnotherTry(code) && !ofThisTry(code) {
 			return c.fail(a, err) // for good: the tries before it are refused likewise
 		}
 		tainted = tainted || again != question && sent && judge(code) == ambiguous
@@ -288,6 +288,15 @@ func (c *Client) anywhere(
 			return giveUp(&outlived{err: err, end: end})
 		}
 	}
+}
+
+// ofThisTry says whether a refusal is about when or by whom a change is sent: the tries before it may have been taken.
+func ofThisTry(code Code) bool {
+	switch code {
+	case ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_UNAUTHENTICATED, ebbv1.Code_CODE_PERMISSION_DENIED:
+		return true
+	}
+	return false
 }
 
 // unknown is ErrUnknownOutcome with what is known of its cause.

@@ -51,7 +51,7 @@ func (c *Client) slicedEdits(ctx context.Context, ns string, change *ebbv1.BitCh
 	}
 }
 
-// madeInPart is the error of a change that is made in several requests: if one of them has been made, nobody is to take the change for one that was not.
+// madeInPart is the error of a change that failed when something of it had been made: nobody is to take it for one that was not made.
 func madeInPart(made bool, err error) error {
 	var e *Error
 	if !made || isUnknown(err) || !errors.As(err, &e) {
@@ -59,6 +59,6 @@ func madeInPart(made bool, err error) error {
 	}
 	part := *e
 	part.Err = &unknown{e.Err}
-	part.Code = coded(part.Err).Code
+	part.Code, part.Hint = coded(part.Err).Code, "look which ids are in: something of the change has been made"
 	return &part
 }

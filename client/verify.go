@@ -58,6 +58,7 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 	}
 	margin, tries, missed := uint64(checkMargin), make(map[uint32]int), make(map[uint32]time.Time)
 	for round := 1; len(ask.Checksums) > 0; round++ {
+		asked := c.now()
 		status, err := c.status(ctx, ask)
 		if err == nil {
 			table, err = c.Table(ctx) // replicas may have moved
@@ -79,13 +80,14 @@ func (c *Client) Verify(ctx context.Context, each func(left []ShardCheck)) ([]Sh
 			case check.Equal || check.diverged():
 				continue
 			case check.hurried() && tries[a.GetShard()] < checkRounds:
+				delete(missed, a.GetShard()) // it is led
 				tries[a.GetShard()]++
 				next.At, pause = last[a.GetShard()]+margin, false
 			case check.hurried():
 				continue
 			case missed[a.GetShard()].IsZero():
 				missed[a.GetShard()] = now // however long the answer took: what it says was so for a moment
-			case now.Sub(missed[a.GetShard()]) >= absentMax:
+			case asked.Sub(missed[a.GetShard()]) >= absentMax: // who leads was looked at when the question came, however long the answer took
 				continue
 			}
 			again.Checksums, left = append(again.Checksums, next), append(left, check)

@@ -63,3 +63,49 @@ func TestVerifyAsksAgainForLeaders(t *testing.T) {
 		})
 	}
 }
+
+// A shard without a leader is not given up for what one moment showed: here an answer waits long for an entry of another shard, and who leads was looked at as it began.
+func TestVerifyLooksAgainAfterALongAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 3)
+		began, answers := time.Now(), 0
+		w.report = func(_ context.Context, req *ebbv1.StatusRequest) *ebbv1.StatusResponse {
+			answers++
+			led := time.Since(began) >= 2*time.Second // shard 1; the others are all along
+			resp := new(ebbv1.StatusResponse)
+			for i, n := range w.nodes {
+				node := &ebbv1.NodeStatus{Node: w.table.Load().Node(n.name)}
+				for _, ask := range req.GetChecksums() {
+					for _, r := range w.table.Load().Replicas(ask.GetShard()) {
+						if r.GetNode() != n.name {
+							continue
+						}
+						s := &ebbv1.ReplicaStatus{Shard: ask.GetShard(), Replica: r.GetId(), Node: n.name, Role: "follower", Term: 2, ChecksumIndex: 9, Checksum: 7, LastIndex: 9}
+						if i == 0 && (ask.GetShard() != 1 || led) {
+							s.Role = "leader"
+						}
+						if i == 0 && ask.GetShard() == 2 && answers == 1 {
+							s.ChecksumIndex, s.LastIndex = 10, 10 // written to as the first answer was made
+						}
+						node.Replicas = append(node.Replicas, s)
+					}
+				}
+				resp.Nodes = append(resp.Nodes, node)
+			}
+			if answers == 2 {
+				time.Sleep(12 * time.Second)
+			}
+			return resp
+		}
+		c := w.connect(ebb.WithTimeout(time.Minute))
+		checks, err := c.Verify(t.Context(), nil)
+		if err != nil || len(checks) < 2 || answers < 3 {
+			t.Fatalf("%d shards after %d answers, %v", len(checks), answers, err)
+		}
+		for _, check := range checks {
+			if !check.Equal {
+				t.Errorf("shard %d: %s", check.Shard, check.Uncompared())
+			}
+		}
+	})
+}

@@ -52,27 +52,45 @@ func (r *Router) Bits(ctx context.Context, req *ebbv1.BitsRequest) (*ebbv1.BitsR
 	for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
 		merged.Results[of[j]] = result
 	}
-	return mergeBits(merged, 0)
+	return mergeBits(merged)
 }
 
-// mergeBits makes an answer of what became of each change. Of changes that were refused for good, inPart have been made by other shards: that is no error of
-// the request, which callers would send again.
-func mergeBits(applied *ebbv1.ApplyResponse, inPart int) (*ebbv1.BitsResponse, error) {
+// mergeBits makes an answer of what became of each change.
+func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 	resp := &ebbv1.BitsResponse{}
 	var worst *ebbv1.Error
+	settled := 0 // changes that were made in part and refused for good: no error of the request, which callers would send again
 	for i, result := range applied.GetResults() {
 		resp.Changed = append(resp.Changed, result.GetChanged())
 		e := errorIn(result)
 		if e == nil {
 			continue
 		}
+		if result.GetChanged() > 0 && e.GetCode() != ebbv1.Code_CODE_UNKNOWN_OUTCOME {
+			part := madeInPart(e)
+			if e = part.Wire(); !part.Is(proto.ErrUnknownOutcome) {
+				settled++
+			}
+		}
 		if worst == nil || e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME {
 			worst = e
 		}
 		resp.Refused = append(resp.Refused, &ebbv1.Refusal{Index: uint32(i), Error: e})
 	}
-	if worst != nil && len(resp.Refused) == len(resp.Changed) && inPart == 0 {
+	if worst != nil && len(resp.Refused) == len(resp.Changed) && settled == 0 {
 		return nil, proto.FromWire(worst)
 	}
 	return resp, nil
+}
+
+// madeInPart is the error of a change that was refused when something of it had been made. If the rest may be made later its outcome is unknown, for any other
+// code says that the change was not made; what is refused for good stays what it is, beside how much was changed.
+func madeInPart(refused *ebbv1.Error) *proto.Error {
+	e := proto.FromWire(refused)
+	if family := e.Code / 1000; family == 1 || family == 4 {
+		was := e
+		e = proto.ErrUnknownOutcome.Errorf("something of the change has been made, and the rest has not: %v", was)
+		e.Shard, e.RetryAfterUS = was.Shard, was.RetryAfterUS
+	}
+	return e.WithHint("look which ids are in, or send it again under the same idempotency key: under another, ids would be flipped twice")
 }

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"math/rand/v2"
 
@@ -79,29 +78,12 @@ func (r *Router) slicedBits(ctx context.Context, table *Table, namespace string,
 	for i := range merged.Results {
 		merged.Results[i] = &ebbv1.CommandResult{}
 	}
-	begun := make([]bool, len(merged.Results)) // by change: some shard has made its part
 	if len(apply.Commands) > 0 {
 		for j, result := range r.apply(ctx, table, apply, untilLeader).GetResults() {
 			addResult(merged.Results[of[j]], result)
-			begun[of[j]] = begun[of[j]] || errorIn(result) == nil
 		}
 	}
-	inPart := 0
-	for i, result := range merged.Results {
-		if e := result.GetError(); e != nil && begun[i] && e.GetCode() != ebbv1.Code_CODE_UNKNOWN_OUTCOME {
-			result.Error = madeInPart(e)
-			if e.GetCode()/1000 != 1 { // for good
-				inPart++
-			}
-		}
-	}
-	return mergeBits(merged, inPart)
-}
-
-// madeInPart is the error of a change that some shards have made and another has refused: any other code than that of an unknown outcome would say that it was not made.
-func madeInPart(refused *ebbv1.Error) *ebbv1.Error {
-	e := proto.ErrUnknownOutcome.Errorf("some shards have made the change, and another has not: %v", proto.FromWire(refused))
-	return e.WithHint(cmp.Or(refused.GetHint(), "make it again")).Wire()
+	return mergeBits(merged)
 }
 
 // cutEdits cuts edits into commands of a size that fits an entry.

@@ -101,16 +101,16 @@ func (m *shardMachine) apply(e *raft.Log) []*ebbv1.CommandResult {
 	if audit, ok := m.state.Audited(); ok && m.audits != nil {
 		m.audits.begin(m.id, audit, m.state.Freeze)
 	}
-	m.reach(e.Index)
 	m.count.applied(time.Since(start), len(e.Data), results)
 	return results
 }
 
-// adopt makes a state the present one. m.mu is held.
+// adopt makes a state the present one, wherever it comes from, and gives views to those who waited for it. m.mu is held.
 func (m *shardMachine) adopt(state *shard.State) {
 	m.state = state
 	m.clock.Store(int64(state.Now()))
 	m.remnants.Store(state.RemnantCount())
+	m.reach(state.Applied())
 }
 
 // version returns the version of a namespace that the shard has; 0 for none.

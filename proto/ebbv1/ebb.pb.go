@@ -2309,7 +2309,7 @@ type BitsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// how many ids each change has put in or out, in the order of the changes
 	Changed []uint64 `protobuf:"varint,1,rep,packed,name=changed,proto3" json:"changed,omitempty"`
-	// changes that were not applied, by their position in the request
+	// changes that were not applied, by their position in the request, or not wholly: those that changed something
 	Refused       []*Refusal `protobuf:"bytes,2,rep,name=refused,proto3" json:"refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -1,0 +1,54 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// What is said of changes that were refused after something of them had been made.
+func TestMergeBits(t *testing.T) {
+	refused := func(e *proto.Error, changed uint64) *ebbv1.CommandResult {
+		return &ebbv1.CommandResult{Changed: changed, Error: e.Wire()}
+	}
+	busy := proto.ErrOverloaded.Errorf("shard 3 is full").WithShard(3)
+	busy.RetryAfterUS = 5e6
+	full := proto.ErrResourceExhausted.Errorf("at its limit").WithHint("free something")
+	for _, c := range []struct {
+		name    string
+		results []*ebbv1.CommandResult
+		whole   *proto.Error   // the error of the request
+		each    []*proto.Error // of the changes that are listed
+	}{
+		{"all made", []*ebbv1.CommandResult{{Changed: 3}}, nil, nil},
+		{"not made", []*ebbv1.CommandResult{refused(busy, 0)}, proto.ErrOverloaded, nil},
+		{"not made, one of two", []*ebbv1.CommandResult{refused(busy, 0), {Changed: 1}}, nil, []*proto.Error{proto.ErrOverloaded}},
+		{"in part, and the rest later", []*ebbv1.CommandResult{refused(busy, 2)}, proto.ErrUnknownOutcome, nil},
+		{"in part, and refused for good", []*ebbv1.CommandResult{refused(full, 2)}, nil, []*proto.Error{proto.ErrResourceExhausted}},
+		{"refused for good", []*ebbv1.CommandResult{refused(full, 0)}, proto.ErrResourceExhausted, nil},
+		{"in part, by one command", []*ebbv1.CommandResult{{Changed: 65_536, Applied: 1, Refused: []*ebbv1.Refusal{{Index: 1, Error: full.Wire()}}}}, nil, []*proto.Error{proto.ErrResourceExhausted}},
+		{"unknown", []*ebbv1.CommandResult{refused(busy, 0), refused(proto.ErrUnknownOutcome, 2)}, proto.ErrUnknownOutcome, nil},
+	} {
+		resp, err := mergeBits(&ebbv1.ApplyResponse{Results: c.results})
+		if whole := proto.AsError(err); (whole == nil) != (c.whole == nil) || whole != nil && !whole.Is(c.whole) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.whole)
+			continue
+		} else if whole != nil && whole.Is(proto.ErrUnknownOutcome) && c.name != "unknown" && (whole.Shard != 3 || whole.RetryAfterUS != 5e6) {
+			t.Errorf("%s: %+v does not say where, or when to come again", c.name, whole)
+		}
+		if len(resp.GetRefused()) != len(c.each) {
+			t.Errorf("%s: refused %v", c.name, resp.GetRefused())
+			continue
+		}
+		for i, r := range resp.GetRefused() {
+			e := proto.FromWire(r.GetError())
+			if !e.Is(c.each[i]) {
+				t.Errorf("%s: %v, want %v", c.name, e, c.each[i])
+			}
+			if resp.GetChanged()[r.GetIndex()] > 0 && e.Hint == full.Hint {
+				t.Errorf("%s: to do it again is what is advised, though something has been done", c.name)
+			}
+		}
+	}
+}
