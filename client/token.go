@@ -55,7 +55,8 @@ type NewToken struct {
 }
 
 // CreateToken makes a token and returns its text, which nobody else ever learns: the cluster is told its SHA-256. A zero
-// expires is never. It retries: a token is made once.
+// expires is never. It retries: a token is made once. If nobody knows whether it was made (ErrUnknownOutcome) it returns the
+// text, too: keep it, for if it was the first, nobody has another.
 func (c *Client) CreateToken(ctx context.Context, name string, expires time.Time, grants ...Grant) (text string, made Token, err error) {
 	return c.MakeToken(ctx, NewToken{Name: name, Expires: expires, Grants: grants})
 }
@@ -76,7 +77,10 @@ func (c *Client) MakeToken(ctx context.Context, t NewToken) (text string, made T
 		resp, err = ebbv1grpc.NewEbbClient(cc).CreateToken(ctx, req)
 		return err
 	})
-	if err != nil {
+	switch {
+	case err != nil && isUnknown(err):
+		return text, Token{}, err
+	case err != nil:
 		return "", Token{}, err
 	}
 	return text, tokenOf(resp.GetToken()), nil

@@ -184,7 +184,7 @@ func (s *ShardCheck) Uncompared() string {
 	if len(s.Silent) > 0 {
 		why = append(why, "no answer from "+strings.Join(s.Silent, ", "))
 	}
-	if len(s.Replicas) == 1 && s.Wanted > 1 {
+	if len(s.Replicas) == 1 && s.Wanted > 1 && len(s.Missing) == len(s.Silent) { // one that answers, at another entry, is a copy as well
 		for node := range s.Replicas {
 			why = append(why, fmt.Sprintf("one whole copy alone, on %s, where %d are wanted", node, s.Wanted))
 		}

@@ -42,6 +42,12 @@ func TestCompareReplicas(t *testing.T) {
 		},
 		{"nobody leads", 2, []*ebbv1.ReplicaRecord{a, b}, status(report("a", 1, "follower", 9, 7), report("b", 2, "candidate", 9, 7)), "no leader", false},
 		{"one is silent", 3, []*ebbv1.ReplicaRecord{a, b, c}, status(leads, report("b", 2, "follower", 9, 7)), "no answer from c", false},
+		{
+			"one is silent, and one elsewhere", 3,
+			[]*ebbv1.ReplicaRecord{a, b, c},
+			status(leads, report("b", 2, "follower", 8, 6)),
+			"no answer from c", false,
+		},
 		{"one is another replica", 2, []*ebbv1.ReplicaRecord{a, b}, status(leads, report("b", 5, "follower", 9, 7)), "no answer from b; one whole copy alone, on a, where 2 are wanted", false},
 		{
 			"the others are on their way, and one of them is away", 3,

@@ -28,7 +28,7 @@ func (n *Node) asNode(options []grpc.DialOption) []grpc.DialOption {
 func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequest, record *ebbv1.TokenRecord) (*ebbv1.CreateTokenResponse, error) {
 	var resp *ebbv1.CreateTokenResponse
 	err := v.n.asControlLeader(ctx, func(c *control) error {
-		if err := v.n.keepsTokens(ctx); err != nil {
+		if err := v.n.keepsTokens(); err != nil {
 			return err
 		}
 		resp = &ebbv1.CreateTokenResponse{Token: rpc.Shown(record)}
@@ -72,13 +72,14 @@ func (v clusterView) TokenRecords() []*ebbv1.TokenRecord { return v.n.Table().Wi
 
 func (n *Node) tokens() uint32 { return uint32(n.Table().Tokens().Len()) }
 
-// keepsTokens waits until all nodes can keep tokens, which a cluster that was just born cannot for some seconds.
-func (n *Node) keepsTokens(ctx context.Context) error {
-	if await(ctx, leaderPoll, func() bool { return n.Table().Version() >= proto.VersionTokens }) != nil {
-		return proto.ErrStarting.Errorf("tokens need storage version %d, and %d is in force", proto.VersionTokens, n.Table().Version()).
-			WithHint("try again in a few seconds; `ebb status` says which nodes hold the version back")
+// keepsTokens refuses until all nodes can keep tokens, which a cluster that was just born cannot for some seconds. It does not wait for that: whoever stops listening
+// meanwhile could not know whether a token was made.
+func (n *Node) keepsTokens() error {
+	if n.Table().Version() >= proto.VersionTokens {
+		return nil
 	}
-	return nil
+	return proto.ErrStarting.Errorf("tokens need storage version %d, and %d is in force", proto.VersionTokens, n.Table().Version()).
+		WithHint("try again in a few seconds; `ebb status` says which nodes hold the version back")
 }
 
 // awaitTokens waits a moment until this node's table shows a change.

@@ -148,6 +148,11 @@ func TestFirstToken(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()
 		open := b.client()
+		soon, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+		defer cancel()
+		if _, _, err := open.CreateToken(soon, "early", time.Time{}, ebb.Grant{Role: ebb.RoleOperator}); !errors.Is(err, proto.ErrStarting) || errors.Is(err, proto.ErrUnknownOutcome) {
+			t.Errorf("a cluster that was just born: %v", err)
+		}
 		if _, _, err := open.CreateToken(context.Background(), "dash", time.Time{}, ebb.Grant{Role: ebb.RoleReader, Namespaces: "*"}); err == nil {
 			t.Error("the first token is a reader's")
 		}

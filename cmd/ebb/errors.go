@@ -79,7 +79,7 @@ var codes = []codeAdvice{
 	{ebbv1.Code_CODE_SEQUENCE_TOO_OLD, "what was sent again is older than the cluster remembers", "find out what was counted before sending it again"},
 	{ebbv1.Code_CODE_SOURCE_FENCED, "another process has taken over the source", "let one process at a time write to a source"},
 	{ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, "the idempotency key is older than the cluster remembers", "find out what was counted before sending it again"},
-	{ebbv1.Code_CODE_UNKNOWN_OUTCOME, "a write may or may not have been applied", "`ebb get` shows what was counted; an import is safe to run again"},
+	{ebbv1.Code_CODE_UNKNOWN_OUTCOME, "a write may or may not have been applied", "look whether it was: `ebb get` shows what was counted, `ebb describe` what a key is, `ebb token list` the tokens; an import is safe to run again"},
 	{ebbv1.Code_CODE_TOO_MANY_SESSIONS, "the shard holds as many producers as it can", "close clients that are done, or wait for idle ones to expire"},
 	{ebbv1.Code_CODE_TOO_MANY_SOURCES, "the shard remembers as many sources as it can", "use fewer names of sources"},
 	{ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, "the shard remembers as many idempotency keys as it can", "send less often with a key of its own, or try again later"},

@@ -149,11 +149,15 @@ func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewTo
 	}
 	defer done()
 	text, made, err := c.MakeToken(ctx, t)
-	if err != nil {
+	if text == "" {
 		return err
 	}
+	unknown := err // not nil if nobody knows whether it was made
 	if far := s.unencrypted(); far != "" {
 		fmt.Fprintf(s.term.err, "warning: connections to %s are not encrypted: whoever hears the network hears every token that is shown there; see `ebb cert`\n", far)
+	}
+	if unknown != nil {
+		made = client.Token{Name: t.Name, Grants: t.Grants, Expires: t.Expires, Created: time.Now()}
 	}
 	row := tokenRow(made)
 	row.Token = text
@@ -161,7 +165,10 @@ func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewTo
 		fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", t.Name, strings.Join(row.Roles, ", "))
 	}
 	if err := s.handOut(f, text, row); err != nil {
-		return fmt.Errorf("token %s is made, and lost: `ebb token revoke %s`, and make it again: %w", t.Name, t.Name, err)
+		return fmt.Errorf("token %s is made, and lost: `ebb token revoke %s`, and make it again: %w", t.Name, t.Name, errors.Join(err, unknown))
+	}
+	if unknown != nil {
+		return fmt.Errorf("token %s: keep its text until `ebb token list` shows whether it was made: %w", t.Name, unknown)
 	}
 	return nil
 }

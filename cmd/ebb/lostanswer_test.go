@@ -1,0 +1,80 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"google.golang.org/grpc"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// mute knows the table, takes calls and does not answer.
+type mute struct {
+	ebbv1grpc.UnimplementedEbbServer
+	table *ebbv1.Table
+	asked chan<- struct{}
+}
+
+func (m mute) Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
+	return &ebbv1.TableResponse{Table: m.table, Node: "ebb-0"}, nil
+}
+
+func (m mute) CreateToken(ctx context.Context, _ *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error) {
+	select {
+	case m.asked <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// If nobody knows whether a token was made, its text is handed out, for if it was, it is in force, and the first of a cluster is all that lets anybody in. This goes for who ends the command, too.
+func TestTextOfATokenThatMayBeThere(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, err := cluster.InitialTable([]string{"ebb-0"}, 4, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := grpc.NewServer()
+	asked := make(chan struct{}, 1)
+	ebbv1grpc.RegisterEbbServer(server, mute{table: table.Wire(), asked: asked})
+	go func() { _ = server.Serve(listener) }()
+	defer server.Stop()
+
+	create := func(ctx context.Context, more ...string) (status int, out, said string) {
+		var stdout, stderr bytes.Buffer
+		args := append([]string{"--addr", listener.Addr().String(), "token", "create", "ops", "--role", "operator"}, more...)
+		status = run(ctx, args, terminal{in: strings.NewReader(""), out: &stdout, err: &stderr})
+		return status, stdout.String(), stderr.String()
+	}
+	file := filepath.Join(t.TempDir(), "ops.token")
+	status, _, said := create(t.Context(), "--out", file, "--timeout", "200ms")
+	text, err := os.ReadFile(file)
+	if err != nil || !strings.HasPrefix(string(text), "ebb_") || status != exitUnknown || !strings.Contains(said, "keep its text") {
+		t.Errorf("exit %d, the file holds %q (%v)\n%s", status, text, err, said)
+	}
+	if status, out, said := create(t.Context(), "--timeout", "200ms", "--json"); !strings.Contains(out, `"token":"ebb_`) && !strings.Contains(out, `"token": "ebb_`) || status != exitUnknown {
+		t.Errorf("exit %d\n%s%s", status, out, said)
+	}
+	select {
+	case <-asked:
+	default:
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { <-asked; cancel() }()
+	if _, out, said := create(ctx); !strings.HasPrefix(out, "ebb_") {
+		t.Errorf("interrupted: %s%s", out, said)
+	}
+}
