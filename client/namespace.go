@@ -290,10 +290,10 @@ func (c *Client) anywhere(
 	}
 }
 
-// ofThisTry says whether a refusal is about when or by whom a change is sent: the tries before it may have been taken.
+// ofThisTry says whether a refusal is about when, by whom or to which node a change is sent, which may not have heard of a namespace: the tries before it may have been taken.
 func ofThisTry(code Code) bool {
 	switch code {
-	case ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_UNAUTHENTICATED, ebbv1.Code_CODE_PERMISSION_DENIED:
+	case ebbv1.Code_CODE_IDEMPOTENCY_KEY_TOO_OLD, ebbv1.Code_CODE_UNAUTHENTICATED, ebbv1.Code_CODE_PERMISSION_DENIED, ebbv1.Code_CODE_NAMESPACE_NOT_FOUND:
 		return true
 	}
 	return false

@@ -87,10 +87,20 @@ func mergeBits(applied *ebbv1.ApplyResponse) (*ebbv1.BitsResponse, error) {
 // code says that the change was not made; what is refused for good stays what it is, beside how much was changed.
 func madeInPart(refused *ebbv1.Error) *proto.Error {
 	e := proto.FromWire(refused)
-	if family := e.Code / 1000; family == 1 || family == 4 {
+	if mayBeLater(refused) {
 		was := e
 		e = proto.ErrUnknownOutcome.Errorf("something of the change has been made, and the rest has not: %v", was)
 		e.Shard, e.RetryAfterUS = was.Shard, was.RetryAfterUS
 	}
 	return e.WithHint("look which ids are in, or send it again under the same idempotency key: under another, ids would be flipped twice")
+}
+
+// mayBeLater says whether what was refused may be taken if it is sent again.
+func mayBeLater(e *ebbv1.Error) bool {
+	switch code := e.GetCode(); code / 1000 {
+	case 1, 4:
+		return true
+	default:
+		return code == ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS
+	}
 }

@@ -15,6 +15,14 @@ func TestMergeBits(t *testing.T) {
 	busy := proto.ErrOverloaded.Errorf("shard 3 is full").WithShard(3)
 	busy.RetryAfterUS = 5e6
 	full := proto.ErrResourceExhausted.Errorf("at its limit").WithHint("free something")
+	crowded := &proto.Error{Code: ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, Message: "no room for another identity", Shard: 3, RetryAfterUS: 5e6}
+	several := func(results ...*ebbv1.CommandResult) *ebbv1.CommandResult {
+		sum := &ebbv1.CommandResult{}
+		for _, result := range results {
+			addResult(sum, result)
+		}
+		return sum
+	}
 	for _, c := range []struct {
 		name    string
 		results []*ebbv1.CommandResult
@@ -25,6 +33,9 @@ func TestMergeBits(t *testing.T) {
 		{"not made", []*ebbv1.CommandResult{refused(busy, 0)}, proto.ErrOverloaded, nil},
 		{"not made, one of two", []*ebbv1.CommandResult{refused(busy, 0), {Changed: 1}}, nil, []*proto.Error{proto.ErrOverloaded}},
 		{"in part, and the rest later", []*ebbv1.CommandResult{refused(busy, 2)}, proto.ErrUnknownOutcome, nil},
+		{"in part, and room for the rest later", []*ebbv1.CommandResult{refused(crowded, 2)}, proto.ErrUnknownOutcome, nil},
+		{"in part, and of the rest some later", []*ebbv1.CommandResult{several(refused(full, 0), refused(busy, 0), &ebbv1.CommandResult{Changed: 2})}, proto.ErrUnknownOutcome, nil},
+		{"in part, and of the rest some never", []*ebbv1.CommandResult{several(refused(busy, 0), refused(full, 0), &ebbv1.CommandResult{Changed: 2})}, proto.ErrUnknownOutcome, nil},
 		{"in part, and refused for good", []*ebbv1.CommandResult{refused(full, 2)}, nil, []*proto.Error{proto.ErrResourceExhausted}},
 		{"refused for good", []*ebbv1.CommandResult{refused(full, 0)}, proto.ErrResourceExhausted, nil},
 		{"in part, by one command", []*ebbv1.CommandResult{{Changed: 65_536, Applied: 1, Refused: []*ebbv1.Refusal{{Index: 1, Error: full.Wire()}}}}, nil, []*proto.Error{proto.ErrResourceExhausted}},

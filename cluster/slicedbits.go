@@ -100,10 +100,19 @@ func cutEdits(all *ebbv1.BitEdits) (out []*ebbv1.BitEdits) {
 	return out
 }
 
-// addResult adds what one shard did of a change to what others did. Of several errors the one that leaves it open what became of the change is kept.
+// addResult adds what one shard did of a change to what others did. Of several errors one that leaves it open what became of the change is kept, or else one of what may be made later.
 func addResult(to, result *ebbv1.CommandResult) {
 	to.Changed += result.GetChanged()
-	if e := errorIn(result); e != nil && (to.Error == nil || e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME) {
+	open := func(e *ebbv1.Error) int {
+		switch {
+		case e.GetCode() == ebbv1.Code_CODE_UNKNOWN_OUTCOME:
+			return 2
+		case mayBeLater(e):
+			return 1
+		}
+		return 0
+	}
+	if e := errorIn(result); e != nil && (to.Error == nil || open(e) > open(to.Error)) {
 		to.Error = e
 	}
 }

@@ -53,7 +53,13 @@ func serveBits(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, er
 	}
 	change.Key = keys[0]
 	req := &ebbv1.BitsRequest{Namespace: c.path["ns"], Changes: []*ebbv1.BitChange{change}}
-	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_Bits_FullMethodName, req, s.Bits)
+	resp, err := guardedCall(ctx, s.Services, ebbv1grpc.Ebb_Bits_FullMethodName, req, s.Bits)
+	if err != nil || len(resp.GetRefused()) == 0 {
+		return resp, err
+	}
+	// one change alone is no success that was made in part
+	e := proto.FromWire(resp.GetRefused()[0].GetError())
+	return nil, proto.ErrUnknownOutcome.Errorf("%d ids were changed, and the rest is refused: %v", resp.GetChanged()[0], e).WithHint(e.Hint)
 }
 
 // serveBitmap asks about the one bitmap that the path names.

@@ -1,12 +1,15 @@
 package rpc
 
 import (
+	"context"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
@@ -43,6 +46,25 @@ func TestBitmapsThroughTheDoors(t *testing.T) {
 	got := &ebbv1.Answer{}
 	if err := parseJSON(visit(t, h, "GET", "/v1/ns/default/bits/b?ids=true&limit=3", ""), got); err != nil || !protobuf.Equal(resp.GetAnswers()[0], got) {
 		t.Errorf("gRPC: %v\nHTTP: %v (%v)", resp.GetAnswers()[0], got, err)
+	}
+}
+
+// halfDone makes half of each change.
+type halfDone struct{ *fake }
+
+func (halfDone) Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, error) {
+	return &ebbv1.BitsResponse{Changed: []uint64{5}, Refused: []*ebbv1.Refusal{{Error: proto.ErrResourceExhausted.Errorf("a shard is full").Wire()}}}, nil
+}
+
+// One change that was made in part is no success over HTTP, nor one that was not made.
+func TestHalfAChangeIsNoSuccess(t *testing.T) {
+	s := fixture().services()
+	s.Router = halfDone{fixture()}
+	r := httptest.NewRequest("POST", "/v1/ns/default/bits/a", strings.NewReader(`{"op":"flip","ids":[1,2]}`))
+	w := httptest.NewRecorder()
+	NewHTTP(s).ServeHTTP(w, r)
+	if said := w.Body.String(); w.Code != http.StatusGatewayTimeout || !strings.Contains(said, "EBB-3005") || !strings.Contains(said, "5 ids were changed, and the rest is refused: a shard is full") {
+		t.Errorf("%d %s", w.Code, said)
 	}
 }
 

@@ -164,10 +164,12 @@ func (s *session) createToken(cmd *cobra.Command, f *pendingFile, t client.NewTo
 	if s.output != "json" {
 		fmt.Fprintf(s.term.err, "token %s (%s); it is shown this once\n", t.Name, strings.Join(row.Roles, ", "))
 	}
-	if err := s.handOut(f, text, row); err != nil {
-		return fmt.Errorf("token %s is made, and lost: `ebb token revoke %s`, and make it again: %w", t.Name, t.Name, errors.Join(err, unknown))
-	}
-	if unknown != nil {
+	switch err := s.handOut(f, text, row); {
+	case err != nil && unknown != nil:
+		return fmt.Errorf("token %s is lost, if it was made: %w; `ebb token list` shows whether it was: %w", t.Name, err, unknown)
+	case err != nil:
+		return fmt.Errorf("token %s is made, and lost: `ebb token revoke %s`, and make it again: %w", t.Name, t.Name, err)
+	case unknown != nil:
 		return fmt.Errorf("token %s: keep its text until `ebb token list` shows whether it was made: %w", t.Name, unknown)
 	}
 	return nil
