@@ -134,27 +134,33 @@ func TestBitWriterGathersBySlice(t *testing.T) {
 	})
 }
 
+// placedBySlice is a client of a world with the namespace people, which places bitmaps by slice, and a bitmap of one id under each of the keys.
+func placedBySlice(t *testing.T, w *world, keys []string, opts ...ebb.Option) *ebb.Client {
+	t.Helper()
+	c := w.connect(opts...)
+	if _, err := c.CreateNamespace(t.Context(), ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range keys {
+		if _, err := c.SetBits(t.Context(), "people", key, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
 // A change that some shards have made and another refuses is not one that was not made, nor is one of several requests of which the first has been made.
 func TestMadeInPartIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
-		c := w.connect()
-		ctx := context.Background()
-		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
-			t.Fatal(err)
-		}
+		c, ctx := placedBySlice(t, w, []string{"here", "there", "others", "none"}), t.Context()
 		var wide []uint64
 		for slice := range uint64(64) {
-			wide = append(wide, slice<<16)
+			wide = append(wide, slice<<16|2)
 		}
 		var many []uint64
 		for id := range uint64(2 * proto.BitIDsMax) {
-			many = append(many, id)
-		}
-		for _, key := range []string{"here", "there", "others", "none"} {
-			if _, err := c.SetBits(ctx, "people", key, 1<<40); err != nil {
-				t.Fatal(err)
-			}
+			many = append(many, 1<<16+id)
 		}
 		full := func(shards func(cmd *ebbv1.ShardCommand) bool) {
 			w.setFault(func(_ string, cmd *ebbv1.ShardCommand) (*proto.Error, bool) {
@@ -214,14 +220,7 @@ func TestMadeInPartIsUnknown(t *testing.T) {
 func TestTooOldIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
-		c := w.connect()
-		ctx := context.Background()
-		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.SetBits(ctx, "people", "here", 1); err != nil {
-			t.Fatal(err)
-		}
+		c, ctx := placedBySlice(t, w, []string{"here"}), t.Context()
 		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) { return nil, true })
 		bits := c.BitWriter(ebb.BitWriterOptions{Namespace: "people", Timeout: 20 * time.Minute})
 		if err := bits.Set(ctx, "here", 2, 3); err != nil {
@@ -239,18 +238,34 @@ func TestTooOldIsUnknown(t *testing.T) {
 	})
 }
 
+// Nor is a refusal that is about who sends a change, or which node it is sent to, one of the tries before it. Alone it is what it says.
+func TestARefusalOfOneTry(t *testing.T) {
+	for _, refusal := range []*proto.Error{proto.ErrNamespaceNotFound, proto.ErrUnauthenticated, proto.ErrPermissionDenied} {
+		for _, lost := range []int{0, 1} { // tries that are taken, and whose answers do not come
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 3)
+				c := placedBySlice(t, w, []string{"here"}, ebb.WithAttemptTimeout(100*time.Millisecond))
+				tries := 0
+				w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
+					if tries++; tries <= lost {
+						return nil, true
+					}
+					return refusal.Errorf("not now"), false
+				})
+				_, err := c.SetBits(t.Context(), "people", "here", 2)
+				if !errors.Is(err, refusal) || errors.Is(err, ebb.ErrUnknownOutcome) != (lost > 0) || tries != lost+1 {
+					t.Errorf("%v after %d lost answers: %v, in %d tries", refusal, lost, err, tries)
+				}
+			})
+		}
+	}
+}
+
 // A change that was sent and not answered may have been made: nobody says that it is lost.
 func TestUnansweredIsUnknown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
-		c := w.connect(ebb.WithAttemptTimeout(100 * time.Millisecond))
-		ctx := context.Background()
-		if _, err := c.CreateNamespace(ctx, ebb.Namespace{Name: "people", BitmapPlacement: ebb.PlaceBySlice}); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := c.SetBits(ctx, "people", "here", 1); err != nil {
-			t.Fatal(err)
-		}
+		c, ctx := placedBySlice(t, w, []string{"here"}, ebb.WithAttemptTimeout(100*time.Millisecond)), t.Context()
 		for _, n := range w.nodes {
 			defer n.freeze()()
 		}

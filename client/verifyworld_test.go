@@ -10,6 +10,25 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
+// statusOf is what the nodes of a world say of the shards that are asked about: equal followers, but for what change does to those of the node of an index.
+func statusOf(w *world, req *ebbv1.StatusRequest, change func(node int, s *ebbv1.ReplicaStatus)) *ebbv1.StatusResponse {
+	resp := new(ebbv1.StatusResponse)
+	for i, n := range w.nodes {
+		node := &ebbv1.NodeStatus{Node: w.table.Load().Node(n.name)}
+		for _, ask := range req.GetChecksums() {
+			for _, r := range w.table.Load().Replicas(ask.GetShard()) {
+				if r.GetNode() == n.name {
+					s := &ebbv1.ReplicaStatus{Shard: ask.GetShard(), Replica: r.GetId(), Node: n.name, Role: "follower", Term: 2, ChecksumIndex: 9, Checksum: 7, LastIndex: 9}
+					change(i, s)
+					node.Replicas = append(node.Replicas, s)
+				}
+			}
+		}
+		resp.Nodes = append(resp.Nodes, node)
+	}
+	return resp
+}
+
 // A shard that was without a leader for a moment is asked about again, however long the answer took which says so; one that stays without is given up.
 func TestVerifyAsksAgainForLeaders(t *testing.T) {
 	for _, test := range []struct {
@@ -30,24 +49,11 @@ func TestVerifyAsksAgainForLeaders(t *testing.T) {
 					if answers++; answers == 1 {
 						time.Sleep(test.took)
 					}
-					resp := new(ebbv1.StatusResponse)
-					for _, n := range w.nodes {
-						node := &ebbv1.NodeStatus{Node: w.table.Load().Node(n.name)}
-						for _, ask := range req.GetChecksums() {
-							for _, r := range w.table.Load().Replicas(ask.GetShard()) {
-								if r.GetNode() != n.name {
-									continue
-								}
-								s := &ebbv1.ReplicaStatus{Shard: ask.GetShard(), Replica: r.GetId(), Node: n.name, Role: "follower", Term: 2, ChecksumIndex: 9, Checksum: 7}
-								if answers >= test.until && n == w.nodes[0] {
-									s.Role = "leader"
-								}
-								node.Replicas = append(node.Replicas, s)
-							}
+					return statusOf(w, req, func(i int, s *ebbv1.ReplicaStatus) {
+						if answers >= test.until && i == 0 {
+							s.Role = "leader"
 						}
-						resp.Nodes = append(resp.Nodes, node)
-					}
-					return resp
+					})
 				}
 				c := w.connect(ebb.WithTimeout(time.Minute))
 				checks, err := c.Verify(t.Context(), nil)
@@ -72,26 +78,14 @@ func TestVerifyLooksAgainAfterALongAnswer(t *testing.T) {
 		w.report = func(_ context.Context, req *ebbv1.StatusRequest) *ebbv1.StatusResponse {
 			answers++
 			led := time.Since(began) >= 2*time.Second // shard 1; the others are all along
-			resp := new(ebbv1.StatusResponse)
-			for i, n := range w.nodes {
-				node := &ebbv1.NodeStatus{Node: w.table.Load().Node(n.name)}
-				for _, ask := range req.GetChecksums() {
-					for _, r := range w.table.Load().Replicas(ask.GetShard()) {
-						if r.GetNode() != n.name {
-							continue
-						}
-						s := &ebbv1.ReplicaStatus{Shard: ask.GetShard(), Replica: r.GetId(), Node: n.name, Role: "follower", Term: 2, ChecksumIndex: 9, Checksum: 7, LastIndex: 9}
-						if i == 0 && (ask.GetShard() != 1 || led) {
-							s.Role = "leader"
-						}
-						if i == 0 && ask.GetShard() == 2 && answers == 1 {
-							s.ChecksumIndex, s.LastIndex = 10, 10 // written to as the first answer was made
-						}
-						node.Replicas = append(node.Replicas, s)
-					}
+			resp := statusOf(w, req, func(i int, s *ebbv1.ReplicaStatus) {
+				if i == 0 && (s.Shard != 1 || led) {
+					s.Role = "leader"
 				}
-				resp.Nodes = append(resp.Nodes, node)
-			}
+				if i == 0 && s.Shard == 2 && answers == 1 {
+					s.ChecksumIndex, s.LastIndex = 10, 10 // written to as the first answer was made
+				}
+			})
 			if answers == 2 {
 				time.Sleep(12 * time.Second)
 			}
