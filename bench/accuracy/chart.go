@@ -4,27 +4,19 @@ import (
 	"fmt"
 	"io"
 	"math"
-
-	"github.com/wcharczuk/go-chart/v2"
-	"github.com/wcharczuk/go-chart/v2/drawing"
 )
 
-// Colours that differ for the colour-blind, too (Okabe and Ito).
-var (
-	blue   = drawing.ColorFromHex("0072b2")
-	orange = drawing.ColorFromHex("d55e00")
+// Strokes of curves, in colours that colour-blind readers can tell apart (Okabe and Ito).
+const (
+	measured = `stroke="#0072b2" stroke-width="2"`
+	expected = `stroke="#d55e00" stroke-width="1.5" stroke-dasharray="6 4"`
 )
 
-// curve is a series of percentages over sizes.
+// curve is a series of relative errors over sizes.
 type curve struct {
-	name string
-	y    func(r Row) (v float64, ok bool)
-	draw chart.Style
-}
-
-func measured() chart.Style { return chart.Style{StrokeColor: blue, StrokeWidth: 2} }
-func expected() chart.Style {
-	return chart.Style{StrokeColor: orange, StrokeWidth: 1.5, StrokeDashArray: []float64{6, 4}}
+	name   string // in the legend; not in it when empty
+	y      func(r Row) (v float64, ok bool)
+	stroke string // attributes of its line
 }
 
 // ofTheory is f(theory), where a theory is known.
@@ -52,8 +44,8 @@ func PlotRMSE(w io.Writer, title string, rows []Row) error {
 		}
 	}
 	return plot(w, title, "rmse, %", 0, 1.1*most, rows, []curve{
-		{"rmse", func(r Row) (float64, bool) { return r.RMSE, r.RMSE <= 1.1*most }, measured()},
-		{"theory", ofTheory(func(_ Row, theory float64) float64 { return theory }), expected()},
+		{"rmse", func(r Row) (float64, bool) { return r.RMSE, r.RMSE <= 1.1*most }, measured},
+		{"theory", ofTheory(func(_ Row, theory float64) float64 { return theory }), expected},
 	})
 }
 
@@ -68,51 +60,38 @@ func PlotBias(w io.Writer, title string, rows []Row) error {
 		}
 	}
 	return plot(w, title, "bias, %", -1.1*most, 1.1*most, rows, []curve{
-		{"bias", func(r Row) (float64, bool) { return r.Bias, math.Abs(r.Bias) <= 1.1*most }, measured()},
-		{"4.5 standard errors", ofTheory(limit), expected()},
-		{"", ofTheory(func(r Row, theory float64) float64 { return -limit(r, theory) }), expected()},
+		{"bias", func(r Row) (float64, bool) { return r.Bias, math.Abs(r.Bias) <= 1.1*most }, measured},
+		{"4.5 standard errors", ofTheory(limit), expected},
+		{"", ofTheory(func(r Row, theory float64) float64 { return -limit(r, theory) }), expected},
 	})
 }
 
-// plot draws curves of relative errors between two of them.
+// plot draws curves between two relative errors as a line chart.
 func plot(w io.Writer, title, axis string, low, high float64, rows []Row, curves []curve) error {
-	var series []chart.Series
-	for _, c := range curves {
-		s := chart.ContinuousSeries{Name: c.name, Style: c.draw}
-		for _, r := range rows {
-			if y, ok := c.y(r); ok {
-				s.XValues = append(s.XValues, math.Log10(float64(r.N)))
-				s.YValues = append(s.YValues, 100*y)
-			}
-		}
-		if len(s.XValues) > 0 {
-			series = append(series, s)
-		}
-	}
-	end := math.Ceil(math.Log10(float64(rows[len(rows)-1].N)))
-	grid := chart.Style{StrokeColor: chart.ColorAlternateLightGray, StrokeWidth: 0.5}
-	if high <= low { // all is exact
+	if high <= low { // every value is exact
 		low, high = low-1e-6, high+1e-6
 	}
-	axisTicks := steps(100*low, 100*high)
-	g := chart.Chart{
-		Title: title, TitleStyle: chart.Style{FontSize: 11}, Width: 720, Height: 360,
-		Background: chart.Style{Padding: chart.Box{Top: 76, Left: 20, Right: 20, Bottom: 10}},
-		XAxis: chart.XAxis{
-			Name: "things", Ticks: powers(int(end)), Range: &chart.ContinuousRange{Min: 0, Max: max(end, 1)}, GridMajorStyle: grid,
-		},
-		YAxis: chart.YAxis{
-			Name: axis, Ticks: axisTicks, GridMajorStyle: grid,
-			Range: &chart.ContinuousRange{Min: axisTicks[0].Value, Max: axisTicks[len(axisTicks)-1].Value},
-		},
-		Series: series,
+	y := steps(100*low, 100*high)
+	decades := math.Ceil(math.Log10(float64(rows[len(rows)-1].N)))
+	c := lineChart{title: title, xName: "things", yName: axis, x: powers(int(decades)), y: y}
+	c.xMax, c.yMin, c.yMax = max(decades, 1), y[0].value, y[len(y)-1].value
+	for _, curve := range curves {
+		l := line{name: curve.name, stroke: curve.stroke}
+		for _, r := range rows {
+			if v, ok := curve.y(r); ok {
+				l.points = append(l.points, point{math.Log10(float64(r.N)), 100 * v})
+			}
+		}
+		if len(l.points) > 0 {
+			c.lines = append(c.lines, l)
+		}
 	}
-	g.Elements = []chart.Renderable{chart.LegendThin(&g)}
-	return g.Render(chart.SVG, w)
+	_, err := io.WriteString(w, c.svg())
+	return err
 }
 
-// steps are ticks that span low to high, 1, 2 or 5 times a power of ten apart.
-func steps(low, high float64) (ticks []chart.Tick) {
+// steps returns ticks that span low to high, 1, 2 or 5 times a power of ten apart.
+func steps(low, high float64) (ticks []tick) {
 	const most = 7
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/most)))
 	for _, factor := range []float64{2, 2.5, 2} { // to 2, 5 and 10
@@ -121,17 +100,17 @@ func steps(low, high float64) (ticks []chart.Tick) {
 		}
 	}
 	for i := math.Floor(low / step); ; i++ {
-		ticks = append(ticks, chart.Tick{Value: i * step, Label: fmt.Sprintf("%.4g", i*step)})
+		ticks = append(ticks, tick{i * step, fmt.Sprintf("%.4g", i*step)})
 		if i*step >= high {
 			return ticks
 		}
 	}
 }
 
-// powers are ticks at 10^0 to 10^end, every other or third one when there are many.
-func powers(end int) (ticks []chart.Tick) {
+// powers returns ticks at 10^0 to 10^end; every second or third one when there are many.
+func powers(end int) (ticks []tick) {
 	for i := 0; i <= max(end, 1); i += 1 + end/10 {
-		ticks = append(ticks, chart.Tick{Value: float64(i), Label: fmt.Sprintf("1e%d", i)})
+		ticks = append(ticks, tick{float64(i), fmt.Sprintf("1e%d", i)})
 	}
 	return ticks
 }
