@@ -5,7 +5,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade mutants museum accuracy ci bench vuln sbom reproducible clean
+.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade mutants museum accuracy ci bench vuln sbom paired reproducible clean
 
 # one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
 build:
@@ -105,6 +105,11 @@ upgrade:
 # the benchmarks of the pure packages, kept in docs/benchmarks beside those before
 bench:
 	bash tools/bench.sh
+
+# writes and reads of this commit beside those of FROM, in interleaved pairs, with a bound of what they cost more: 15 minutes of a quiet machine
+PAIRS ?= 10
+paired:
+	$(GO) run -C tools ./paired -pairs $(PAIRS) $(FROM)
 
 # bias and error of every kind beside theory, 2,000 trials at 40 sizes from 1 to 10^10, and the figures of the origins: half an hour
 accuracy:
