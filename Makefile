@@ -5,7 +5,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade mutants museum accuracy ci bench vuln sbom paired reproducible clean
+.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade datadir mutants museum accuracy ci bench vuln sbom reproducible clean
 
 # one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
 build:
@@ -102,12 +102,17 @@ FROM ?= HEAD~1
 upgrade:
 	EBB_UPGRADE=$(FROM) $(GO) test ./cmd/ebb -run TestRollingUpgrade -count 1 -v
 
+# a data directory written by the build of FROM, which every later build has to open: cmd/ebb/testdata/datadirs/README.md
+datadir:
+	EBB_DATADIR=$(FROM) $(GO) test ./cmd/ebb -run TestMakeDataDir -count 1 -v
+
 # the benchmarks of the pure packages, kept in docs/benchmarks beside those before
 bench:
 	bash tools/bench.sh
 
 # writes and reads of this commit beside those of FROM, in interleaved pairs, with a bound of what they cost more: 15 minutes of a quiet machine
 PAIRS ?= 10
+.PHONY: paired
 paired:
 	$(GO) run -C tools ./paired -pairs $(PAIRS) $(FROM)
 
