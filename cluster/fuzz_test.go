@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	pb "google.golang.org/protobuf/proto"
 
@@ -155,5 +156,37 @@ func FuzzGossipKeys(f *testing.F) {
 		if ring, err := keyring(keys); err != nil || len(ring.GetKeys()) != len(keys) || len(keys) > gossipKeysMax {
 			t.Fatalf("%d keys make a ring of %v, %v", len(keys), ring, err)
 		}
+	})
+}
+
+// FuzzGossipScreen: what is refused of a packet or a stream has a reason, and a stream is judged alike whether it comes at once or byte by byte. Of what is let pass
+// no message is compressed, and nothing is behind its end.
+func FuzzGossipScreen(f *testing.F) {
+	ping := []byte("\x00\x82\xa5SeqNo\x01\xa4Node\xa7ebb-0+1")
+	for _, b := range [][]byte{
+		ping, withSum(ping), {compressType, 0x80}, {labelType, 1, 'x', 0}, {encryptType, 0, 0, 0, 9}, {compoundType, 2, 0, 1, 0, 1, 0, 0},
+		[]byte("\x06\x83\xa5Nodes\x01\xacUserStateLen\x00\xa4Join\xc3\x81\xa4Meta\xc4\x02xy"), []byte("\x0d\x81\xa5Error\xa3why"), []byte("\x04\x81\xa4Port\xcd\x1b\x9f"),
+	} {
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := screenPacket(b, nil); err != nil {
+			if _, ok := refusalOf(err); !ok {
+				t.Fatalf("packet %x: %v is no reason", b, err)
+			}
+		} else if rest := bytes.TrimPrefix(b, []byte{summedType}); len(rest) == len(b) && len(b) > 0 && b[0] == compressType {
+			t.Fatalf("packet %x is compressed", b)
+		}
+		whole, wholeErr := screenStream(bytes.NewReader(b).Read, nil)
+		slow, slowErr := screenStream(iotest.OneByteReader(bytes.NewReader(b)).Read, nil)
+		if (wholeErr == nil) != (slowErr == nil) || wholeErr == nil && !bytes.Equal(whole, slow) {
+			t.Fatalf("stream %x: %x, %v, and byte by byte %x, %v", b, whole, wholeErr, slow, slowErr)
+		}
+		if wholeErr == nil && (!bytes.HasPrefix(b, whole) || whole[0] == compressType || len(whole) > gossipStreamMax) {
+			t.Fatalf("stream %x is let pass as %x", b, whole)
+		}
+		key := bytes.Repeat([]byte{7}, gossipKeyBytes)
+		_ = screenPacket(b, [][]byte{key})
+		_, _ = screenStream(bytes.NewReader(b).Read, [][]byte{key})
 	})
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/memberlist"
+	"golang.org/x/time/rate"
 
 	"github.com/ebbdb/ebb/proto"
 )
@@ -120,6 +121,8 @@ type Gossip struct {
 	transport *gossipTransport
 	list      *memberlist.Memberlist
 	keys      *memberlist.Keyring // nil: gossip is in the clear
+	refused   *refusals
+	arrivals  *rate.Limiter // of starts that were not known
 
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
 	roster    *roster
@@ -143,30 +146,45 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 		return nil, err
 	}
 	logger := cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip")
-	transport, err := openGossipTransport(ctx, cfg.Network, cfg.Listen, cfg.Addr, len(cfg.Keys) == 0, func(from net.Addr) {
-		logger.Warn("a packet is dropped: it was damaged on its way", "from", from)
-	})
-	if err != nil {
-		return nil, err
-	}
 	g := &Gossip{
-		cfg: cfg, transport: transport, roster: newRoster(), opened: time.Now(),
+		cfg: cfg, roster: newRoster(), opened: time.Now(), arrivals: rate.NewLimiter(newStartsRate, newStartsBurst),
 		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]string), warned: make(map[string]bool), tried: make(map[string]string),
-		log: logger,
+		log: logger, refused: newRefusals(logger),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	if g.cfg.Resolve == nil {
 		g.cfg.Resolve = net.DefaultResolver.LookupHost
 	}
-	if g.keys, err = keyring(cfg.Keys); err == nil {
-		err = g.start()
-	}
-	if err != nil {
+	var err error
+	if g.keys, err = keyring(cfg.Keys); err != nil {
 		g.cancel()
-		return nil, errors.Join(err, transport.Shutdown())
+		return nil, err
+	}
+	g.transport = &gossipTransport{
+		network: cfg.Network, sums: g.keys == nil, keys: g.openedWith, refuse: g.refused.note,
+		damaged: func(from net.Addr) { logger.Warn("a packet is dropped: it was damaged on its way", "from", from) },
+	}
+	if err := g.transport.listen(ctx, cfg.Listen, cfg.Addr); err != nil {
+		g.cancel()
+		return nil, err
+	}
+	if err := g.start(); err != nil {
+		g.cancel()
+		return nil, errors.Join(err, g.transport.Shutdown())
 	}
 	return g, nil
 }
+
+// openedWith are the keys that open what is sealed; none if gossip is in the clear.
+func (g *Gossip) openedWith() [][]byte {
+	if g.keys == nil {
+		return nil
+	}
+	return g.keys.GetKeys()
+}
+
+// Refused counts what was refused since the start, for one reason.
+func (g *Gossip) Refused(why GossipRefusal) uint64 { return g.refused.count(why) }
 
 func (g *Gossip) start() error {
 	g.self = Member{
@@ -542,8 +560,20 @@ func (d gossipDelegate) NodeMeta(limit int) []byte {
 	return meta
 }
 
-// NotifyAlive refuses news of a member of another cluster.
+// NotifyAlive refuses news of a member of another cluster, and of more members than there is room for.
 func (d gossipDelegate) NotifyAlive(n *memberlist.Node) error {
+	if err := d.ours(n); err != nil {
+		return err
+	}
+	if !d.g.admits(n.Name) {
+		d.g.refused.note(RefusedMembers, nil)
+		return RefusedMembers
+	}
+	return nil
+}
+
+// ours refuses a member of another cluster.
+func (d gossipDelegate) ours(n *memberlist.Node) error {
 	var m Member
 	m.parseMeta(n.Meta)
 	if d.g.now().strange(m) {
@@ -559,7 +589,7 @@ func (d gossipDelegate) NotifyMerge(peers []*memberlist.Node) error {
 		if n.State != memberlist.StateAlive {
 			continue
 		}
-		if err := d.NotifyAlive(n); err != nil {
+		if err := d.ours(n); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,7 @@ func joinFault(err error) string {
 		return "it is of another cluster"
 	case says("dial "):
 		return "nobody answers:" + last
-	case says("msgType", "EOF", "reset", "broken pipe", "decode", "msgpack"):
+	case says("gossip refused", "msgType", "EOF", "reset", "broken pipe", "decode", "msgpack"):
 		return "it does not speak gossip"
 	}
 	return strings.TrimSpace(last)

@@ -27,6 +27,9 @@ type gossipTransport struct {
 	addr    netip.AddrPort // where others reach it
 	sums    bool           // packets carry checksums; sealed ones need none
 	damaged func(from net.Addr)
+	keys    func() [][]byte // that open what is sealed; none if gossip is in the clear
+	refuse  func(why GossipRefusal, from net.Addr)
+	slots   *streamSlots
 	stream  net.Listener
 	packet  net.PacketConn
 	streams chan net.Conn
@@ -36,24 +39,22 @@ type gossipTransport struct {
 	loops   sync.WaitGroup
 }
 
-// openGossipTransport listens. Of a packet that was damaged on its way it tells, if packets are to carry checksums.
-func openGossipTransport(ctx context.Context, network Network, listen, advertise string, sums bool, damaged func(from net.Addr)) (*gossipTransport, error) {
-	stream, packet, err := listenBoth(ctx, network, listen)
+// listen opens the sockets of a transport of which network, sums, damaged, keys and refuse are set.
+func (t *gossipTransport) listen(ctx context.Context, listen, advertise string) error {
+	stream, packet, err := listenBoth(ctx, t.network, listen)
 	if err != nil {
-		return nil, fmt.Errorf("listen for gossip at %s: %w", listen, err)
+		return fmt.Errorf("listen for gossip at %s: %w", listen, err)
 	}
 	addr, err := reachable(stream.Addr().String(), advertise)
 	if err != nil {
-		return nil, errors.Join(err, stream.Close(), packet.Close())
+		return errors.Join(err, stream.Close(), packet.Close())
 	}
-	t := &gossipTransport{
-		network: network, addr: addr, sums: sums, damaged: damaged, stream: stream, packet: packet,
-		streams: make(chan net.Conn), packets: make(chan *memberlist.Packet, packetsWaiting),
-	}
+	t.addr, t.stream, t.packet, t.slots = addr, stream, packet, newStreamSlots()
+	t.streams, t.packets = make(chan net.Conn), make(chan *memberlist.Packet, packetsWaiting)
 	t.ctx, t.cancel = context.WithCancel(context.Background())
 	t.loops.Go(t.accept)
 	t.loops.Go(t.receive)
-	return t, nil
+	return nil
 }
 
 // listenBoth takes one port for streams and packets. When it may choose the
@@ -132,8 +133,14 @@ func (t *gossipTransport) accept() {
 			}
 			continue
 		}
+		leave, ok := t.slots.enter(conn.RemoteAddr())
+		if !ok {
+			t.refuse(RefusedStreams, conn.RemoteAddr())
+			conn.Close()
+			continue
+		}
 		select {
-		case t.streams <- conn:
+		case t.streams <- t.screened(conn, leave):
 		case <-t.ctx.Done():
 			conn.Close()
 			return
@@ -157,6 +164,11 @@ func (t *gossipTransport) receive() {
 		}
 		if t.sums && !sound(buf[:n]) {
 			t.damaged(from)
+			continue
+		}
+		if err := screenPacket(buf[:n], t.keys()); err != nil {
+			why, _ := refusalOf(err)
+			t.refuse(why, from)
 			continue
 		}
 		select {
@@ -209,7 +221,11 @@ func (t *gossipTransport) PacketCh() <-chan *memberlist.Packet { return t.packet
 func (t *gossipTransport) DialTimeout(addr string, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(t.ctx, timeout)
 	defer cancel()
-	return t.network.Dial(ctx, addr)
+	conn, err := t.network.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	return t.screened(conn, func() {}), nil // whoever answers is as unknown as whoever calls
 }
 
 // DialAddressTimeout opens a stream; the name is of no use here.

@@ -189,6 +189,39 @@ func (r *roster) put(m Member) {
 	}
 }
 
+// living reports whether a start is known and alive.
+func (r *roster) living(node string, start uint64) bool {
+	b := r.boots[node][start]
+	return b != nil && b.member.Alive
+}
+
+// starts counts a node's living starts that answer, as far as was asked.
+func (r *roster) starts(node string) (n int) {
+	for _, b := range r.boots[node] {
+		if b.member.Alive && !b.silent {
+			n++
+		}
+	}
+	return n
+}
+
+// forget drops nodes that seem dead and are not known.
+func (r *roster) forget(known func(node string) bool) {
+	for node := range r.boots {
+		if best := r.best(node); !best.member.Alive && !known(node) {
+			delete(r.boots, node)
+		}
+	}
+}
+
+// all counts the starts of all nodes.
+func (r *roster) all() (n int) {
+	for _, of := range r.boots {
+		n += len(of)
+	}
+	return n
+}
+
 // best returns the start that speaks for a node: living before dead, answering
 // before silent, then the newest. Nil if the node is unknown.
 func (r *roster) best(node string) *boot {

@@ -1,0 +1,407 @@
+package cluster
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"errors"
+	"fmt"
+)
+
+// memberlist decodes what arrives before it knows who sent it, and a few hundred bytes can cost it 40 MiB: it decompresses, and it allocates what a
+// header announces. So every packet and stream is read by its structure first, and refused unless it has the form of what ebb itself sends:
+//
+//	packet   [crc32 header] message | compound of messages, one level deep
+//	stream   one message: push-pull, ping, or the answer to one
+//	message  type, then a MessagePack map of at most 16 fields: numbers, booleans, nil and byte strings of at most 1 KiB
+//	push-pull  its map {Nodes, UserStateLen, Join}, then one map a node; ebb has no user state
+//
+// Sealed messages are opened here as well, with the same keys, and read in the same way.
+
+// Types of memberlist's messages.
+const (
+	pingType      = 0
+	indirectType  = 1
+	ackType       = 2
+	suspectType   = 3
+	aliveType     = 4
+	deadType      = 5
+	pushPullType  = 6
+	compoundType  = 7
+	userType      = 8
+	compressType  = 9
+	encryptType   = 10
+	nackType      = 11
+	errorType     = 13
+	labelType     = 244
+	sealedVersion = 1 // the newest version of memberlist's encryption
+)
+
+const (
+	// gossipPacketMax bounds a packet in bytes. memberlist sends at most 1,400.
+	gossipPacketMax = 4 << 10
+	// gossipStreamMax bounds what is read of one stream, in bytes: the states of some thousand nodes.
+	gossipStreamMax = 256 << 10
+	// gossipNodesMax bounds the nodes of a push-pull.
+	gossipNodesMax = 1024
+	// gossipFieldsMax and gossipBytesMax bound one map, and one byte string in it.
+	gossipFieldsMax = 15
+	gossipBytesMax  = 1 << 10
+	// gossipReadStep is how much room is made for a stream at a time, in bytes.
+	gossipReadStep = 4 << 10
+)
+
+// GossipRefusal is why gossip was refused. Its text is a label of a metric.
+type GossipRefusal string
+
+// What is refused.
+const (
+	RefusedCompressed GossipRefusal = "compressed" // ebb compresses no gossip
+	RefusedLabel      GossipRefusal = "label"      // nor labels it
+	RefusedType       GossipRefusal = "type"       // a message that ebb does not send there
+	RefusedNested     GossipRefusal = "nested"     // a compound in a compound
+	RefusedTooLarge   GossipRefusal = "too_large"  // more bytes, nodes or user state than the limits
+	RefusedMalformed  GossipRefusal = "malformed"  // not of the form that is sent
+	RefusedStreams    GossipRefusal = "streams"    // more streams at a time than the limits
+	RefusedMembers    GossipRefusal = "members"    // more members, or faster, than the limits
+)
+
+// GossipRefusals are all reasons, in the order of their declaration.
+var GossipRefusals = []GossipRefusal{
+	RefusedCompressed, RefusedLabel, RefusedType, RefusedNested, RefusedTooLarge, RefusedMalformed, RefusedStreams, RefusedMembers,
+}
+
+// Error implements error. The words are not those of memberlist's own complaints, which joinFault knows.
+func (r GossipRefusal) Error() string { return "gossip refused: " + string(r) }
+
+// screenPacket returns why a packet is refused, nil if it is not. keys are those of sealed gossip, none if it is in the clear.
+// A packet that no key opens is left to memberlist, which drops it and says so.
+func screenPacket(packet []byte, keys [][]byte) error {
+	if len(packet) > gossipPacketMax {
+		return RefusedTooLarge
+	}
+	if len(packet) > 0 && packet[0] == labelType {
+		return RefusedLabel
+	}
+	if len(keys) > 0 {
+		plain, opened := unseal(keys, packet, nil)
+		if !opened {
+			return nil
+		}
+		packet = plain
+	}
+	if len(packet) > summedHead && packet[0] == summedType {
+		packet = packet[summedHead:]
+	}
+	if len(packet) > 0 && packet[0] == compoundType {
+		return screenCompound(packet[1:])
+	}
+	_, err := screenPart(packet)
+	return err
+}
+
+// screenCompound reads the parts of a compound: their number, their lengths, and then the parts themselves. memberlist puts news behind at most
+// one message that is answered; more of them would be answered to whomever they name.
+func screenCompound(b []byte) error {
+	if len(b) < 1 || len(b) < 1+2*int(b[0]) {
+		return RefusedMalformed
+	}
+	lengths, b := b[1:1+2*int(b[0])], b[1+2*int(b[0]):]
+	answered := 0
+	for ; len(lengths) > 0; lengths = lengths[2:] {
+		n := int(binary.BigEndian.Uint16(lengths))
+		if n > len(b) {
+			return RefusedMalformed
+		}
+		answers, err := screenPart(b[:n])
+		if err != nil {
+			return err
+		}
+		if answers {
+			answered++
+		}
+		b = b[n:]
+	}
+	if answered > 1 {
+		return RefusedType
+	}
+	return nil
+}
+
+// screenPart reads one message of a packet. It reports whether the message belongs to a probe rather than being news.
+func screenPart(b []byte) (probes bool, err error) {
+	if len(b) == 0 {
+		return false, RefusedMalformed
+	}
+	switch b[0] {
+	case pingType, indirectType, ackType, nackType:
+		probes = true
+	case suspectType, aliveType, deadType:
+	case compoundType:
+		return false, RefusedNested
+	default:
+		return false, refusedType(b[0])
+	}
+	w := gossipWire{buf: b, at: 1}
+	return probes, w.fields(nil)
+}
+
+func refusedType(t byte) GossipRefusal {
+	switch t {
+	case compressType:
+		return RefusedCompressed
+	case labelType:
+		return RefusedLabel
+	}
+	return RefusedType
+}
+
+// screenStream reads the one message of a stream, and returns it without what follows. read is called for more bytes. A stream that is sealed and should
+// not be, or the other way round, is cut behind its first byte, which is enough for memberlist to say so.
+func screenStream(read func([]byte) (int, error), keys [][]byte) ([]byte, error) {
+	w := gossipWire{read: read}
+	kind, err := w.take(1)
+	if err != nil {
+		return nil, err
+	}
+	sealed := kind[0] == encryptType
+	switch {
+	case kind[0] == labelType:
+		return nil, RefusedLabel
+	case sealed != (len(keys) > 0):
+		return w.buf[:1], nil
+	case !sealed:
+		err := w.streamed(kind[0])
+		return w.buf[:w.at], err
+	}
+	length, err := w.take(4)
+	if err != nil {
+		return nil, err
+	}
+	head := [5]byte{encryptType, length[0], length[1], length[2], length[3]}
+	if binary.BigEndian.Uint32(length) > gossipStreamMax {
+		return nil, RefusedTooLarge
+	}
+	text, err := w.take(int(binary.BigEndian.Uint32(length)))
+	if err != nil {
+		return nil, err
+	}
+	if plain, opened := unseal(keys, text, head[:]); opened {
+		inner := gossipWire{buf: plain}
+		kind, err := inner.take(1)
+		if err == nil {
+			err = inner.streamed(kind[0])
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return w.buf[:w.at], nil
+}
+
+// streamed reads a message of a stream behind its type.
+func (w *gossipWire) streamed(kind byte) error {
+	switch kind {
+	case pushPullType:
+		return w.pushPull()
+	case pingType, ackType, errorType:
+		return w.fields(nil)
+	}
+	return refusedType(kind)
+}
+
+// pushPull reads the states of nodes. memberlist allocates by the numbers of the header, so that these come first, once each, and as integers.
+func (w *gossipWire) pushPull() error {
+	nodes, seen := uint64(0), 0
+	err := w.fields(func(name string, v gossipValue) error {
+		switch name {
+		case "Nodes":
+			if nodes = v.number; !v.integer || nodes > gossipNodesMax {
+				return RefusedTooLarge
+			}
+		case "UserStateLen":
+			if !v.integer || v.number != 0 {
+				return RefusedTooLarge
+			}
+		default:
+			return nil
+		}
+		seen++
+		return nil
+	})
+	if err == nil && seen != 2 {
+		err = RefusedMalformed
+	}
+	for i := uint64(0); i < nodes && err == nil; i++ {
+		err = w.fields(nil)
+	}
+	return err
+}
+
+// gossipWire reads MessagePack, of bytes that are there or, with read, of those that are still to come.
+type gossipWire struct {
+	buf  []byte
+	at   int                       // read up to here
+	read func([]byte) (int, error) // nil: buf is all
+}
+
+// take returns the next n bytes. It makes room as bytes arrive, never for what is only announced.
+func (w *gossipWire) take(n int) ([]byte, error) {
+	for len(w.buf)-w.at < n {
+		switch {
+		case w.read == nil:
+			return nil, RefusedMalformed
+		case n > gossipStreamMax || w.at+n > gossipStreamMax:
+			return nil, RefusedTooLarge
+		}
+		if cap(w.buf)-len(w.buf) == 0 {
+			grown := make([]byte, len(w.buf), len(w.buf)+max(gossipReadStep, len(w.buf)/2))
+			copy(grown, w.buf)
+			w.buf = grown
+		}
+		got, err := w.read(w.buf[len(w.buf):cap(w.buf)])
+		w.buf = w.buf[:len(w.buf)+got]
+		if err != nil && len(w.buf)-w.at < n {
+			return nil, err
+		}
+	}
+	b := w.buf[w.at : w.at+n]
+	w.at += n
+	return b, nil
+}
+
+// gossipValue is what a field has. Only integers are told apart from the rest.
+type gossipValue struct {
+	integer bool // and not negative
+	number  uint64
+}
+
+// fields reads a map, and calls visit, if there is one, with each field.
+func (w *gossipWire) fields(visit func(name string, v gossipValue) error) error {
+	head, err := w.take(1)
+	if err != nil {
+		return err
+	}
+	if head[0]&0xf0 != 0x80 || head[0]&0x0f > gossipFieldsMax { // a map of up to 15 fields is all that is sent
+		return RefusedMalformed
+	}
+	for range head[0] & 0x0f {
+		name, err := w.name()
+		if err != nil {
+			return err
+		}
+		v, err := w.value()
+		if err != nil {
+			return err
+		}
+		if visit == nil {
+			continue
+		}
+		if err := visit(name, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// name reads the name of a field, a string of at most 31 bytes.
+func (w *gossipWire) name() (string, error) {
+	head, err := w.take(1)
+	if err != nil {
+		return "", err
+	}
+	if head[0]&0xe0 != 0xa0 {
+		return "", RefusedMalformed
+	}
+	b, err := w.take(int(head[0] & 0x1f))
+	return string(b), err
+}
+
+// value reads a value: no list, no map and no extension, of which memberlist's messages have none.
+func (w *gossipWire) value() (gossipValue, error) {
+	head, err := w.take(1)
+	if err != nil {
+		return gossipValue{}, err
+	}
+	h := head[0]
+	switch {
+	case h < 0x80:
+		return gossipValue{integer: true, number: uint64(h)}, nil
+	case h >= 0xe0, h == 0xc0, h == 0xc2, h == 0xc3: // a small negative number, nil, false, true
+		return gossipValue{}, nil
+	case h >= 0xcc && h <= 0xcf:
+		n, err := w.number(1 << (h - 0xcc))
+		return gossipValue{integer: true, number: n}, err
+	case h >= 0xd0 && h <= 0xd3:
+		size := 1 << (h - 0xd0)
+		n, err := w.number(size)
+		return gossipValue{integer: n>>(8*size-1) == 0, number: n}, err
+	case h&0xe0 == 0xa0:
+		return gossipValue{}, w.skip(uint64(h & 0x1f))
+	case h == 0xd9 || h == 0xc4:
+		return gossipValue{}, w.bytes(1)
+	case h == 0xda || h == 0xc5:
+		return gossipValue{}, w.bytes(2)
+	}
+	return gossipValue{}, RefusedMalformed
+}
+
+// number reads an integer of so many bytes.
+func (w *gossipWire) number(size int) (n uint64, err error) {
+	b, err := w.take(size)
+	for _, x := range b {
+		n = n<<8 | uint64(x)
+	}
+	return n, err
+}
+
+// bytes reads a byte string whose length has so many bytes.
+func (w *gossipWire) bytes(size int) error {
+	n, err := w.number(size)
+	if err != nil {
+		return err
+	}
+	return w.skip(n)
+}
+
+func (w *gossipWire) skip(n uint64) error {
+	if n > gossipBytesMax {
+		return RefusedTooLarge
+	}
+	_, err := w.take(int(n))
+	return err
+}
+
+// unseal opens what memberlist sealed: version, nonce 12, AES-GCM text. The padding of version 0 stays; nothing reads that far.
+func unseal(keys [][]byte, sealed, also []byte) (plain []byte, opened bool) {
+	const nonce = 12
+	if len(sealed) < 1+nonce || sealed[0] > sealedVersion {
+		return nil, false
+	}
+	for _, key := range keys {
+		block, err := aes.NewCipher(key)
+		if err != nil {
+			continue
+		}
+		gcm, err := cipher.NewGCM(block)
+		if err != nil {
+			continue
+		}
+		if plain, err := gcm.Open(nil, sealed[1:1+nonce], sealed[1+nonce:], also); err == nil {
+			return plain, true
+		}
+	}
+	return nil, false
+}
+
+// refusalOf returns why gossip was refused, and whether it was: a stream that ends too early, or a network that fails, is none.
+func refusalOf(err error) (GossipRefusal, bool) {
+	var r GossipRefusal
+	ok := errors.As(err, &r)
+	return r, ok
+}
+
+var _ error = GossipRefusal("")
+
+// errStreamRefused is what memberlist hears of a stream that was refused.
+func errStreamRefused(err error) error { return fmt.Errorf("read gossip stream: %w", err) }
