@@ -27,6 +27,8 @@ type ClusterOptions struct {
 	Logger *slog.Logger
 	// HTTP is the HTTP address of the first node; a free port if empty.
 	HTTP string
+	// HTTPHosts are further names by which all nodes may be asked over HTTP.
+	HTTPHosts []string
 }
 
 // Cluster is some nodes in this process, each of which can be killed, started
@@ -84,7 +86,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		Name: c.Name(i), DataDir: filepath.Join(c.opts.Dir, c.Name(i)),
 		GRPC: host + ":0", HTTP: host + ":0", Gossip: host + ":0", Admin: node.Off,
 		BootstrapExpect: c.opts.Nodes, Shards: c.opts.Shards, Join: c.gossip(),
-		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger,
+		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger, HTTPHosts: c.opts.HTTPHosts,
 	}
 	if i == 0 && c.opts.HTTP != "" {
 		cfg.HTTP = c.opts.HTTP

@@ -16,6 +16,7 @@ import (
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/fs"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/rpc"
 )
 
 // Config says what a node is. The zero value is a working
@@ -34,6 +35,10 @@ type Config struct {
 	// and clients are told instead of the addresses listened on. Without, an address
 	// that stands for all of the machine's is told as one of them.
 	AdvertiseGRPC, AdvertiseHTTP, AdvertiseGossip string
+	// HTTPHosts are further names by which the HTTP and admin listeners may be asked: what the header Host has. On loopback
+	// these listeners answer to the names of loopback, to the host of AdvertiseHTTP and to HTTPHosts alone. On addresses
+	// that other machines reach they answer to every name, unless HTTPHosts has some.
+	HTTPHosts []string
 
 	// Join names gossip addresses of other nodes. One that answers is enough.
 	Join []string
@@ -250,7 +255,15 @@ func (c *Config) checkTold() error {
 	if err := checkAdvertised("advertise-grpc", c.AdvertiseGRPC); err != nil {
 		return err
 	}
-	return checkAdvertised("advertise-http", c.AdvertiseHTTP)
+	if err := checkAdvertised("advertise-http", c.AdvertiseHTTP); err != nil {
+		return err
+	}
+	for _, name := range c.HTTPHosts {
+		if err := rpc.CheckHost(name); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Config) ordinal() (int, error) {

@@ -291,7 +291,9 @@ func (n *Node) serve() {
 	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.turnstile.unary))
 	g := rpc.NewGRPC(services, options...)
 	n.mux.Register(g)
-	n.servers = serve(n.listeners, g, n.http(rpc.NewHTTP(services)), n.cfg.adminHTTP(rpc.NewAdmin(services), n.trust, n.handshakes))
+	public, admin := services, services
+	public.Hosts, admin.Hosts = n.cfg.hosts(n.listeners.http), n.cfg.hosts(n.listeners.admin)
+	n.servers = serve(n.listeners, g, n.http(rpc.NewHTTP(public)), n.cfg.adminHTTP(rpc.NewAdmin(admin), n.trust, n.handshakes))
 }
 
 // readIndex asks another node how far replicas of shards that it leads must be.

@@ -83,6 +83,7 @@ func TestSettingsThatCannotWork(t *testing.T) {
 		{"no gRPC", func(c *node.Config) { c.GRPC = node.Off }, []string{"gRPC is off"}},
 		{"all addresses advertised", func(c *node.Config) { c.AdvertiseGRPC = "0.0.0.0:7070" }, []string{`advertise-grpc "0.0.0.0:7070"`, "host:port"}},
 		{"no port advertised", func(c *node.Config) { c.AdvertiseHTTP = "example.org" }, []string{`advertise-http "example.org"`, "host:port"}},
+		{"a scheme in an HTTP host", func(c *node.Config) { c.HTTPHosts = []string{"a.example", "http://b.example"} }, []string{`http-host "http://b.example"`, "one name or address"}},
 		{"no gossip among three", func(c *node.Config) { c.Gossip, c.BootstrapExpect, c.Shards = node.Off, 3, 8 }, []string{"gossip"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/rpc"
 )
 
 // drainMax is how long requests under way have to end when a node closes.
@@ -66,6 +69,24 @@ func listenOn(ctx context.Context, network Network, what, flag, address string, 
 		return nil, e.WithHint("another process has this port: stop it, or choose another with " + flag)
 	}
 	return nil, e.WithHint("choose an address of this machine with " + flag)
+}
+
+// hosts returns the names by which a listener may be asked over HTTP; nil if by any. A page that has its own name resolve to
+// loopback can reach listeners that no other machine reaches: these always have a list.
+func (c *Config) hosts(l net.Listener) *rpc.Hosts {
+	at, err := netip.ParseAddrPort(addressOf(l))
+	loopback := err == nil && at.Addr().IsLoopback()
+	if !loopback && len(c.HTTPHosts) == 0 {
+		return nil
+	}
+	names := slices.Clone(c.HTTPHosts)
+	if loopback {
+		names = append(names, at.Addr().String())
+	}
+	if c.AdvertiseHTTP != "" {
+		names = append(names, c.AdvertiseHTTP)
+	}
+	return rpc.NewHosts(names...)
 }
 
 func (l *listeners) close() {

@@ -103,6 +103,7 @@ func TestTraces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("traceparent", caller)
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {

@@ -319,7 +319,7 @@ func tryHTTP(h http.Handler, request, who string) string {
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	r := httptest.NewRequestWithContext(ctx, method, path+query, strings.NewReader(body))
+	r := jsonRequest(method, path+query, strings.NewReader(body)).WithContext(ctx)
 	if who != "nobody" {
 		r.Header.Set("Authorization", "Bearer "+secretOf(who))
 	}

@@ -37,7 +37,30 @@ func NewAdmin(s Services) http.Handler {
 	mux.HandleFunc("/startupz", probe("started", s.Started))
 	mux.HandleFunc("/readyz", probe("ready", s.Ready))
 	mux.HandleFunc("/version", version(&s))
-	return mux
+	return s.heldFromPages(mux)
+}
+
+// probed are asked by whatever looks after nodes, under any name. They say whether a node is well, and do nothing.
+var probed = map[string]bool{"/livez": true, "/startupz": true, "/readyz": true}
+
+// heldFromPages refuses what a web page asks of the admin listener: profiles cost time, and show what is in memory.
+func (s *Services) heldFromPages(mux *http.ServeMux) http.Handler {
+	guard := newPages("admin", s)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isolate(w.Header())
+		if !probed[r.URL.Path] {
+			does := works
+			if r.URL.Path == "/metrics" || r.URL.Path == "/version" {
+				does = reads
+			}
+			_, pattern := mux.Handler(r)
+			if refused := guard.check(r, pattern, does); refused != nil {
+				writeErrorStatus(w, refused.status, refused.err)
+				return
+			}
+		}
+		mux.ServeHTTP(w, r)
+	})
 }
 
 // operated asks callers for the token of an operator, where they need one. A node that does not know yet whether they do answers this machine alone.

@@ -72,7 +72,7 @@ func TestMetrics(t *testing.T) {
 		return &ebbv1.IncrementResponse{Refused: []*ebbv1.Refusal{{Error: proto.ErrNegativeAmount.Wire()}}}, nil
 	}}
 	h = NewHTTP(s)
-	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/v1/increment", strings.NewReader(`{"increments":[{"key":"k","bin":"b"}]}`)))
+	h.ServeHTTP(httptest.NewRecorder(), jsonRequest(http.MethodPost, "/v1/increment", strings.NewReader(`{"increments":[{"key":"k","bin":"b"}]}`)))
 	w := httptest.NewRecorder()
 	NewAdmin(s).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	for _, line := range []string{

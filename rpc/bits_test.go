@@ -60,7 +60,7 @@ func (halfDone) Bits(context.Context, *ebbv1.BitsRequest) (*ebbv1.BitsResponse, 
 func TestHalfAChangeIsNoSuccess(t *testing.T) {
 	s := fixture().services()
 	s.Router = halfDone{fixture()}
-	r := httptest.NewRequest("POST", "/v1/ns/default/bits/a", strings.NewReader(`{"op":"flip","ids":[1,2]}`))
+	r := jsonRequest("POST", "/v1/ns/default/bits/a", strings.NewReader(`{"op":"flip","ids":[1,2]}`))
 	w := httptest.NewRecorder()
 	NewHTTP(s).ServeHTTP(w, r)
 	if said := w.Body.String(); w.Code != http.StatusGatewayTimeout || !strings.Contains(said, "EBB-3005") || !strings.Contains(said, "5 ids were changed, and the rest is refused: a shard is full") {
@@ -92,7 +92,7 @@ func TestBitmapsRefused(t *testing.T) {
 		{"POST", "/v1/ask", `{"questions":[{"bitmap":{"expr":{"at_least":{"times":2,"of":[{"key":"a"}]}},"count":true}}]}`, `at least 2 of 1`},
 		{"POST", "/v1/ask", `{"questions":[{"bitmap":{"expr":` + strings.Repeat(`{"or":{"of":[`, 70) + `{"key":"a"}` + strings.Repeat(`]}}`, 70) + `,"count":true}}]}`, `more than 64 deep`},
 	} {
-		r := httptest.NewRequest(c.method, c.path, strings.NewReader(c.body))
+		r := jsonRequest(c.method, c.path, strings.NewReader(c.body))
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
 		if w.Code/100 != 4 || !strings.Contains(w.Body.String(), c.says) {

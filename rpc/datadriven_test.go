@@ -26,7 +26,7 @@ func TestHTTPScenarios(t *testing.T) {
 			method, target, _ := strings.Cut(line, " ")
 			var content string
 			d.MaybeScanArgs(t, "content", &content)
-			r := httptest.NewRequest(method, target, strings.NewReader(body))
+			r := jsonRequest(method, target, strings.NewReader(body))
 			if content != "" {
 				r.Header.Set("Content-Type", content)
 			}

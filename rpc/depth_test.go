@@ -53,7 +53,7 @@ func TestDepthOfDocuments(t *testing.T) {
 			f := fixture()
 			f.ask = nil // its answers are about distributions
 			e := &edges{http: NewHTTP(f.services())}
-			w := e.request("POST", c.target, "", c.body)
+			w := e.request("POST", c.target, "application/json", c.body)
 			said := w.Body.String()
 			switch {
 			case c.refused == "" && w.Code != 200:
@@ -101,7 +101,7 @@ func TestNothingIsReadOfStrangers(t *testing.T) {
 			}
 		}
 	}
-	r := httptest.NewRequest("POST", "/v1/store", strings.NewReader(`{"namespace":"clicks",`))
+	r := jsonRequest("POST", "/v1/store", strings.NewReader(`{"namespace":"clicks",`))
 	r.Header.Set("Authorization", "Bearer "+secretOf("reader"))
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != 400 {

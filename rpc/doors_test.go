@@ -163,7 +163,7 @@ func writeSomehow(t *testing.T, r *rand.Rand, i int, c ebbv1grpc.EbbClient, h ht
 func visit(t *testing.T, h http.Handler, method, target, body string) []byte {
 	t.Helper()
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(method, target, strings.NewReader(body)))
+	h.ServeHTTP(w, jsonRequest(method, target, strings.NewReader(body)))
 	if w.Code != 200 {
 		t.Fatalf("%s %s: %d %s", method, target, w.Code, w.Body)
 	}
@@ -275,7 +275,7 @@ func TestTheBeginningOf1970(t *testing.T) {
 		}}
 		w := httptest.NewRecorder()
 		body := `{"increments":[{"key":"k","bin":"b","time_us":` + written + `}]}`
-		NewHTTP(f.services()).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/v1/increment", strings.NewReader(body)))
+		NewHTTP(f.services()).ServeHTTP(w, jsonRequest(http.MethodPost, "/v1/increment", strings.NewReader(body)))
 		if w.Code != http.StatusOK || got != 1 {
 			t.Errorf("%s arrives as %d µs: %d %s", written, got, w.Code, w.Body)
 		}

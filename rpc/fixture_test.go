@@ -2,11 +2,21 @@ package rpc
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
+
+// jsonRequest is a request of HTTP whose body, if it has one, is JSON.
+func jsonRequest(method, target string, body io.Reader) *http.Request {
+	r := httptest.NewRequest(method, target, body)
+	r.Header.Set("Content-Type", "application/json")
+	return r
+}
 
 // fixtureNowUS is the time at which the fixture answers: 2023-11-14T22:13:20.5Z.
 const fixtureNowUS = 1_700_000_000_500_000

@@ -372,7 +372,6 @@ func appendSeconds(b []byte, us int64) []byte {
 }
 
 func writeForget(w http.ResponseWriter, reply forgetReply) {
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	if reply.text != "" {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		_, _ = io.WriteString(w, reply.text) // the caller went away
@@ -393,7 +392,6 @@ func writeForgetError(w http.ResponseWriter, op forgetOp, e *forgetError) {
 	case e.err.Is(proto.ErrUnauthenticated) || e.err.Is(proto.ErrPermissionDenied):
 		e.code, status = codeForbidden, httpStatus(e.err.Code)
 	}
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Ebb-Error", headerText(codeText(e.err.Code)+" "+e.err.Message))
 	setRetryAfter(w, e.err)
 	if op.name == "incr" && (e.code == "" || e.code == codeNotRetrieved) {

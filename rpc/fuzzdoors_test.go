@@ -43,7 +43,7 @@ func FuzzHTTP(f *testing.F) {
 		if rt, _, _ := findRoute(method, escaped(path)); rt != nil && rt.watch != nil {
 			t.Skip()
 		}
-		r := httptest.NewRequest(method, "/", strings.NewReader(string(body)))
+		r := jsonRequest(method, "/", strings.NewReader(string(body)))
 		r.URL = &url.URL{Path: path, RawQuery: query}
 		if pick >= 128 {
 			r.Header.Set("Content-Type", "application/x-www-form-urlencoded")

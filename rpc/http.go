@@ -28,6 +28,7 @@ func NewHTTP(s Services) http.Handler {
 		Services: &s,
 		ebb:      &ebbServer{Services: &s},
 		metrics:  newMetrics("http", s.Registerer),
+		pages:    newPages("http", &s),
 	}
 	h.forgettable = newForgettable(h.ebb, newMetrics("forgettable", s.Registerer))
 	return h
@@ -40,10 +41,25 @@ type httpServer struct {
 	ebb         *ebbServer
 	forgettable *forgettable
 	metrics     *metrics
+	pages       *pages
 }
 
 func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	isolate(w.Header())
 	path := r.URL.EscapedPath()
+	op, forgets := h.forgettable.operation(path)
+	rt, values, methods := findRoute(r.Method, path)
+	if !forgets {
+		op = forgetOp{}
+	}
+	if refused := h.checkPage(r, rt, op); refused != nil {
+		if forgets {
+			writeForgetError(w, op, refuse(codeForbidden, refused.err))
+			return
+		}
+		writeErrorStatus(w, refused.status, refused.err)
+		return
+	}
 	if path == "/openapi.json" {
 		h.serveOpenAPI(w, r)
 		return
@@ -52,11 +68,10 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		serveFront(w, r)
 		return
 	}
-	if op, ok := h.forgettable.operation(path); ok {
+	if forgets {
 		h.forgettable.serve(w, r, op)
 		return
 	}
-	rt, values, methods := findRoute(r.Method, path)
 	if rt != nil {
 		ctx, err := h.Access.identifyHTTP(r, rt.pattern)
 		if err != nil {
@@ -65,6 +80,13 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		r = r.WithContext(ctx)
+		if rt.body != nil {
+			if refused := h.pages.checkJSON(r, rt.pattern); refused != nil {
+				h.metrics.observe(rt.method+" "+rt.pattern, time.Now(), refused.err)
+				writeErrorStatus(w, refused.status, refused.err)
+				return
+			}
+		}
 	}
 	switch {
 	case rt != nil && rt.watch != nil:
@@ -79,6 +101,25 @@ func (h *httpServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		err := proto.ErrBadRequest.Errorf("nothing is at %s", quote(path)).WithHint(pathHint(path))
 		writeErrorStatus(w, http.StatusNotFound, err)
 	}
+}
+
+// checkPage refuses what a web page of another origin asks. What it may not ask depends on the route or the operation, if
+// the request has one.
+func (h *httpServer) checkPage(r *http.Request, rt *route, op forgetOp) *pageError {
+	pattern, does := "/...", reads
+	switch {
+	case op.name != "":
+		pattern = "/" + op.name
+		if op.name == "incr" {
+			does = counts
+		}
+	case rt != nil:
+		pattern = rt.pattern
+		if rt.watch != nil {
+			does = works
+		}
+	}
+	return h.pages.check(r, pattern, does)
 }
 
 // serveRoute is to HTTP what the interceptor is to gRPC.
@@ -236,7 +277,6 @@ func setRetryAfter(w http.ResponseWriter, e *proto.Error) {
 
 func writeJSON(w http.ResponseWriter, status int, b []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(append(b, '\n')) // the caller went away
 }

@@ -55,7 +55,7 @@ func TestKeysByHTTP(t *testing.T) {
 		{"PUT", "/v1/ns/plain/key/a", ``, "only GET or DELETE is possible"},
 	} {
 		w := httptest.NewRecorder()
-		NewHTTP((&fake{}).services()).ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader(c.body)))
+		NewHTTP((&fake{}).services()).ServeHTTP(w, jsonRequest(c.method, c.target, strings.NewReader(c.body)))
 		good := strings.HasPrefix(c.want, "{")
 		if body := w.Body.String(); (w.Code == 200) != good || !strings.Contains(body, c.want) || good && !strings.HasPrefix(body, c.want) {
 			t.Errorf("%s %s %s: %d %s", c.method, c.target, c.body, w.Code, w.Body)
@@ -80,7 +80,7 @@ func TestBinaryKeysByHTTP(t *testing.T) {
 		t.Errorf("asked for what comes after %q", asked.GetAfter())
 	}
 	w = httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/ask", strings.NewReader(`{"questions":[{"keys":{"after_base64":"/2I="}}]}`)))
+	h.ServeHTTP(w, jsonRequest("POST", "/v1/ask", strings.NewReader(`{"questions":[{"keys":{"after_base64":"/2I="}}]}`)))
 	if w.Code != 200 || string(asked.GetAfter()) != "\xffb" {
 		t.Errorf("%d: asked for what comes after %q", w.Code, asked.GetAfter())
 	}
@@ -102,7 +102,7 @@ func TestFeedOfTooManyPhrases(t *testing.T) {
 		},
 	}).services())
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest("POST", "/v1/feed", strings.NewReader(`{"phrases":"p","into":"k","texts":["all of them"]}`)))
+	h.ServeHTTP(w, jsonRequest("POST", "/v1/feed", strings.NewReader(`{"phrases":"p","into":"k","texts":["all of them"]}`)))
 	if body := w.Body.String(); w.Code == 200 || !strings.Contains(body, "10001 phrases") || !strings.Contains(body, "several feeds") {
 		t.Errorf("%d %s", w.Code, body)
 	}

@@ -150,7 +150,7 @@ func TestKindsRefusedAtTheDoor(t *testing.T) {
 		{"GET", "/dist?distribution=v", "", 500, "COULD_NOT_RETRIEVE_DISTRIBUTION"},
 	} {
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(c.method, c.target, strings.NewReader(c.body)))
+		h.ServeHTTP(w, jsonRequest(c.method, c.target, strings.NewReader(c.body)))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.says) {
 			t.Errorf("%s %s %s:\n%d %s, want %d with %q", c.method, c.target, c.body, w.Code, w.Body, c.status, c.says)
 		}

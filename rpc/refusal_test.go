@@ -495,7 +495,7 @@ func TestRefusedIncrements(t *testing.T) {
 		{"/incr?distribution=k&field=b", "", "500 FAIL: k has 100000 bins: that is the limit (EBB-2016)"},
 		{"/incr?distribution=k&field=a&field=b", "", "500 FAIL: 1 of 2 fields were not counted; field 1: k has 100000 bins: that is the limit (EBB-2016)"},
 	} {
-		w := e.request("POST", c.target, "", c.body)
+		w := e.request("POST", c.target, "application/json", c.body)
 		if got := fmt.Sprintf("%d %s", w.Code, strings.TrimSpace(w.Body.String())); got != c.want {
 			t.Errorf("%s %s:\n%s\nnot\n%s", c.target, c.body, got, c.want)
 		}

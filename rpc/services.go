@@ -74,6 +74,9 @@ type Services struct {
 	// Access says who may do what; everybody may do everything when nil.
 	Access *Access
 
+	// Hosts are the names by which a listener over HTTP may be asked; any when nil. Listeners have lists of their own.
+	Hosts *Hosts
+
 	// Watches counts and ends the watches of all doors; each door has its own when nil.
 	Watches *Watches
 

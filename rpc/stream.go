@@ -61,7 +61,6 @@ func (s *eventStream) write(b []byte) error {
 		h := s.w.Header()
 		h.Set("Content-Type", "text/event-stream")
 		h.Set("Cache-Control", "no-store")
-		h.Set("X-Content-Type-Options", "nosniff")
 		s.w.WriteHeader(http.StatusOK)
 	}
 	_ = rc.SetWriteDeadline(time.Now().Add(eventWriteMax)) // not every writer has one

@@ -303,7 +303,7 @@ func TestWatchOverHTTPRefused(t *testing.T) {
 		method, rest, _ := strings.Cut(request, " ")
 		path, body, _ := strings.Cut(rest, " ")
 		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+		h.ServeHTTP(w, jsonRequest(method, path, strings.NewReader(body)))
 		if w.Code != want || !strings.Contains(w.Body.String(), `{"error":{"code":"EBB-`) {
 			t.Errorf("%s: %d %s", request, w.Code, w.Body)
 		}

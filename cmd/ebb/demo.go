@@ -44,6 +44,7 @@ type demoFlags struct {
 	halfLife time.Duration
 	rate     int
 	http     string
+	hosts    []string
 	dir      string
 	until    time.Duration
 	seed     uint64
@@ -64,6 +65,7 @@ On exit a ledger compares what was acknowledged with what the cluster counted.`,
 	f.DurationVar(&df.halfLife, "half-life", 30*time.Second, "how long until a click counts for half")
 	f.IntVar(&df.rate, "rate", 500, "clicks per second")
 	f.StringVar(&df.http, "http", "127.0.0.1:7080", "HTTP `address` of the first node; any free port if this one is taken, - for none")
+	f.StringSliceVar(&df.hosts, "http-host", nil, "further `name` by which HTTP may be asked (the header Host), as behind a proxy; repeatable")
 	f.StringVar(&df.dir, "dir", "", "data `directory`; a temporary one, removed at the end, if empty")
 	durationVar(f, &df.until, "for", 0, 0, "stop after this long")
 	f.Uint64Var(&df.seed, "seed", 1, "of the click stream")
@@ -150,7 +152,7 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	}
 	start, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http}
+	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts}
 	cluster, err := chaos.StartCluster(start, opts)
 	if err != nil && df.http != "" && strings.Contains(err.Error(), "address already in use") {
 		fmt.Fprintf(s.term.err, "%s is taken, so HTTP is on another port\n", df.http)

@@ -28,6 +28,11 @@ const (
 	readyEvery = 100 * time.Millisecond
 )
 
+// whatHTTPHost explains --http-host.
+const whatHTTPHost = "`name` by which HTTP and admin may be asked (the header Host), as behind a proxy; repeatable. On loopback " +
+	"they answer only to localhost, their address, the host of --advertise-http and these names; on other addresses to every name, " +
+	"or with this flag also only to those. Web pages could otherwise reach the node under names of their own"
+
 func newServe(s *session) *cobra.Command {
 	var cfg node.Config
 	var logFormat, logLevel, dns, whenRemoved, rootTokens, auditLog string
@@ -120,6 +125,7 @@ it the node refuses writes that need more memory, and goes on answering question
 	f.StringVar(&cfg.Admin, "admin", node.DefaultAdmin, "listen `address` of metrics, health and profiles; - for none")
 	f.StringVar(&cfg.AdvertiseGRPC, "advertise-grpc", "", "gRPC `address` that others are told, if it is not the one listened on; a name stays right when the node comes back elsewhere")
 	f.StringVar(&cfg.AdvertiseHTTP, "advertise-http", "", "HTTP `address` that others are told")
+	f.StringSliceVar(&cfg.HTTPHosts, "http-host", nil, whatHTTPHost)
 	f.StringVar(&cfg.AdvertiseGossip, "advertise-gossip", "", "gossip `address` that others are told")
 	f.StringVar(&cfg.TLS.Cert, "tls-cert", "", "`file` with this node's certificate (PEM), for clients and for other nodes; --tls-key and --tls-ca go with it. Files are read again when they change")
 	f.StringVar(&cfg.TLS.Key, "tls-key", "", "`file` with the key of --tls-cert (PEM)")
