@@ -32,6 +32,9 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 	if err := CheckNodeName(record.GetName()); err != nil {
 		return 0, err
 	}
+	if table.Version() >= proto.VersionPeerProofs && table.tokens.Len() > 0 && !cmd.GetProven() {
+		return 0, ErrUnprovenNode(record.GetName())
+	}
 	have := table.Node(record.GetName())
 	if have == nil {
 		if cmd.GetTakesPlace() {
@@ -53,6 +56,12 @@ func (c *Control) joinNode(cmd *ebbv1.JoinNode) (uint64, *proto.Error) {
 func ErrRemoved(node, clusterID string) *proto.Error {
 	return proto.ErrWrongCluster.Errorf("node %s was removed from cluster %s", node, clusterID).
 		WithHint("to let it join again, start it with an empty --data-dir and --join")
+}
+
+// ErrUnprovenNode is the error of a node that wants to join a cluster with tokens, and does not prove that it is a node.
+func ErrUnprovenNode(node string) *proto.Error {
+	return proto.ErrUnauthenticated.Errorf("node %s may not join: the cluster has tokens, and the node does not prove to its members that it is one", node).
+		WithHint(proto.HintProofs)
 }
 
 func errNodeExists(have *ebbv1.NodeRecord) *proto.Error {

@@ -150,6 +150,9 @@ func (c *Control) putToken(cmd *ebbv1.PutToken) *proto.Error {
 	if err := table.tokens.mayBegin(made, cmd); err != nil {
 		return err
 	}
+	if err := table.provenBy(cmd); err != nil {
+		return err
+	}
 	wire := edit(table)
 	wire.Tokens = put(wire.Tokens, want, (*ebbv1.TokenRecord).GetName)
 	c.swap(wire)
@@ -170,6 +173,16 @@ func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
 			WithHint("make one without --expires first, or say --yes if another operator's is to follow")
 	}
 	return nil
+}
+
+// provenBy refuses the first token of a cluster whose members may have changed since they were asked for proofs: from that token on, a member that
+// proves nothing is heard by no other.
+func (t *Table) provenBy(cmd *ebbv1.PutToken) *proto.Error {
+	if t.Version() < proto.VersionPeerProofs || t.tokens.Len() > 0 || cmd.GetGuarded() || cmd.GetProvenEpoch() == t.Epoch() {
+		return nil
+	}
+	return proto.ErrTooStale.Errorf("the table has changed since the members were asked whether they prove that they are nodes: its epoch is %d, and was %d",
+		t.Epoch(), cmd.GetProvenEpoch()).WithHint("try again")
 }
 
 // dropToken revokes a token, if there is one of that name.

@@ -1,7 +1,9 @@
 package node
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +35,10 @@ type report struct {
 	met       []string          // nodes whose replicas it has ever heard
 	leads     map[uint32]uint64 // groups that it leads, with their terms
 	storage   proto.Versions
+
+	guarded         bool      // callers need a token there
+	shown, accepted []string  // fingerprints of keys for proofs, see rpc.Access.ProofKeys
+	clock           time.Time // of the node
 }
 
 // runs reports whether the node's replicas run.
@@ -40,25 +46,34 @@ func (r *report) runs() bool { return r.phase == phaseReplaying || r.phase == ph
 
 // survey asks these nodes, but for this one, at once and returns who answered.
 func (n *Node) survey(ctx context.Context, nodes []string) []report {
+	reports, _ := n.surveyed(ctx, nodes)
+	return reports
+}
+
+// surveyed is survey, and returns as well why a node refused to answer that does not believe this one to be a node; nil if none did.
+func (n *Node) surveyed(ctx context.Context, nodes []string) (reports []report, refused error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
 	var wg sync.WaitGroup
-	var mu sync.Mutex // guards reports
-	var reports []report
+	var mu sync.Mutex // guards reports and refused
 	for _, name := range nodes {
 		if name == n.cfg.Name {
 			continue
 		}
 		wg.Go(func() {
-			if r, err := askStatus(ctx, n.peers, name); err == nil {
-				mu.Lock()
-				defer mu.Unlock()
+			r, err := askStatus(ctx, n.peers, name)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
 				reports = append(reports, r)
+			case errors.Is(err, proto.ErrUnauthenticated):
+				refused = err
 			}
 		})
 	}
 	wg.Wait()
-	return reports
+	return reports, refused
 }
 
 // askStatus asks one node how it is.
@@ -78,6 +93,7 @@ func askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, erro
 	return report{
 		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
 		leads: ledBy(own), storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
+		guarded: own.GetGuarded(), shown: own.GetProofsShown(), accepted: own.GetProofsAccepted(), clock: time.UnixMicro(own.GetClockUs()),
 	}, nil
 }
 
@@ -103,7 +119,10 @@ func ledBy(s *ebbv1.NodeStatus) map[uint32]uint64 {
 func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	founders := n.cfg.founders()
 	for {
-		reports := n.survey(ctx, founders)
+		reports, refused := n.surveyed(ctx, founders)
+		if err := n.meets(reports, refused); err != nil {
+			return false, err
+		}
 		told, born, mustJoin, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
 		if err != nil || mustJoin {
 			return mustJoin, err
@@ -116,7 +135,7 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 		if told+1 >= need {
 			return false, nil
 		}
-		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders, ", "), told+1, len(founders), n.unjoined()))
+		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders, ", "), told+1, len(founders), n.unjoined()+because(refused)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():
@@ -211,10 +230,13 @@ func (n *Node) beware(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, bewareFor)
 	defer cancel()
 	_ = await(ctx, time.Second, func() bool {
-		reports := n.survey(ctx, n.kin())
+		reports, refused := n.surveyed(ctx, n.kin())
 		if err := n.strangers(reports); err != nil {
 			n.fatal(err)
 			return true
+		}
+		if err := cmp.Or(n.meets(reports, refused), refused); err != nil {
+			n.logger.Error("other nodes and this one do not believe each other to be nodes", "err", err, "try", proto.AsError(err).Hint)
 		}
 		return len(reports) > 0
 	})
@@ -301,6 +323,9 @@ func tenures(birth *cluster.Table, node string) map[uint32]tenure {
 // or lets it join the cluster that is there.
 func (n *Node) enroll(ctx context.Context) error {
 	if id := n.dir.identity(); !id.fresh() {
+		if err := n.meetsOlder(ctx); err != nil {
+			return err
+		}
 		n.wg.Go(func() { n.beware(ctx) })
 		return nil
 	}

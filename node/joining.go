@@ -9,6 +9,7 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/rpc"
 )
 
 const (
@@ -65,6 +66,9 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 		if err != nil {
 			last = err
 			continue
+		}
+		if err := n.meets(n.surveyed(ctx, []string{m.Node})); err != nil {
+			return nil, err
 		}
 		ctx, cancel := context.WithTimeout(ctx, joinMax)
 		resp, err := peer.Manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Join{
@@ -129,7 +133,10 @@ func (n *Node) admit(ctx context.Context, c *control, join *ebbv1.JoinNode) (*eb
 	if err := n.speaks(join); err != nil {
 		return nil, err
 	}
-	join.Replace, join.LedWithout = false, nil
+	join.Replace, join.LedWithout, join.Proven = false, nil, rpc.ProvenNode(ctx)
+	if n.access.InForce() && !join.Proven { // the control group looks at it from a storage version on
+		return nil, cluster.ErrUnprovenNode(join.GetRecord().GetName())
+	}
 	if have := n.Table().Node(join.GetRecord().GetName()); have != nil && have.GetDisk() != join.GetRecord().GetDisk() {
 		taken, led, err := n.lostDisks.judge(ctx, n, have, join.GetRecord().GetDisk())
 		if err != nil {

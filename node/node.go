@@ -132,6 +132,9 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 	if err != nil {
 		n.logger.Warn("the table of the last run cannot be read: the other nodes tell it again, and it is written anew", "file", n.dir.file(tableName), "err", err)
 	}
+	if err := n.cfg.checkProofs(saved); err != nil {
+		return nil, err
+	}
 	n.tables = newTables(saved)
 	n.watches = rpc.NewWatches(n.cfg.Registry)
 	if err := n.openTrust(); err != nil {
@@ -479,6 +482,9 @@ func (n *Node) keep(t *cluster.Table) error {
 		return proto.ErrWrongCluster.Errorf("data directory %s is of a cluster of %d shards, and this one has %d", n.cfg.DataDir, id.Shards, t.Shards())
 	}
 	if err := n.heed(t.Version()); err != nil {
+		return err
+	}
+	if err := n.cfg.checkProofs(t); err != nil {
 		return err
 	}
 	if id.ClusterID == "" {

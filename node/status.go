@@ -37,6 +37,10 @@ func (n *Node) Status() *ebbv1.NodeStatus {
 		ReceivedBytes: n.counts.snapshot.came.Load(), HeldBytes: n.counts.snapshot.held.Load(),
 		Guarded: n.access.InForce(), DiskSlow: n.pace.now().slow, SyncUs: uint64(n.pace.now().usual().Microseconds()),
 	}
+	if n.trust == nil {
+		s.ProofsShown, s.ProofsAccepted = n.access.ProofKeys()
+	}
+	s.ClockUs = n.cfg.Clock.Now().UnixMicro()
 	g := n.groups.Load()
 	if g == nil {
 		return s

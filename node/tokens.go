@@ -14,7 +14,8 @@ import (
 // newAccess returns what decides who may do what on this node.
 func (n *Node) newAccess() *rpc.Access {
 	return rpc.NewAccess(rpc.AccessConfig{
-		Tokens: func() *cluster.Tokens { return n.Table().Tokens() }, Root: n.cfg.RootTokens, Certified: n.cfg.TLS.RequireClientCert, Node: n.cfg.Name,
+		Tokens: func() *cluster.Tokens { return n.Table().Tokens() }, Root: n.cfg.RootTokens, Secrets: n.cfg.ClusterSecrets,
+		Certified: n.cfg.TLS.RequireClientCert, Node: n.cfg.Name,
 		Known: n.phase.hasServed, Audit: n.cfg.Audit, Now: n.cfg.Clock.Now, Registerer: n.cfg.Registry,
 	})
 }
@@ -32,10 +33,7 @@ func (v clusterView) CreateToken(ctx context.Context, req *ebbv1.CreateTokenRequ
 			return err
 		}
 		resp = &ebbv1.CreateTokenResponse{Token: rpc.Shown(record)}
-		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_PutToken{PutToken: &ebbv1.PutToken{
-			Token: record, Guarded: v.n.access.Guarded(), MayEnd: req.GetMayEnd(),
-		}}})
-		return err
+		return v.n.putToken(ctx, c, &ebbv1.PutToken{Token: record, Guarded: v.n.access.Guarded(), MayEnd: req.GetMayEnd()})
 	}, func(ctx context.Context, leader controlPeer) (err error) {
 		resp, err = leader.CreateToken(ctx, req)
 		return err
@@ -89,16 +87,16 @@ func (n *Node) awaitTokens(ctx context.Context, shows func(*cluster.Tokens) bool
 	_ = await(ctx, handOverPoll, func() bool { return shows(n.Table().Tokens()) }) // if it is late, so be it: the change is made
 }
 
-// checkRootTokens refuses tokens that could be guessed, and those that nobody could send.
-func (c *Config) checkRootTokens() error {
-	for i, text := range c.RootTokens {
+// checkSecrets refuses root tokens or cluster secrets that could be guessed, and those that no header can carry.
+func checkSecrets(what string, texts []string) error {
+	for i, text := range texts {
 		if len(text) < proto.TokenLenMin || len(text) > proto.TokenLenMax {
-			return proto.ErrBadRequest.Errorf("root token %d has %d characters: it has %d to %d", i+1, len(text), proto.TokenLenMin, proto.TokenLenMax).
+			return proto.ErrBadRequest.Errorf("%s %d has %d characters: it has %d to %d", what, i+1, len(text), proto.TokenLenMin, proto.TokenLenMax).
 				WithHint("make one with: ebb token secret")
 		}
 		for _, r := range text {
 			if r <= ' ' || r > '~' {
-				return proto.ErrBadRequest.Errorf("root token %d: only printable ASCII without spaces can be sent", i+1)
+				return proto.ErrBadRequest.Errorf("%s %d: only printable ASCII without spaces can be sent", what, i+1)
 			}
 		}
 	}

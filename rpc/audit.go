@@ -10,14 +10,13 @@ import (
 
 	"google.golang.org/grpc/peer"
 
-	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/proto"
 )
 
 // record writes a line of the audit log for each act: who did what, on what, from where, and what came of it. What another node has
-// passed on stands in that node's log; if nobody can know that it is a node, here too.
+// passed on stands in that node's log; if it has not proven that it is a node, here too.
 func (a *Access) record(ctx context.Context, acts []act, resp any, err error) {
-	if a.scribe == nil || callerOf(ctx).node && (trust.Encrypted(ctx) || a.Proven()) {
+	if a.scribe == nil || callerOf(ctx).node {
 		return
 	}
 	for _, one := range acts {
@@ -26,7 +25,8 @@ func (a *Access) record(ctx context.Context, acts []act, resp any, err error) {
 }
 
 func (a *Access) line(ctx context.Context, what, on, outcome string) []any {
-	return []any{"who", callerOf(ctx).name(), "from", fromOf(ctx), "act", what, "on", on, "outcome", outcome, "node", a.cfg.Node}
+	c := callerOf(ctx)
+	return []any{"who", c.name(), "from", fromOf(ctx), "act", what, "on", on, "outcome", outcome, "node", a.cfg.Node, "known_by", c.knownBy()}
 }
 
 // deny counts a refusal of an act and writes it down, unless there are too many. It does not wait for the log, since the transport may wait for it.

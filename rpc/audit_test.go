@@ -37,7 +37,7 @@ func TestAudit(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"who":"operator","from":"bufconn","act":"change cluster","on":"drain:\"ebb-1\"","outcome":"done","node":"ebb-0"}`,
+		`"who":"operator","from":"bufconn","act":"change cluster","on":"drain:\"ebb-1\"","outcome":"done","node":"ebb-0","known_by":"token"}`,
 		`"act":"delete","on":"2 keys of namespace clicks, the first \"a\"","outcome":"done"`,
 	} {
 		if got := strings.ReplaceAll(lines.String(), ":  ", ": "); !strings.Contains(strings.ReplaceAll(got, "drain: ", "drain:"), want) {

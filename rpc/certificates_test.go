@@ -32,10 +32,11 @@ func overTLS(name string, roles ...string) context.Context {
 	return peer.NewContext(context.Background(), &peer.Peer{AuthInfo: credentials.TLSInfo{State: state}})
 }
 
-// Over TLS a node is who has the certificate of one, whatever else a caller shows; a client may what its certificate says, unless it shows a token.
+// Over TLS a caller is a node if it has the certificate of one, whatever else it shows. A client may do what its certificate says, unless it shows a token,
+// and no more if it says that it is a node.
 func TestCertificates(t *testing.T) {
 	access := accessOf(boxOf())
-	claim := []string{peerKey, access.claim(statement{to: "ebb-0", method: ebbv1grpc.Shards_Repair_FullMethodName, origin: proto.NameNode}), originKey, proto.NameNode}
+	claim := []string{peerKey, claimOf(access, statement{to: "ebb-0", method: ebbv1grpc.Shards_Repair_FullMethodName, origin: proto.NameNode}), originKey, proto.NameNode}
 	repair, ask, remove := ebbv1grpc.Shards_Repair_FullMethodName, ebbv1grpc.Ebb_Ask_FullMethodName, ebbv1grpc.Ebb_Delete_FullMethodName
 	for _, c := range []struct {
 		name, method, want string
@@ -46,7 +47,8 @@ func TestCertificates(t *testing.T) {
 		{"a node without a root token", repair, "yes", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, proto.NameNode}},
 		{"a node for a stranger", repair, "who?", overTLS("ebb-1", "node"), []string{peerKey, "ebb-1", originKey, proto.NameAnyone}},
 		{"a node's certificate without the claim", repair, "no", overTLS("ebb-1", "node"), nil},
-		{"a client that claims to be a node", repair, "who?", overTLS("ada", "operator"), claim},
+		{"a client that claims to be a node", repair, "no", overTLS("ada", "operator"), claim},
+		{"a reader that claims to be a node for root", remove, "no", overTLS("ada", "reader"), []string{peerKey, "ebb-1", originKey, proto.NameRoot}},
 		{"nobody that claims to be a node", repair, "who?", overTLS(""), claim},
 		{"a reader of all", ask, "yes", overTLS("ada", "reader"), nil},
 		{"a reader of all deletes", remove, "no", overTLS("ada", "reader"), nil},

@@ -148,7 +148,9 @@ func (s *Services) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 			return ebbv1grpc.Status(err)
 		}
 	}
-	return handler(srv, &receivingStream{ServerStream: ss, services: s, method: info.FullMethod})
+	stream := &receivingStream{ServerStream: ss, services: s, method: info.FullMethod}
+	stream.doubtful = rules[info.FullMethod].who == nodes && !callerOf(ss.Context()).own
+	return handler(srv, stream)
 }
 
 // receivingStream looks at the first message of a stream: it is here, and says what the caller wants.
@@ -157,6 +159,9 @@ type receivingStream struct {
 	services *Services
 	method   string
 	begun    bool
+	// doubtful is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because no token was in force, and ends
+	// with its next message after one is.
+	doubtful bool
 }
 
 // begun is what is known of a stream's outcome when its request has been looked at.
@@ -170,6 +175,9 @@ func (s *receivingStream) RecvMsg(m any) error {
 		received(s.Context())
 		_, err = s.services.guarded(s.Context(), s.method, m, func(context.Context, any) (any, error) { return begun{}, nil })
 		return ebbv1grpc.Status(err)
+	}
+	if err == nil && s.doubtful {
+		return ebbv1grpc.Status(s.services.Access.admit(s.Context(), s.method, m))
 	}
 	return err
 }

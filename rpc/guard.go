@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -26,8 +27,10 @@ type AccessConfig struct {
 	// Tokens returns those that the cluster has now. Required.
 	Tokens func() *cluster.Tokens
 	// Root are texts of tokens that may do everything on this node, and prove that a caller is another node: all nodes have the
-	// same ones. The first is what this node shows the others.
+	// same ones. Proofs by each are accepted; the first is what this node's own proofs are by.
 	Root []string
+	// Secrets prove that a caller is another node, like Root, and are no tokens.
+	Secrets []string
 	// Known reports whether this node has heard which tokens the cluster has; always when nil.
 	Known func() bool
 	// Certified is whether nobody gets in without a certificate, so that its roles are all that a caller without a token may do.
@@ -46,9 +49,12 @@ type AccessConfig struct {
 type Access struct {
 	cfg    AccessConfig
 	root   map[cluster.TokenHash]bool
+	keys   peerKeys
 	denied *prometheus.CounterVec
-	limit  limiter
-	scribe *scribe // nil: nothing is written down
+	// unproven counts callers that say that they are nodes and are not believed, by reason.
+	unproven *prometheus.CounterVec
+	limit    limiter
+	scribe   *scribe // nil: nothing is written down
 }
 
 // rootToken is whoever shows one of a file.
@@ -59,7 +65,10 @@ func NewAccess(cfg AccessConfig) *Access {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	a := &Access{cfg: cfg, root: make(map[cluster.TokenHash]bool, len(cfg.Root)), limit: limiter{now: cfg.Now}}
+	a := &Access{
+		cfg: cfg, root: make(map[cluster.TokenHash]bool, len(cfg.Root)), keys: peerKeys{root: cfg.Root, secrets: cfg.Secrets},
+		limit: limiter{now: cfg.Now},
+	}
 	for _, text := range cfg.Root {
 		hash, _ := cluster.HashToken(text)
 		a.root[hash] = true
@@ -67,8 +76,16 @@ func NewAccess(cfg AccessConfig) *Access {
 	a.denied = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ebb_rpc_denied_total", Help: "Requests that were refused for who asked, by code: no token that is known (EBB-2050), or not the role (EBB-2051).",
 	}, []string{"code"})
+	a.unproven = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "ebb_rpc_unproven_total",
+		Help: "Calls whose caller said that it is a node and was not believed, by reason: no_key (this node has neither TLS nor a secret), no_proof, " +
+			"unknown_key, clock, no_certificate. No node trusts another's word while this grows.",
+	}, []string{"reason"})
 	if cfg.Registerer != nil {
-		a.denied = registered(cfg.Registerer, a.denied)
+		a.denied, a.unproven = registered(cfg.Registerer, a.denied), registered(cfg.Registerer, a.unproven)
+	}
+	for _, why := range doubtKinds {
+		a.unproven.WithLabelValues(string(why))
 	}
 	if cfg.Audit != nil {
 		a.scribe = newScribe(cfg.Audit, cfg.Registerer)
@@ -97,11 +114,15 @@ func (a *Access) now() time.Time {
 // caller is who asks: somebody with a token, a node for itself, or anyone. Another node may have passed the request on.
 type caller struct {
 	token *cluster.Token
-	node  bool   // another node calls: for itself, or for whom the rest says
+	node  bool   // another node calls, which has proven that it is one: for itself, or for whom the rest says
 	own   bool   // for itself
 	shown string // what was shown where no token is known, as others are told of it
 	from  string // address, over HTTP
 	path  string // where the request went, over HTTP, as the audit log shows it
+
+	peer     string   // the node that the caller says it is, proven or not
+	evidence evidence // of that, if node
+	doubt    doubt    // why peer is not believed, if not node
 }
 
 type callerKey struct{}
@@ -126,6 +147,36 @@ func (c *caller) name() string {
 		return proto.NameNode
 	}
 	return proto.NameAnyone
+}
+
+// knownBy is how it is known who a caller is, for the audit log.
+func (c *caller) knownBy() string {
+	how := "nothing"
+	switch {
+	case c.own:
+		return fmt.Sprintf("%s of node %s", c.evidence, c.peer)
+	case c.token == rootToken:
+		how = "root token"
+	case c.token != nil && strings.HasPrefix(c.token.Name, certified):
+		how = "certificate"
+	case c.token != nil:
+		how = "token"
+	}
+	switch {
+	case c.node:
+		return fmt.Sprintf("%s, by word of node %s (%s)", how, c.peer, c.evidence)
+	case c.peer != "":
+		return fmt.Sprintf("%s; says without proof that it is node %s", how, c.peer)
+	}
+	return how
+}
+
+// noToken is the error of a caller that needs a token and has none.
+func (c *caller) noToken() error {
+	if c.peer != "" && !c.node {
+		return c.doubt.refusal(c.peer)
+	}
+	return errNoToken()
 }
 
 // needs refuses a caller who has not that role in a namespace.
@@ -238,7 +289,7 @@ func (a *Access) lasts(t *cluster.Token) error {
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
 	if err == nil && a.InForce() && r.caller.token == nil && !r.caller.own && rules[info.FullMethodName].who != everyone {
-		err = errNoToken()
+		err = r.caller.noToken()
 	}
 	if err != nil {
 		a.deny(r, shortMethod(info.FullMethodName), err)
@@ -290,7 +341,7 @@ func (c *caller) mayCall(method string, req any) error {
 	case c.own:
 		return nil
 	case c.token == nil:
-		return errNoToken()
+		return c.noToken()
 	case r.who == nodes && c.node:
 		return nil
 	case r.who == nodes:
@@ -313,7 +364,7 @@ func (s *Services) commandCheck(ctx context.Context) func(command []byte) error 
 		return nil
 	}
 	return func(command []byte) error {
-		err := errNoToken() // tokens have come into force meanwhile
+		err := c.noToken() // tokens have come into force since the call began
 		if c.token != nil {
 			err = c.mayApply(command)
 		}

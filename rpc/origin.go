@@ -20,98 +20,193 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Metadata of calls between nodes. Whoever says that it is a node says of every call whose request it is, and the receiver goes by that:
-// what the other node has let pass, and whether it knows that callers need a token, is not taken for granted.
+// Metadata of calls between nodes. A node that asks for a client says for whom, and the receiver goes by that, not by what the other node has let pass.
+// A caller that does not prove that it is a node is an ordinary caller, whatever it says here.
 //
-//	ebb-peer    NAME [MS PROOF]   which node calls, and where there is no TLS when it did and that it has a root token
+//	ebb-peer    NAME [MS PROOF]   the node that calls; without TLS also when, and a proof by its root token, or else by its cluster secret
+//	ebb-proof   PROOF             the proof by its cluster secret, if it has a root token too
 //	ebb-origin  node              it asks for itself: raft, moves, status, audits
-//	            anyone            for somebody who has shown nothing
+//	            anyone            for a caller who has shown nothing
 //	            NAME | root       for the holder of a token
 //	            cert:NAME ROLES   for the holder of a certificate
-//	            sha256:HASH       for somebody who has shown a token that the node does not know
+//	            sha256:HASH       for the holder of a token that the node does not know
 const (
 	peerKey   = "ebb-peer"
+	proofKey  = "ebb-proof"
 	originKey = "ebb-origin"
 )
 
 // hashed begins the origin of a token by its hash. No token has such a name.
 const hashed = "sha256:"
 
-// proofLife is how long a proof holds, and how far clocks of nodes may differ for it.
-const proofLife = 5 * time.Minute
+// ProofLife is how long a proof holds, and how far the clocks of two nodes may differ.
+const ProofLife = 5 * time.Minute
 
-// statement is what a proof is of: one call, to one node, for one origin, now. Whoever hears it on the way, or is dialled because gossip was
-// led astray, can ask no other node by it, nothing of another kind and for nobody else, and not for long.
+// statement is what a proof is of: one call, to one node, for one origin, at one time. A caller that overhears a proof, or is dialled by mistake, can use
+// it at no other node, for no other method and no other origin, and not for long.
 type statement struct {
 	from, to, method, origin string
 	ms                       int64 // since 1970
 }
 
-// proof shows that a node has a root token: nobody learns the token of it.
-func (s statement) proof(root string) string {
-	mac := hmac.New(sha256.New, []byte(root))
+// proof shows that a node has a key, and does not reveal it.
+func (s statement) proof(key string) string {
+	mac := hmac.New(sha256.New, []byte(key))
 	fmt.Fprintf(mac, "ebb node\n%s\n%s\n%s\n%s\n%d", s.from, s.to, s.method, s.origin, s.ms) // no header has a line break in it
 	return hex.EncodeToString(mac.Sum(nil)[:16])
 }
 
-// Proven reports whether another node has to prove that it is one.
-func (a *Access) Proven() bool { return len(a.cfg.Root) > 0 }
+// peerKeys are the keys by which nodes without TLS prove to each other that they are nodes.
+type peerKeys struct {
+	root, secrets []string // the first of each is what this node's own proofs are by
+}
 
-// identify finds out who a gRPC call of a method is of, by its metadata. It refuses what is shown and wrong; who shows nothing is anyone.
+func (k peerKeys) none() bool { return len(k.root)+len(k.secrets) == 0 }
+
+// sent are the proofs of a statement that this node sends. A build before storage version 8 looks at the first alone, and accepts root tokens alone.
+func (k peerKeys) sent(s statement) (proofs []string) {
+	for _, keys := range [][]string{k.root, k.secrets} {
+		if len(keys) > 0 {
+			proofs = append(proofs, s.proof(keys[0]))
+		}
+	}
+	return proofs
+}
+
+// accepts reports whether one of these proofs is by one of the keys, and names the kind of that key.
+func (k peerKeys) accepts(s statement, proofs ...string) (kind evidence, ok bool) {
+	for _, of := range []struct {
+		keys []string
+		kind evidence
+	}{{k.root, byRootToken}, {k.secrets, bySecret}} {
+		for _, key := range of.keys {
+			want := s.proof(key)
+			for _, proof := range proofs {
+				if subtle.ConstantTimeCompare([]byte(want), []byte(proof)) == 1 {
+					return of.kind, true
+				}
+			}
+		}
+	}
+	return "", false
+}
+
+// fingerprint names a key of at least proto.TokenLenMin random characters, and does not reveal it.
+func fingerprint(key string) string {
+	mac := hmac.New(sha256.New, []byte(key))
+	mac.Write([]byte("ebb fingerprint"))
+	return hex.EncodeToString(mac.Sum(nil)[:8])
+}
+
+// ProofKeys returns fingerprints of the keys by which this node proves that it is a node, and of those whose proofs it accepts.
+func (a *Access) ProofKeys() (shown, accepted []string) {
+	for _, keys := range [][]string{a.keys.root, a.keys.secrets} {
+		for i, key := range keys {
+			if i == 0 {
+				shown = append(shown, fingerprint(key))
+			}
+			accepted = append(accepted, fingerprint(key))
+		}
+	}
+	return shown, accepted
+}
+
+// evidence is how a caller has shown that it is a node, as the audit log names it.
+type evidence string
+
+const (
+	byCertificate evidence = "certificate"
+	byRootToken   evidence = "proof by a root token"
+	bySecret      evidence = "proof by a cluster secret"
+)
+
+// doubt is why a caller that says that it is a node is not believed. The words of the refusal are made when there is one: in a cluster without tokens
+// and proofs all nodes call like this.
+type doubt struct {
+	why doubtKind
+	off time.Duration // of doubtClock: how far the clock of the caller is behind this node's
+}
+
+type doubtKind string
+
+const (
+	doubtKey         doubtKind = "no_key"         // this node has no key to check a proof by
+	doubtNone        doubtKind = "no_proof"       // the caller sends none
+	doubtWrong       doubtKind = "unknown_key"    // its proof is by a key that this node does not accept
+	doubtClock       doubtKind = "clock"          // its proof is of another time
+	doubtCertificate doubtKind = "no_certificate" // there is TLS, and its certificate is not a node's
+)
+
+var doubtKinds = []doubtKind{doubtKey, doubtNone, doubtWrong, doubtClock, doubtCertificate}
+
+// refusal is the error of a caller without a token that says that it is a node. The caller has chosen its name.
+func (d doubt) refusal(name string) error {
+	e := proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name)
+	switch d.why {
+	case doubtKey:
+		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q: this node cannot check that, since it has neither TLS nor a cluster secret", name)
+	case doubtWrong:
+		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and proves it by a secret that this node does not accept", name)
+		return e.WithHint("give all nodes the same --cluster-secret-file, or the same --root-token-file; " +
+			"to replace a secret, add the new one as the last line on all nodes first")
+	case doubtClock:
+		e = proto.ErrUnauthenticated.Errorf("node %q proves that it called %v ago by this node's clock: a proof holds for %v", name, d.off.Round(time.Second), ProofLife)
+		return e.WithHint("set the clocks of the nodes right")
+	case doubtCertificate:
+		return e.WithHint("start all nodes with certificates of nodes: ebb cert node")
+	}
+	return e.WithHint(proto.HintProofs)
+}
+
+// identify finds out by the metadata of a gRPC call who calls. It refuses what is shown and wrong. A caller who shows nothing is anyone, and one who says
+// without proof that it is a node is judged by what else it shows.
 func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c *caller) error {
 	claim := first(md, peerKey)
 	if claim == "" {
 		return a.show(ctx, first(md, authorizationKey), c)
 	}
 	origin := first(md, originKey)
-	if err := a.prove(ctx, method, claim, origin); err != nil {
-		return err
+	name, rest, _ := strings.Cut(claim, " ")
+	c.peer = clipTo(name, shownMax)
+	if c.doubt = a.prove(ctx, statement{from: name, to: a.cfg.Node, method: method, origin: origin}, rest, first(md, proofKey), c); c.doubt.why != "" {
+		a.unproven.WithLabelValues(string(c.doubt.why)).Inc()
+		return a.show(ctx, first(md, authorizationKey), c)
 	}
 	c.node = true
 	return a.originate(origin, c)
 }
 
-// prove refuses whoever says that it is a node and has neither the certificate of one, if there is TLS, nor else a root token, if this node
-// has one. Without either, the network between nodes is trusted.
-func (a *Access) prove(ctx context.Context, method, claim, origin string) error {
-	words := strings.Split(claim, " ")
+// ProvenNode reports whether the caller of a request is another node that has proven that it is one, and asks for itself.
+func ProvenNode(ctx context.Context) bool { return callerOf(ctx).own }
+
+// prove says why a caller is not believed to be a node: over TLS it needs the certificate of one, and otherwise a proof by a key of this node's. A node
+// without TLS and without keys believes none, also while no tokens are in force: its callers may do everything then, but it lends them no other name.
+func (a *Access) prove(ctx context.Context, s statement, rest, more string, c *caller) doubt {
 	if trust.Encrypted(ctx) {
-		if who, ok := trust.From(ctx); ok && who.Has(trust.RoleNode) {
-			return nil
+		who, ok := trust.From(ctx)
+		if !ok || !who.Has(trust.RoleNode) {
+			return doubt{why: doubtCertificate}
 		}
-		return errUnproven(words[0])
+		c.peer, c.evidence = clipTo(who.Name, shownMax), byCertificate
+		return doubt{}
 	}
-	if !a.Proven() {
-		return nil
+	if a.keys.none() {
+		return doubt{why: doubtKey}
 	}
-	if len(words) != 3 {
-		return errUnproven(words[0])
+	at, proof, ok := strings.Cut(rest, " ")
+	ms, err := strconv.ParseInt(at, 10, 64)
+	if !ok || err != nil {
+		return doubt{why: doubtNone}
 	}
-	s := statement{from: words[0], to: a.cfg.Node, method: method, origin: origin}
-	var err error
-	if s.ms, err = strconv.ParseInt(words[1], 10, 64); err != nil {
-		return errUnproven(s.from)
+	s.ms = ms
+	if c.evidence, ok = a.keys.accepts(s, proof, more); !ok {
+		return doubt{why: doubtWrong}
 	}
-	for _, root := range a.cfg.Root {
-		if subtle.ConstantTimeCompare([]byte(s.proof(root)), []byte(words[2])) == 1 {
-			return a.fresh(s)
-		}
+	if off := a.cfg.Now().Sub(time.UnixMilli(ms)); off.Abs() > ProofLife {
+		c.evidence = ""
+		return doubt{why: doubtClock, off: off}
 	}
-	return errUnproven(s.from)
-}
-
-func errUnproven(name string) error {
-	return proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name).
-		WithHint("start all nodes with certificates of nodes (`ebb cert node`), or with the same --root-token-file")
-}
-
-// fresh refuses a proof of another time.
-func (a *Access) fresh(s statement) error {
-	if off := a.cfg.Now().Sub(time.UnixMilli(s.ms)); off.Abs() > proofLife {
-		return proto.ErrUnauthenticated.Errorf("node %q proves that it called %v ago, by the clock of node %s: a proof holds for %v", s.from, off.Round(time.Second), a.cfg.Node, proofLife).
-			WithHint("set the clocks of the nodes right")
-	}
-	return nil
+	return doubt{}
 }
 
 // originate finds out for whom another node asks.
@@ -190,21 +285,20 @@ func (n nodeCredentials) GetRequestMetadata(ctx context.Context, uri ...string) 
 	if c, ok := ctx.Value(callerKey{}).(*caller); ok {
 		origin = c.origin()
 	}
-	claim := n.a.cfg.Node
-	if call, ok := credentials.RequestInfoFromContext(ctx); ok && n.a.Proven() && !encrypted(call.AuthInfo) && len(uri) > 0 {
+	md := map[string]string{peerKey: n.a.cfg.Node, originKey: origin}
+	if call, ok := credentials.RequestInfoFromContext(ctx); ok && !n.a.keys.none() && !encrypted(call.AuthInfo) && len(uri) > 0 {
 		to, err := url.Parse(uri[0])
 		if err != nil {
 			return nil, err
 		}
-		claim = n.a.claim(statement{to: to.Host, method: call.Method, origin: origin})
+		s := statement{from: n.a.cfg.Node, to: to.Host, method: call.Method, origin: origin, ms: n.a.cfg.Now().UnixMilli()}
+		proofs := n.a.keys.sent(s)
+		md[peerKey] = s.from + " " + strconv.FormatInt(s.ms, 10) + " " + proofs[0]
+		if len(proofs) > 1 {
+			md[proofKey] = proofs[1]
+		}
 	}
-	return map[string]string{peerKey: claim, originKey: origin}, nil
-}
-
-// claim says that this node makes a call, and proves it.
-func (a *Access) claim(s statement) string {
-	s.from, s.ms = a.cfg.Node, a.cfg.Now().UnixMilli()
-	return s.from + " " + strconv.FormatInt(s.ms, 10) + " " + s.proof(a.cfg.Root[0])
+	return md, nil
 }
 
 // encrypted reports whether a connection shows the other end a certificate anyway.

@@ -403,7 +403,10 @@ type JoinNode struct {
 	LedWithout []uint32 `protobuf:"varint,7,rep,packed,name=led_without,json=ledWithout,proto3" json:"led_without,omitempty"`
 	// it was told before that a member of its name has another disk, and waits to take that one's place: once there is no such member any more, both were
 	// removed. Proposed from storage version 5 on
-	TakesPlace    bool `protobuf:"varint,8,opt,name=takes_place,json=takesPlace,proto3" json:"takes_place,omitempty"`
+	TakesPlace bool `protobuf:"varint,8,opt,name=takes_place,json=takesPlace,proto3" json:"takes_place,omitempty"`
+	// the node has proven that it is a node; filled in by the control leader. While there are tokens, no other joins. Looked at from
+	// storage version 8 on
+	Proven        bool `protobuf:"varint,9,opt,name=proven,proto3" json:"proven,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -494,6 +497,13 @@ func (x *JoinNode) GetTakesPlace() bool {
 	return false
 }
 
+func (x *JoinNode) GetProven() bool {
+	if x != nil {
+		return x.Proven
+	}
+	return false
+}
+
 // RaiseVersion puts a newer storage version in force. It is proposed once every member knows it, and never lowers it.
 type RaiseVersion struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -555,7 +565,10 @@ type PutToken struct {
 	// there is another way in than by tokens of the table: root tokens, or certificates that callers must show
 	Guarded bool `protobuf:"varint,2,opt,name=guarded,proto3" json:"guarded,omitempty"`
 	// the first may have an end
-	MayEnd        bool `protobuf:"varint,3,opt,name=may_end,json=mayEnd,proto3" json:"may_end,omitempty"`
+	MayEnd bool `protobuf:"varint,3,opt,name=may_end,json=mayEnd,proto3" json:"may_end,omitempty"`
+	// the epoch of the table whose members have all proven that they are nodes; 0 if none was asked. The first token needs the present epoch: a node that has
+	// joined since may prove nothing. Looked at from storage version 8 on, unless guarded
+	ProvenEpoch   uint64 `protobuf:"varint,4,opt,name=proven_epoch,json=provenEpoch,proto3" json:"proven_epoch,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -609,6 +622,13 @@ func (x *PutToken) GetMayEnd() bool {
 		return x.MayEnd
 	}
 	return false
+}
+
+func (x *PutToken) GetProvenEpoch() uint64 {
+	if x != nil {
+		return x.ProvenEpoch
+	}
+	return 0
 }
 
 // DropToken revokes a token. One that there is not is no error.
@@ -1358,7 +1378,7 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\"5\n" +
 	"\aPutNode\x12*\n" +
-	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\x9b\x02\n" +
+	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\"\xb3\x02\n" +
 	"\bJoinNode\x12*\n" +
 	"\x06record\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x06record\x12\x1d\n" +
 	"\n" +
@@ -1370,14 +1390,16 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\vled_without\x18\a \x03(\rR\n" +
 	"ledWithout\x12\x1f\n" +
 	"\vtakes_place\x18\b \x01(\bR\n" +
-	"takesPlace\"4\n" +
+	"takesPlace\x12\x16\n" +
+	"\x06proven\x18\t \x01(\bR\x06proven\"4\n" +
 	"\fRaiseVersion\x12\x0e\n" +
 	"\x02to\x18\x01 \x01(\rR\x02to\x12\x14\n" +
-	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"h\n" +
+	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"\x8b\x01\n" +
 	"\bPutToken\x12)\n" +
 	"\x05token\x18\x01 \x01(\v2\x13.ebb.v1.TokenRecordR\x05token\x12\x18\n" +
 	"\aguarded\x18\x02 \x01(\bR\aguarded\x12\x17\n" +
-	"\amay_end\x18\x03 \x01(\bR\x06mayEnd\"d\n" +
+	"\amay_end\x18\x03 \x01(\bR\x06mayEnd\x12!\n" +
+	"\fproven_epoch\x18\x04 \x01(\x04R\vprovenEpoch\"d\n" +
 	"\tDropToken\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12\x18\n" +

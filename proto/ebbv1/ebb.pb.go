@@ -12821,7 +12821,14 @@ type NodeStatus struct {
 	// its disk is so slow that it hands over what it leads, to nodes whose disks are faster, and is given nothing back
 	DiskSlow bool `protobuf:"varint,49,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
 	// how long the slowest sync of its log took, at least, in three of the last six seconds that had one; 0 when fewer of the last 20 had any
-	SyncUs        uint64 `protobuf:"varint,50,opt,name=sync_us,json=syncUs,proto3" json:"sync_us,omitempty"`
+	SyncUs uint64 `protobuf:"varint,50,opt,name=sync_us,json=syncUs,proto3" json:"sync_us,omitempty"`
+	// fingerprints of the keys by which this node proves to others that it is a node: of its cluster secret and of its root token. None of a node with TLS,
+	// which shows its certificate, nor of a build before storage version 8
+	ProofsShown []string `protobuf:"bytes,56,rep,name=proofs_shown,json=proofsShown,proto3" json:"proofs_shown,omitempty"`
+	// fingerprints of the keys whose proofs it accepts
+	ProofsAccepted []string `protobuf:"bytes,57,rep,name=proofs_accepted,json=proofsAccepted,proto3" json:"proofs_accepted,omitempty"`
+	// its clock, in microseconds since 1970: a proof holds for five minutes of it
+	ClockUs       int64 `protobuf:"varint,58,opt,name=clock_us,json=clockUs,proto3" json:"clock_us,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -12957,6 +12964,27 @@ func (x *NodeStatus) GetDiskSlow() bool {
 func (x *NodeStatus) GetSyncUs() uint64 {
 	if x != nil {
 		return x.SyncUs
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetProofsShown() []string {
+	if x != nil {
+		return x.ProofsShown
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetProofsAccepted() []string {
+	if x != nil {
+		return x.ProofsAccepted
+	}
+	return nil
+}
+
+func (x *NodeStatus) GetClockUs() int64 {
+	if x != nil {
+		return x.ClockUs
 	}
 	return 0
 }
@@ -13980,7 +14008,7 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x0ereceived_bytes\x18\x0f \x01(\x04R\rreceivedBytes\x12\x1d\n" +
 	"\n" +
 	"held_bytes\x18\x10 \x01(\x04R\theldBytes\x12!\n" +
-	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xdd\x03\n" +
+	"\fcoming_bytes\x18\x11 \x01(\x04R\vcomingBytes\"\xc4\x04\n" +
 	"\n" +
 	"NodeStatus\x12&\n" +
 	"\x04node\x18\x01 \x01(\v2\x12.ebb.v1.NodeRecordR\x04node\x12\x14\n" +
@@ -13999,7 +14027,10 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\aguarded\x18/ \x01(\bR\aguarded\x12\x10\n" +
 	"\x03met\x180 \x03(\tR\x03met\x12\x1b\n" +
 	"\tdisk_slow\x181 \x01(\bR\bdiskSlow\x12\x17\n" +
-	"\async_us\x182 \x01(\x04R\x06syncUs\"\xad\x01\n" +
+	"\async_us\x182 \x01(\x04R\x06syncUs\x12!\n" +
+	"\fproofs_shown\x188 \x03(\tR\vproofsShown\x12'\n" +
+	"\x0fproofs_accepted\x189 \x03(\tR\x0eproofsAccepted\x12\x19\n" +
+	"\bclock_us\x18: \x01(\x03R\aclockUs\"\xad\x01\n" +
 	"\x0eStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12(\n" +
