@@ -34,6 +34,9 @@ const (
 	FieldCommandDelete          = 13
 	FieldCommandPut             = 14
 	FieldCommandExpire          = 15
+	FieldCommandBehaviour       = 11
+	FieldCommandTick            = 12
+	FieldCommandAudit           = 41
 )
 
 // CheckKey refuses an empty key and one over KeyLenMax bytes.
@@ -316,14 +319,14 @@ var flatShapes = map[protowire.Number]shape{
 	FieldCommandIdempotencyKey: shapeOf(&ebbv1.IdempotencyKey{}),
 	FieldCommandOpenSession:    shapeOf(&ebbv1.OpenSession{}),
 	FieldCommandCloseSession:   shapeOf(&ebbv1.CloseSession{}),
-	fieldOpenSource:            shapeOf(&ebbv1.OpenSource{}),
+	FieldCommandOpenSource:     shapeOf(&ebbv1.OpenSource{}),
 	FieldCommandDropSource:     shapeOf(&ebbv1.DropSource{}),
 }
 
 const (
 	FieldCommandOpenSession  = 7
 	FieldCommandCloseSession = 8
-	fieldOpenSource          = 9
+	FieldCommandOpenSource   = 9
 	FieldCommandDropSource   = 10
 )
 

@@ -37,51 +37,59 @@ type rule struct {
 	who audience
 	// check says which roles the caller lacks for what the request is about, element by element; of granted.
 	check func(c *caller, req any) error
-	// acts are those of a request that the audit log has a line for; nil if it has never one.
-	acts acts
+	// audit finds what the audit log has a line for: acts of administration, and all that can destroy; nil if a request never is either.
+	audit auditRule
+	// harmless says why the method destroys nothing. A rule has either this or audit.
+	harmless string
 }
 
 // rules has every method that there is. One that it does not have is for nobody.
 var rules = map[string]rule{
-	ebbv1grpc.Ebb_Increment_FullMethodName:      in(writer, (*ebbv1.IncrementRequest).GetNamespace),
-	ebbv1grpc.Ebb_Bits_FullMethodName:           in(writer, (*ebbv1.BitsRequest).GetNamespace),
-	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:    in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace),
-	ebbv1grpc.Ebb_Delete_FullMethodName:         in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(always(deleteAct)),
-	ebbv1grpc.Ebb_Expire_FullMethodName:         in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(expireActs),
-	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace),
-	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace),
+	ebbv1grpc.Ebb_Increment_FullMethodName:      in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(incrementActs)),
+	ebbv1grpc.Ebb_Bits_FullMethodName:           in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(bitsActs)),
+	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:    in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace).audited(onKeys(storeActs)),
+	ebbv1grpc.Ebb_Delete_FullMethodName:         in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(onKeys(deleteActs)),
+	ebbv1grpc.Ebb_Expire_FullMethodName:         in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(expireActs)),
+	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
+	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
 	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   in(admin, setNamespaceName).audited(always(setNamespaceAct)),
-	ebbv1grpc.Ebb_Ask_FullMethodName:            {who: granted, check: checkAsk},
-	ebbv1grpc.Ebb_Query_FullMethodName:          {who: granted, check: checkQuery},
-	ebbv1grpc.Ebb_Watch_FullMethodName:          {who: granted, check: checkWatch},
-	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: {who: known}, // lists those that the caller may read
-	ebbv1grpc.Ebb_Table_FullMethodName:          {who: known}, // the same
-	ebbv1grpc.Ebb_Status_FullMethodName:         {who: granted, check: checkStatus},
+	ebbv1grpc.Ebb_Ask_FullMethodName:            rule{who: granted, check: checkAsk}.destroysNothing(readOnly),
+	ebbv1grpc.Ebb_Query_FullMethodName:          rule{who: granted, check: checkQuery}.audited(queryActs),
+	ebbv1grpc.Ebb_Watch_FullMethodName:          rule{who: granted, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
+	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
+	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly), // the same
+	ebbv1grpc.Ebb_Status_FullMethodName:         rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
 	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:  operators().audited(always(changeClusterAct)),
 	ebbv1grpc.Ebb_CreateToken_FullMethodName:    operators().audited(always(createTokenAct)),
-	ebbv1grpc.Ebb_ListTokens_FullMethodName:     operators(),
+	ebbv1grpc.Ebb_ListTokens_FullMethodName:     operators().destroysNothing(readOnly),
 	ebbv1grpc.Ebb_RevokeToken_FullMethodName:    operators().audited(always(revokeTokenAct)),
 
-	ebbv1grpc.Shards_Apply_FullMethodName:             {who: known, acts: applyActs}, // command by command, in shardsServer.Apply
-	ebbv1grpc.Shards_Ask_FullMethodName:               {who: granted, check: checkShardAsk},
+	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known}.audited(applyActs), // command by command, see commandRules
+	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, check: checkShardAsk}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(always(snapshotAct)),
-	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: {who: granted, check: checkRestoreNamespaces, acts: always(restoreNamespacesAct)},
-	ebbv1grpc.Shards_NodeStatus_FullMethodName:        {who: granted, check: checkStatus},
-	ebbv1grpc.Shards_ReadIndex_FullMethodName:         {who: nodes},
-	ebbv1grpc.Shards_Audited_FullMethodName:           {who: nodes},
-	ebbv1grpc.Shards_Repair_FullMethodName:            {who: nodes},
-	ebbv1grpc.Shards_Manage_FullMethodName:            {who: nodes},
+	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAct)),
+	ebbv1grpc.Shards_NodeStatus_FullMethodName:        rule{who: granted, check: checkStatus}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_Audited_FullMethodName:           rule{who: nodes}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_Repair_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
+	ebbv1grpc.Shards_Manage_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
 
-	peerv1.Peer_Control_FullMethodName:  {who: nodes},
-	peerv1.Peer_Append_FullMethodName:   {who: nodes},
-	peerv1.Peer_Snapshot_FullMethodName: {who: nodes},
+	peerv1.Peer_Control_FullMethodName:  rule{who: nodes}.destroysNothing(byNodes),
+	peerv1.Peer_Append_FullMethodName:   rule{who: nodes}.destroysNothing(byNodes),
+	peerv1.Peer_Snapshot_FullMethodName: rule{who: nodes}.destroysNothing(byNodes),
 
-	grpc_health_v1.Health_Check_FullMethodName:                       {who: everyone},
-	grpc_health_v1.Health_List_FullMethodName:                        {who: everyone},
-	grpc_health_v1.Health_Watch_FullMethodName:                       {who: everyone},
-	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      {who: everyone}, // the schema, which is no secret
-	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": {who: everyone},
+	grpc_health_v1.Health_Check_FullMethodName:                       rule{who: everyone}.destroysNothing(readOnly),
+	grpc_health_v1.Health_List_FullMethodName:                        rule{who: everyone}.destroysNothing(readOnly),
+	grpc_health_v1.Health_Watch_FullMethodName:                       rule{who: everyone}.destroysNothing(readOnly),
+	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      rule{who: everyone}.destroysNothing(readOnly), // the schema, which is no secret
+	"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo": rule{who: everyone}.destroysNothing(readOnly),
 }
+
+// Reasons that several methods have for being harmless.
+const (
+	readOnly = "it reads"
+	byNodes  = "nodes do by it what they were asked for; the request is in the audit log of the node that got it"
+)
 
 // in is the rule of requests that are about one namespace.
 func in[Req any](role ebbv1.Role, namespace func(Req) string) rule {
@@ -98,8 +106,15 @@ func operators() rule {
 	return rule{who: granted, check: func(c *caller, _ any) error { return c.needs(operator, "") }}
 }
 
-func (r rule) audited(a acts) rule {
-	r.acts = a
+// audited is the rule of a method that administers or can destroy.
+func (r rule) audited(find auditRule) rule {
+	r.audit = find
+	return r
+}
+
+// destroysNothing is the rule of a method that has no line in the audit log, with the reason.
+func (r rule) destroysNothing(why string) rule {
+	r.harmless = why
 	return r
 }
 
@@ -228,24 +243,6 @@ func eachTerm(m protoreflect.Message, visit func(*ebbv1.PlanTerm) error) (err er
 	return err
 }
 
-// mayApply checks one command of service Shards. Sessions and sources are of shards and not of a namespace: whoever may write
-// anywhere has them. What a backup brings may be of any namespace.
-func (c *caller) mayApply(command []byte) error {
-	namespace, body, _ := proto.CommandBody(command)
-	switch body {
-	case proto.FieldCommandRestore:
-		return c.needs(operator, "")
-	case proto.FieldCommandOpenSession, proto.FieldCommandCloseSession, proto.FieldCommandDropSource:
-		if len(namespace) == 0 {
-			return c.needsAnywhere(writer)
-		}
-	}
-	if c.token.May(writer, string(namespace)) {
-		return nil // without a copy of the name
-	}
-	return c.needs(writer, string(namespace))
-}
-
 // guarded calls handler if the caller may, and writes down what it did. Every door goes through here, or through receivingStream.
 func (s *Services) guarded(ctx context.Context, method string, req any, handler grpc.UnaryHandler) (any, error) {
 	if s.Access == nil {
@@ -255,10 +252,13 @@ func (s *Services) guarded(ctx context.Context, method string, req any, handler 
 		return nil, err
 	}
 	r := rules[method]
-	if r.acts == nil {
+	if r.audit == nil || s.Access.auditor == nil {
 		return handler(ctx, req)
 	}
-	found := r.acts(doing{req: req, node: callerOf(ctx).node, nowUS: s.Access.now().UnixMicro()})
+	found := r.audit(auditRequest{req: req, node: callerOf(ctx).node})
+	if len(found) == 0 {
+		return handler(ctx, req)
+	}
 	answered := false
 	defer func() {
 		if !answered { // it panicked, which the door turns into an answer: what it may have done until then is written down

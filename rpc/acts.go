@@ -1,47 +1,68 @@
 package rpc
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
-	"time"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	protobuf "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// act is what a line of the audit log says: what was done, and on what.
-type act struct {
-	what, on string
-	at       []int // of a request of several commands those that did it
+// auditRecord is what a line of the audit log says: what was done, and on what.
+type auditRecord struct {
+	what string
+	on   string // of an act of administration
+	// data is set where a request changed keys, sources or parts of bitmaps. Above actLinesMax a second such records are merged.
+	data      bool
+	namespace string
+	keys      keyList
+	shards    string // in which shards, of commands
+	at        []int  // of a request of several commands those that did it
 }
 
-// doing is a request as the audit log looks at it.
-type doing struct {
-	req   any
-	node  bool // another node has passed it on
-	nowUS int64
+// auditRequest is a request as the audit log looks at it.
+type auditRequest struct {
+	req  any
+	node bool // another node has passed it on
 }
 
-// acts are those of a request that a method's rule finds; none if it only asks.
-type acts func(doing) []act
+// auditRule finds the records of a request; none if it only asks.
+type auditRule func(auditRequest) []auditRecord
 
-// always makes acts of what a request of one kind always is.
-func always[Req any](say func(Req) (what, on string)) acts {
-	return func(d doing) []act {
+// always makes the record of a request that is always an act of administration.
+func always[Req any](say func(Req) (what, on string)) auditRule {
+	return func(d auditRequest) []auditRecord {
 		r, _ := d.req.(Req)
 		what, on := say(r)
 		if what == "" {
 			return nil
 		}
-		return []act{{what: what, on: on}}
+		return []auditRecord{{what: what, on: on}}
+	}
+}
+
+// onKeys makes the records of a request that changes keys of one namespace.
+func onKeys[Req interface{ GetNamespace() string }](find func(Req) []auditRecord) auditRule {
+	return func(d auditRequest) []auditRecord {
+		r, _ := d.req.(Req)
+		records := find(r)
+		for i := range records {
+			records[i].data, records[i].namespace = true, inNamespace(r.GetNamespace())
+		}
+		return records
 	}
 }
 
 // outcome is the word for what came of an act.
-func (a *act) outcome(resp any, err error) string {
+func (a *auditRecord) outcome(resp any, err error) string {
 	if err != nil {
 		return asError(err).Error()
 	}
@@ -63,7 +84,7 @@ func (a *act) outcome(resp any, err error) string {
 }
 
 // applied is the outcome of commands: the first refusal, and how many there are if not all were refused.
-func (a *act) applied(results []*ebbv1.CommandResult) string {
+func (a *auditRecord) applied(results []*ebbv1.CommandResult) string {
 	var first *ebbv1.Error
 	refused := 0
 	for _, i := range a.at {
@@ -85,41 +106,191 @@ func (a *act) applied(results []*ebbv1.CommandResult) string {
 	return fmt.Sprintf("%d of %d refused: %v", refused, len(a.at), proto.FromWire(first))
 }
 
+// subject is what the line says that the act was done on.
+func (a *auditRecord) subject() string {
+	if a.on != "" || !a.data {
+		return a.on
+	}
+	place := ""
+	if a.namespace != "" {
+		place = " of " + a.namespace
+	}
+	if a.shards != "" {
+		place += " in " + a.shards
+	}
+	return a.keys.text(place)
+}
+
 func inNamespace(name string) string { return "namespace " + orName(name, proto.DefaultNamespace) }
 
-func keysOf(keys [][]byte, namespace string) string {
-	switch n := len(keys); n {
-	case 0:
-		return ""
-	case 1:
-		return "key " + strconv.Quote(string(keys[0])) + " of " + inNamespace(namespace)
-	default:
-		return fmt.Sprintf("%d keys of %s, the first %q", n, inNamespace(namespace), keys[0])
+const (
+	// keysNamed is how many keys a line names, and keyShownMax how many bytes it has of each.
+	keysNamed   = 8
+	keyShownMax = 200
+)
+
+// keyList is the keys of an act: the first few, and how many there are. It points into the request.
+type keyList struct {
+	noun  string // "key" when empty
+	first [][]byte
+	count int
+}
+
+func (k *keyList) add(key []byte) {
+	if k.count++; len(k.first) < keysNamed {
+		k.first = append(k.first, key)
 	}
 }
 
-func deleteAct(r *ebbv1.DeleteRequest) (what, on string) {
-	if len(r.GetKeys()) == 0 {
-		return "", ""
+func (k *keyList) join(other keyList) {
+	for _, key := range other.first[:min(len(other.first), keysNamed-len(k.first))] {
+		k.first = append(k.first, key)
 	}
-	return "delete", keysOf(r.GetKeys(), r.GetNamespace())
+	k.count += other.count
 }
 
-// soon is how little is left to a key whose expiry is as good as a deletion.
-const soon = time.Minute
-
-// endsSoon reports whether a time at which keys are to go, or a time to live, leaves next to nothing of them.
-func endsSoon(atUS, ttlUS, nowUS int64) bool {
-	return atUS != 0 && atUS < nowUS+soon.Microseconds() || ttlUS != 0 && ttlUS < soon.Microseconds()
+// text names the keys, with the place where they are.
+func (k *keyList) text(place string) string {
+	noun := orName(k.noun, "key")
+	named := make([]string, len(k.first))
+	for i, key := range k.first {
+		named[i] = strconv.Quote(clipTo(string(key), keyShownMax))
+	}
+	switch {
+	case len(named) == 0:
+		return strings.TrimPrefix(place, " ")
+	case k.count == 1:
+		return noun + " " + named[0] + place
+	}
+	text := fmt.Sprintf("%d %ss%s: %s", k.count, noun, place, strings.Join(named, ", "))
+	if more := k.count - len(named); more > 0 {
+		text += fmt.Sprintf(" and %d others", more)
+	}
+	return text
 }
 
-// expireActs are those that delete.
-func expireActs(d doing) []act {
-	r, _ := d.req.(*ebbv1.ExpireRequest)
-	if len(r.GetKeys()) == 0 || !endsSoon(r.GetAtUs(), r.GetTtlUs(), d.nowUS) {
+func keysOf(keys ...[]byte) (list keyList) {
+	for _, key := range keys {
+		list.add(key)
+	}
+	return list
+}
+
+// Names of acts on keys.
+const (
+	actDelete   = "delete"
+	actExpire   = "expire"
+	actRename   = "rename"
+	actPut      = "put key"
+	actText     = "set string"
+	actSubtract = "subtract"
+	actPhrases  = "remove phrases"
+	actClear    = "clear bits"
+	actFlip     = "flip bits"
+	actStore    = "store bitmap"
+	actSweep    = "sweep bitmap"
+	actDrop     = "drop source"
+)
+
+func deleteActs(r *ebbv1.DeleteRequest) []auditRecord { return actOn(actDelete, r.GetKeys()) }
+
+// expireActs are those that set an end. One that takes an end back destroys nothing.
+func expireActs(r *ebbv1.ExpireRequest) []auditRecord {
+	if r.GetAtUs() == 0 && r.GetTtlUs() == 0 {
 		return nil
 	}
-	return []act{{what: "expire", on: keysOf(r.GetKeys(), r.GetNamespace())}}
+	return actOn(actExpire, r.GetKeys())
+}
+
+func actOn(what string, keys [][]byte) []auditRecord {
+	if len(keys) == 0 {
+		return nil
+	}
+	return []auditRecord{{what: what, keys: keysOf(keys...)}}
+}
+
+// renameActs has every rename: the old name is gone, and with overwrite what the new one held.
+func renameActs(r *ebbv1.RenameRequest) []auditRecord {
+	what := actRename
+	if r.GetOverwrite() {
+		what += " over"
+	}
+	return []auditRecord{{what: what, keys: keysOf(r.GetKey(), r.GetTo())}}
+}
+
+func storeActs(r *ebbv1.StoreBitmapRequest) []auditRecord {
+	return []auditRecord{{what: actStore, keys: keysOf(r.GetKey())}}
+}
+
+// queryActs has the one question that writes.
+func queryActs(d auditRequest) []auditRecord {
+	r, _ := d.req.(*ebbv1.QueryRequest)
+	if r.GetExplain() || r.GetPlan().GetStore() == nil && !strings.Contains(r.GetText(), "store") {
+		return nil // without a second parse
+	}
+	plan, err := cluster.Understood(r)
+	to := plan.GetStore().GetTo()
+	if err != nil || to == nil {
+		return nil
+	}
+	return []auditRecord{{
+		what: actStore, data: true, namespace: inNamespace(orName(to.GetNamespace(), plan.GetNamespace())), keys: keysOf(to.GetKey()),
+	}}
+}
+
+// destroyedBits is the act of each operation on bits; "" if it destroys nothing. A test holds it to the enum.
+var destroyedBits = map[ebbv1.BitOp]string{
+	ebbv1.BitOp_BIT_OP_UNSPECIFIED: "", // refused
+	ebbv1.BitOp_BIT_OP_SET:         "",
+	ebbv1.BitOp_BIT_OP_CLEAR:       actClear,
+	ebbv1.BitOp_BIT_OP_FLIP:        actFlip,
+}
+
+func bitsActs(r *ebbv1.BitsRequest) []auditRecord {
+	var found foundActs
+	for _, c := range r.GetChanges() {
+		found.add(destroyedBits[c.GetOp()], c.GetKey())
+	}
+	return found
+}
+
+func incrementActs(r *ebbv1.IncrementRequest) []auditRecord {
+	var found foundActs
+	for _, in := range r.GetIncrements() {
+		if in.Text == nil && (in.Amount == nil || *in.Amount >= 0) {
+			continue
+		}
+		found.add(incrementAct(in.Text != nil, in.GetKind()), in.GetKey())
+	}
+	return found
+}
+
+// incrementAct is what an increment does that has text or a negative amount.
+func incrementAct(text bool, kind ebbv1.Kind) string {
+	switch {
+	case text:
+		return actText
+	case kind == ebbv1.Kind_KIND_PHRASES:
+		return actPhrases
+	}
+	return actSubtract
+}
+
+// foundActs are the records of one request, one for each kind of act.
+type foundActs []auditRecord
+
+// add notes an act on a key, or nothing if the act has no name.
+func (f *foundActs) add(what string, key []byte) {
+	if what == "" {
+		return
+	}
+	for i := range *f {
+		if (*f)[i].what == what {
+			(*f)[i].keys.add(key)
+			return
+		}
+	}
+	*f = append(*f, auditRecord{what: what, keys: keysOf(key)})
 }
 
 func setNamespaceAct(r *ebbv1.SetNamespaceRequest) (what, on string) {
@@ -127,7 +298,36 @@ func setNamespaceAct(r *ebbv1.SetNamespaceRequest) (what, on string) {
 	if r.GetCreate() {
 		what = "create namespace"
 	}
-	return what, r.GetNamespace().GetName()
+	return what, strings.TrimSuffix(r.GetNamespace().GetName()+": "+settingsText(r.GetNamespace()), ": ")
+}
+
+// settingsText names the settings that a request gives, in the order of their fields.
+func settingsText(ns *ebbv1.Namespace) string {
+	m := ns.ProtoReflect()
+	var given []string
+	fields := m.Descriptor().Fields()
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.Name() == "name" || f.Name() == "version" || !m.Has(f) {
+			continue
+		}
+		given = append(given, string(f.Name())+"="+clipTo(valueText(f, m.Get(f)), keyShownMax))
+	}
+	return strings.Join(given, ", ")
+}
+
+func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
+	switch f.Kind() {
+	case protoreflect.EnumKind:
+		if value := f.Enum().Values().ByNumber(v.Enum()); value != nil {
+			return string(value.Name())
+		}
+	case protoreflect.MessageKind:
+		return strings.ReplaceAll(fmt.Sprintf("{%v}", v.Message().Interface()), "  ", " ") // the package varies its spaces
+	case protoreflect.BytesKind:
+		return strconv.Quote(string(v.Bytes()))
+	}
+	return v.String()
 }
 
 func changeClusterAct(r *ebbv1.ChangeClusterRequest) (what, on string) {
@@ -164,60 +364,184 @@ func restoreNamespacesAct(r *ebbv1.RestoreNamespacesRequest) (what, on string) {
 // shardsNamed is how many shards of an act are named.
 const shardsNamed = 8
 
-// applyActs are those among commands: deletions, dropped sources and restores, of which the pieces are left out. Commands that do the same in one
-// namespace are one act.
-func applyActs(d doing) []act {
+// applyActs are those among commands, by commandRules. Commands that do the same in one namespace are one act.
+func applyActs(d auditRequest) []auditRecord {
 	r, _ := d.req.(*ebbv1.ApplyRequest)
 	if r.GetForwarded() && d.node {
 		return nil // it is in the log of the node that forwards it
 	}
-	var found []act
-	var places map[kind]int // made when there is one
+	var found []auditRecord
+	var places map[[2]string]int // by act and namespace; made when there is one
 	for i, c := range r.GetCommands() {
-		one := commandAct(c.GetCommand(), d.nowUS)
-		if one.what == "" {
-			continue
-		}
-		place, known := places[one]
-		if !known {
-			if places == nil {
-				places = make(map[kind]int)
+		namespace, records := commandActs(c.GetCommand())
+		for _, one := range records {
+			id := [2]string{one.what, namespace}
+			place, known := places[id]
+			if !known {
+				if places == nil {
+					places = make(map[[2]string]int)
+				}
+				place = len(found)
+				places[id] = place
+				one.data = !strings.HasPrefix(one.what, actRestore)
+				if namespace != "" {
+					one.namespace = inNamespace(namespace)
+				}
+				found = append(found, auditRecord{what: one.what, data: one.data, namespace: one.namespace, keys: keyList{noun: one.keys.noun}})
 			}
-			place = len(found)
-			places[one] = place
-			found = append(found, act{what: one.what})
+			found[place].keys.join(one.keys)
+			found[place].at = append(found[place].at, i)
 		}
-		found[place].at = append(found[place].at, i)
 	}
-	for key, place := range places {
-		found[place].on = key.on + shardsOf(r.GetCommands(), found[place].at)
+	for i := range found {
+		found[i].shards = shardsOf(r.GetCommands(), found[i].at)
+		if !found[i].data {
+			found[i].on = found[i].shards
+		}
 	}
 	return found
 }
 
-// kind is what commands of one act have in common.
-type kind struct{ what, on string }
-
-// commandAct is what one command does; nothing if no line is written of it.
-func commandAct(raw []byte, nowUS int64) kind {
-	namespace, field, body := proto.CommandBody(raw)
-	keys := func() string { return "keys of " + inNamespace(string(namespace)) + " in " }
-	switch field {
-	case proto.FieldCommandRestore:
-		if step := proto.RestoreStep(body); step != "" {
-			return kind{"restore: " + step, ""}
-		}
-	case proto.FieldCommandDelete:
-		return kind{"delete", keys()}
-	case proto.FieldCommandExpire:
-		var c ebbv1.ExpireKeys
-		if protobuf.Unmarshal(body, &c) == nil && endsSoon(c.GetAtUs(), c.GetTtlUs(), nowUS) {
-			return kind{"expire", keys()}
-		}
-	case proto.FieldCommandDropSource:
-		return kind{"drop source", "in "}
+// commandActs is what one command does, and in which namespace; nothing if no line is written of it.
+func commandActs(raw []byte) (namespace string, records []auditRecord) {
+	name, field, body := proto.CommandBody(raw)
+	rule := commandRules[field]
+	if rule.audit == nil {
+		return "", nil
 	}
-	return kind{}
+	if records = rule.audit(body); len(records) == 0 {
+		return "", nil
+	}
+	if rule.keyed {
+		return orName(string(name), proto.DefaultNamespace), records
+	}
+	return "", records
+}
+
+// incrementsActs reads increments as they travel. Nearly all of them can destroy nothing, and are only passed over.
+func incrementsActs(body []byte) []auditRecord {
+	var found foundActs
+	for len(body) > 0 {
+		one, rest, ok := proto.NextIncrement(body)
+		if !ok {
+			return found // the command will be refused
+		}
+		body = rest
+		if onlyAdds(one) {
+			continue
+		}
+		var in proto.IncrementWire
+		if in.Parse(one) && (in.HasText || in.Amount < 0) {
+			found.add(incrementAct(in.HasText, in.Kind), in.Key)
+		}
+	}
+	return found
+}
+
+// onlyAdds recognises an increment of a short key, a short bin and at most an amount above 0, which is how nearly all begin and end.
+func onlyAdds(raw []byte) bool {
+	for _, tag := range [2]byte{proto.FieldIncrementKey, proto.FieldIncrementBin} {
+		if len(raw) < 2 || raw[0] != tag<<3|byte(protowire.BytesType) || raw[1] >= 0x80 || len(raw) < 2+int(raw[1]) {
+			return false
+		}
+		raw = raw[2+int(raw[1]):]
+	}
+	if len(raw) == 9 && raw[0] == proto.FieldIncrementAmount<<3|byte(protowire.Fixed64Type) {
+		return math.Float64frombits(binary.LittleEndian.Uint64(raw[1:])) >= 0
+	}
+	return len(raw) == 0
+}
+
+func bitEditsActs(body []byte) []auditRecord {
+	var found foundActs
+	proto.BitEdits(body, func(e *proto.BitEditWire) bool {
+		found.add(destroyedBits[e.Op], e.Key)
+		return true
+	})
+	return found
+}
+
+// keysIn has the keys of a body in which they are the repeated field 1.
+func keysIn(body []byte) (list keyList) {
+	proto.WalkFields(body, func(num protowire.Number, _ uint64, b []byte) bool {
+		if num == 1 {
+			list.add(b)
+		}
+		return true
+	})
+	return list
+}
+
+func deleteKeysActs(body []byte) []auditRecord {
+	return []auditRecord{{what: actDelete, keys: keysIn(body)}}
+}
+
+func expireKeysActs(body []byte) []auditRecord {
+	var c ebbv1.ExpireKeys
+	if protobuf.Unmarshal(body, &c) == nil && c.GetUntil() == nil {
+		return nil // it takes an end back
+	}
+	return []auditRecord{{what: actExpire, keys: keysIn(body)}}
+}
+
+// Fields of ebbv1.PutKey, of which the image may be large. A test holds them to the descriptor.
+const (
+	fieldPutKey       = 1
+	fieldPutFrom      = 3
+	fieldPutOverwrite = 4
+	fieldPutReplace   = 5
+)
+
+// putKeyActs has every put: from another key, which is gone then, or over one.
+func putKeyActs(body []byte) []auditRecord {
+	what, keys := actPut, keyList{}
+	proto.WalkFields(body, func(num protowire.Number, v uint64, b []byte) bool {
+		switch num {
+		case fieldPutKey, fieldPutFrom:
+			keys.add(b)
+		case fieldPutOverwrite, fieldPutReplace:
+			if v != 0 || num == fieldPutReplace {
+				what = actPut + " over"
+			}
+		}
+		return true
+	})
+	return []auditRecord{{what: what, keys: keys}}
+}
+
+func storeBitmapActs(body []byte) []auditRecord {
+	return []auditRecord{{what: actStore, keys: keysIn(body)}}
+}
+
+// homeActs is what becomes of the number of a bitmap that is placed by slice. To reserve one changes no bitmap.
+func homeActs(body []byte) []auditRecord {
+	var c ebbv1.HomeCommand
+	_ = protobuf.Unmarshal(body, &c) // what is malformed has no step, and is refused
+	switch what := c.GetWhat().(type) {
+	case *ebbv1.HomeCommand_Put:
+		return []auditRecord{{what: actStore, keys: keysOf(what.Put.GetNumber().GetKey())}}
+	case *ebbv1.HomeCommand_Swept:
+		return []auditRecord{{what: actSweep}}
+	}
+	return nil
+}
+
+// actRestore begins the name of each step of a restore.
+const actRestore = "restore: "
+
+// restoreActs has the steps of a restore, but for the pieces between the first and the last.
+func restoreActs(body []byte) []auditRecord {
+	step := proto.RestoreStep(body)
+	if step == "" {
+		return nil
+	}
+	return []auditRecord{{what: actRestore + step}}
+}
+
+func dropSourceActs(body []byte) []auditRecord {
+	keys := keysIn(body)
+	keys.noun = "source"
+	return []auditRecord{{what: actDrop, keys: keys}}
 }
 
 // shardsOf names the shards of some commands.

@@ -13,20 +13,33 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// record writes a line of the audit log for each act: who did what, on what, from where, and what came of it. What another node has
-// passed on stands in that node's log; if it has not proven that it is a node, here too.
-func (a *Access) record(ctx context.Context, acts []act, resp any, err error) {
+// record writes what a request did to the audit log: who did what, on what, from where, and what came of it. What another
+// node has passed on stands in that node's log; if it has not proven that it is a node, here too.
+func (a *Access) record(ctx context.Context, records []auditRecord, resp any, err error) {
 	if a.scribe == nil || callerOf(ctx).node {
 		return
 	}
-	for _, one := range acts {
-		a.scribe.await(a.scribe.put(a.line(ctx, one.what, one.on, one.outcome(resp, err))))
+	for i := range records {
+		one := &records[i]
+		outcome := one.outcome(resp, err)
+		if one.data && !a.auditor.due() {
+			a.auditor.merge(callerOf(ctx), fromOf(ctx), one, outcome)
+			continue
+		}
+		a.scribe.await(a.scribe.put(a.line(ctx, one.what, one.subject(), outcome)))
 	}
 }
 
 func (a *Access) line(ctx context.Context, what, on, outcome string) []any {
 	c := callerOf(ctx)
-	return []any{"who", c.name(), "from", fromOf(ctx), "act", what, "on", on, "outcome", outcome, "node", a.cfg.Node, "known_by", c.knownBy()}
+	return auditArgs(c.name(), c.knownBy(), fromOf(ctx), what, on, outcome, a.cfg.Node)
+}
+
+// auditArgs are the fields of a line.
+func auditArgs(who, knownBy, from, what, on, outcome, node string) []any {
+	return []any{
+		"who", who, "from", from, "act", what, "on", on, "outcome", outcome, "node", node, "known_by", knownBy,
+	}
 }
 
 // deny counts a refusal of an act and writes it down, unless there are too many. It does not wait for the log, since the transport may wait for it.
@@ -52,6 +65,7 @@ func (a *Access) Drain(most time.Duration) (left int) {
 	if a.scribe == nil {
 		return 0
 	}
+	a.auditor.flush()
 	return a.scribe.drain(most)
 }
 
@@ -80,9 +94,10 @@ func pathOf(r *http.Request) string { return clipTo(r.URL.EscapedPath(), pathSho
 // denialsMax is how many denials a second are written down.
 const denialsMax = 10
 
-// limiter lets denialsMax pass in a second.
+// limiter lets so many pass in a second.
 type limiter struct {
 	now func() time.Time
+	max int
 
 	mu     sync.Mutex // guards what follows
 	second int64
@@ -98,7 +113,7 @@ func (l *limiter) due() (unsaid int, due bool) {
 	if second != l.second {
 		l.second, l.passed = second, 0
 	}
-	if l.passed >= denialsMax {
+	if l.passed >= l.max {
 		l.unsaid++
 		return 0, false
 	}

@@ -38,7 +38,7 @@ func TestAudit(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"who":"operator","from":"bufconn","act":"change cluster","on":"drain:\"ebb-1\"","outcome":"done","node":"ebb-0","known_by":"token"}`,
-		`"act":"delete","on":"2 keys of namespace clicks, the first \"a\"","outcome":"done"`,
+		`"act":"delete","on":"2 keys of namespace clicks: \"a\", \"b\"","outcome":"done"`,
 	} {
 		if got := strings.ReplaceAll(lines.String(), ":  ", ": "); !strings.Contains(strings.ReplaceAll(got, "drain: ", "drain:"), want) {
 			t.Errorf("the audit log has no %s:\n%s", want, got)
@@ -88,17 +88,20 @@ func TestAuditLeavesNothingOut(t *testing.T) {
 	}{
 		{"an empty claim to be a node", show(peerKey, ""), &ebbv1.DeleteRequest{Namespace: "clicks", Keys: key}, []string{`"act":"delete","on":"key \"k\" of namespace clicks","outcome":"done"`}},
 		{"a claim that nobody can check", show(peerKey, "ebb-1", originKey, "operator"), &ebbv1.DeleteRequest{Namespace: "clicks", Keys: key}, []string{`"who":"operator"`}},
-		{"forwarded, says a stranger", show(), apply(true, del("clicks")), []string{`"act":"delete","on":"keys of namespace clicks in shard 1","outcome":"done"`}},
+		{"forwarded, says a stranger", show(), apply(true, del("clicks")), []string{`"act":"delete","on":"key \"k\" of namespace clicks in shard 1","outcome":"done"`}},
 		{"all of a batch", show(), apply(false, del("clicks"), drop, del("clicks"), del("other"), del("clicks")), []string{
-			`"act":"delete","on":"keys of namespace clicks in shards 1, 3, 5","outcome":"done"`, `"act":"drop source","on":"in shard 2","outcome":"done"`,
-			`"act":"delete","on":"keys of namespace other in shard 4","outcome":"done"`,
+			`"act":"delete","on":"3 keys of namespace clicks in shards 1, 3, 5: \"k\", \"k\", \"k\"","outcome":"done"`,
+			`"act":"drop source","on":"source \"import\" in shard 2","outcome":"done"`,
+			`"act":"delete","on":"key \"k\" of namespace other in shard 4","outcome":"done"`,
 		}},
 		{"an expiry that is over", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, AtUs: now.UnixMicro() - 1}, []string{`"act":"expire","on":"key \"k\" of namespace clicks"`}},
 		{"an expiry in a moment", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, TtlUs: 1}, []string{`"act":"expire"`}},
-		{"an expiry in an hour", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, TtlUs: time.Hour.Microseconds()}, nil},
-		{"an expiry tomorrow", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, AtUs: now.Add(24 * time.Hour).UnixMicro()}, nil},
-		{"a command of an expiry that is over", show(), apply(false, expire(&ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_AtUs{AtUs: 1}})), []string{`"act":"expire","on":"keys of namespace clicks in shard 1"`}},
-		{"a command of an expiry in an hour", show(), apply(false, expire(&ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_TtlUs{TtlUs: time.Hour.Microseconds()}})), nil},
+		{"an expiry in an hour", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, TtlUs: time.Hour.Microseconds()}, []string{`"act":"expire","on":"key \"k\" of namespace clicks"`}},
+		{"an expiry tomorrow", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, AtUs: now.Add(24 * time.Hour).UnixMicro()}, []string{`"act":"expire"`}},
+		{"an end that is taken back", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, Never: true}, nil},
+		{"a command of an expiry that is over", show(), apply(false, expire(&ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_AtUs{AtUs: 1}})), []string{`"act":"expire","on":"key \"k\" of namespace clicks in shard 1"`}},
+		{"a command of an expiry in an hour", show(), apply(false, expire(&ebbv1.ExpireKeys{Until: &ebbv1.ExpireKeys_TtlUs{TtlUs: time.Hour.Microseconds()}})), []string{`"act":"expire"`}},
+		{"a command that takes an end back", show(), apply(false, expire(&ebbv1.ExpireKeys{})), nil},
 	} {
 		var lines lockedBuffer
 		s := fixture().services()
@@ -144,8 +147,8 @@ func TestActsWithoutTheRest(t *testing.T) {
 	} {
 		raw := protowire.AppendBytes(protowire.AppendTag(nil, proto.FieldCommandSource, protowire.BytesType), source)
 		raw = append(raw, marshal(t, c)...)
-		if got := commandAct(raw, 2); got.what != what {
-			t.Errorf("%s is seen as %q", what, got.what)
+		if _, got := commandActs(raw); len(got) != 1 || got[0].what != what {
+			t.Errorf("%s is seen as %+v", what, got)
 		}
 	}
 }
@@ -162,7 +165,7 @@ func TestOutcomesOfBatches(t *testing.T) {
 	refused := &ebbv1.CommandResult{Error: proto.ErrPermissionDenied.Errorf("no").Wire()}
 	resp := &ebbv1.ApplyResponse{Results: []*ebbv1.CommandResult{{}, refused, {}, refused}}
 	for want, at := range map[string][]int{"done": {0, 2}, "no (EBB-2051": {1, 3}, "1 of 3 refused: no": {0, 1, 2}} {
-		one := act{at: at}
+		one := auditRecord{at: at}
 		if got := one.outcome(resp, nil); !strings.HasPrefix(got, want) {
 			t.Errorf("%v: %q, want %q", at, got, want)
 		}

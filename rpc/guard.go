@@ -55,6 +55,8 @@ type Access struct {
 	unproven *prometheus.CounterVec
 	limit    limiter
 	scribe   *scribe // nil: nothing is written down
+	// auditor merges acts on data where there are many; nil as scribe is
+	auditor *actMerger
 }
 
 // rootToken is whoever shows one of a file.
@@ -67,7 +69,7 @@ func NewAccess(cfg AccessConfig) *Access {
 	}
 	a := &Access{
 		cfg: cfg, root: make(map[cluster.TokenHash]bool, len(cfg.Root)), keys: peerKeys{root: cfg.Root, secrets: cfg.Secrets},
-		limit: limiter{now: cfg.Now},
+		limit: limiter{now: cfg.Now, max: denialsMax},
 	}
 	for _, text := range cfg.Root {
 		hash, _ := cluster.HashToken(text)
@@ -89,6 +91,10 @@ func NewAccess(cfg AccessConfig) *Access {
 	}
 	if cfg.Audit != nil {
 		a.scribe = newScribe(cfg.Audit, cfg.Registerer)
+		a.auditor = newActMerger(cfg.Now, func(id mergeID, from, on, outcome string, requests int) {
+			line := auditArgs(id.who, id.knownBy, from, id.what, on, outcome, cfg.Node)
+			a.scribe.put(append(line, "requests", requests))
+		})
 	}
 	return a
 }
