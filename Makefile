@@ -5,7 +5,7 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 LINT    := $(BIN)/golangci-lint
 LINT_VERSION := v2.15.0
 
-.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade datadir mutants museum accuracy ci bench vuln sbom reproducible clean
+.PHONY: build test race lint generate generate-check golden deploy fuzz acceptance swarm swarm-ci ebb-replay replay replay-check upgrade datadir mutants museum accuracy ci bench vuln sbom reproducible clean notice notice-check attack
 
 # one static binary of less than 30 MB; grpcnotrace leaves out gRPC's own pages of traces, which nobody sees and which keep 4 MB
 build:
@@ -41,6 +41,14 @@ generate:
 
 generate-check: generate
 	git diff --exit-code -- proto docs/openapi.json docs/cli.md docs/query.md
+
+# NOTICE: the licences of all that is linked into the binary, which go where it goes
+notice:
+	$(GO) -C tools run ./notice
+
+notice-check:
+	$(GO) -C tools test ./notice
+	$(GO) -C tools run ./notice -check
 
 # replicated arithmetic gives the same bytes on every machine
 golden:
@@ -122,6 +130,10 @@ accuracy:
 
 ci:
 	bash .ci/run
+
+# a cluster of this build, which the command starts itself, is attacked over every port: open, with tokens, with TLS; EXTRA takes further flags
+attack:
+	$(GO) run ./chaos/attack $(EXTRA)
 
 vuln:
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.8.0 ./...

@@ -57,14 +57,31 @@ type ownCertificate struct {
 }
 
 func (o *ownCertificate) get(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	c, err := tls.LoadX509KeyPair(o.files.Cert, o.files.Key)
+	c, err := o.read()
 	if err == nil {
 		o.last.Store(&c)
 	}
 	if last := o.last.Load(); last != nil {
 		return last, nil
 	}
-	return nil, proto.ErrBadRequest.Errorf("certificate %q and key %q: %v", o.files.Cert, o.files.Key, err)
+	e := proto.AsError(err)
+	return nil, proto.ErrBadRequest.Errorf("certificate %q and key %q: %s", o.files.Cert, o.files.Key, e.Message).WithHint(e.Hint)
+}
+
+// read refuses a key that everybody on the machine can read.
+func (o *ownCertificate) read() (c tls.Certificate, err error) {
+	cert, err := trust.ReadFile(o.files.Cert)
+	if err != nil {
+		return c, err
+	}
+	key, _, err := trust.ReadSecret(o.files.Key)
+	if err != nil {
+		return c, err
+	}
+	if c, err = tls.X509KeyPair(cert, key); err != nil {
+		return c, proto.ErrBadRequest.Errorf("%v", err)
+	}
+	return c, nil
 }
 
 // secured notes why a handshake failed, of which gRPC keeps only words.

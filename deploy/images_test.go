@@ -88,6 +88,12 @@ func TestDockerfile(t *testing.T) {
 	if len(volumes) != 1 || !slices.Equal(volumes[0].Volumes, []string{env["EBB_DATA_DIR"]}) {
 		t.Errorf("data in %q, volumes %v", env["EBB_DATA_DIR"], volumes)
 	}
+	notices := slices.ContainsFunc(of[*instructions.CopyCommand](image), func(c *instructions.CopyCommand) bool {
+		return c.From == "" && c.DestPath == "/usr/share/doc/ebb/" && slices.Equal(c.SourcePaths, []string{"LICENSE", "NOTICE"})
+	})
+	if !notices {
+		t.Error("the image has not the licences of what is linked")
+	}
 	for _, c := range of[*instructions.CopyCommand](image) {
 		if c.DestPath == env["EBB_DATA_DIR"] && c.Chown == "65532:65532" {
 			return

@@ -20,12 +20,16 @@ type gossipKeys struct {
 
 func openGossipKeys(path string, logger *slog.Logger) (*gossipKeys, error) {
 	k := &gossipKeys{path: path, logger: logger}
+	var warning string
 	var err error
-	if k.read, err = trust.ReadFile(path); err == nil {
+	if k.read, warning, err = trust.ReadSecret(path); err == nil {
 		k.keys, err = cluster.ParseGossipKeys(k.read)
 	}
 	if err != nil {
 		return nil, k.named(err)
+	}
+	if warning != "" {
+		logger.Warn("check secret file", "warning", warning)
 	}
 	return k, nil
 }
@@ -45,7 +49,7 @@ func (k *gossipKeys) named(err error) error {
 
 // look sets the keys when the file has changed. One that cannot be read changes nothing, and this is said once.
 func (k *gossipKeys) look(set func([][]byte) error) {
-	text, err := trust.ReadFile(k.path)
+	text, _, err := trust.ReadSecret(k.path)
 	if err == nil && bytes.Equal(text, k.read) {
 		k.fault = ""
 		return

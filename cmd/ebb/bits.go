@@ -357,7 +357,7 @@ func idText(w *ebbv1.BitmapAnswer, at int) string {
 	case len(names[at]) == 0:
 		return fmt.Sprintf("#%d", w.GetIds()[at])
 	default:
-		return string(names[at])
+		return printable(names[at])
 	}
 }
 

@@ -235,7 +235,7 @@ func (s *session) loadProgress(file io.Reader, m *meter, quiet bool) func(ids in
 			size = info.Size()
 		}
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(s.term.err), progressbar.OptionShowBytes(true),
+	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
 		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(ids int, rate float64, done bool) {
 		bar.Describe(fmt.Sprintf("%d ids, %.0f ids/s", ids, rate))

@@ -279,7 +279,7 @@ type mutantProgress struct {
 }
 
 func newMutantProgress(s *session, of int) *mutantProgress {
-	return &mutantProgress{out: s.term.err, live: interactive(s.term.err), of: of}
+	return &mutantProgress{out: undisplayed(s.term.err), live: interactive(s.term.err), of: of}
 }
 
 func (p *mutantProgress) begins(name string) {

@@ -22,6 +22,9 @@ func removeAll(s *session, dir string) {
 
 // interactive says whether v is a terminal.
 func interactive(v any) bool {
+	if d, ok := v.(*display); ok {
+		return interactive(d.file)
+	}
 	f, ok := v.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

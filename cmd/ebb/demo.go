@@ -393,7 +393,7 @@ func (d *demo) living() int {
 // lines where there is none.
 func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan frame, keys chan<- string) {
 	if d.s.output != "json" && interactive(d.s.term.in) && interactive(d.s.term.out) {
-		p := tea.NewProgram(&screen{frames: frames, keys: keys}, tea.WithContext(ctx), tea.WithInput(d.s.term.in), tea.WithOutput(d.s.term.out))
+		p := tea.NewProgram(&screen{frames: frames, keys: keys}, tea.WithContext(ctx), tea.WithInput(d.s.term.in), tea.WithOutput(undisplayed(d.s.term.out)))
 		if _, err := p.Run(); err != nil && ctx.Err() == nil {
 			fmt.Fprintln(d.s.term.err, "terminal:", err)
 		}

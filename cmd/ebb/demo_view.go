@@ -94,7 +94,7 @@ func (f frame) table() string {
 		if string(bins[i].GetBin()) == load.EmptyBin {
 			note = faint.Render("  country unknown")
 		}
-		fmt.Fprintf(&b, "  %-3s %9.2f  %6.2f%% %-6s %s%s\n", bins[i].GetBin(), bins[i].GetCount(), 100*bins[i].GetP(),
+		fmt.Fprintf(&b, "  %-3s %9.2f  %6.2f%% %-6s %s%s\n", printable(bins[i].GetBin()), bins[i].GetCount(), 100*bins[i].GetP(),
 			fmt.Sprintf("±%.2f", 50*(bins[i].GetPHigh()-bins[i].GetPLow())), bar.Render(strings.Repeat("█", width)), note)
 	}
 	fmt.Fprintf(&b, "  %s\n", f.summary())
@@ -122,7 +122,7 @@ func (f frame) line() string {
 	}
 	var top []string
 	for _, bin := range f.answer.GetDistribution().GetBins() {
-		top = append(top, fmt.Sprintf("%s %.2f", bin.GetBin(), bin.GetCount()))
+		top = append(top, fmt.Sprintf("%s %.2f", printable(bin.GetBin()), bin.GetCount()))
 	}
 	var nodes []string
 	for _, n := range f.nodes {

@@ -206,7 +206,7 @@ func (f *importFlags) progress(s *session, r *load.Reader) func(load.Progress) {
 	if size == 0 {
 		size = -1 // a spinner
 	}
-	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(s.term.err), progressbar.OptionShowBytes(true),
+	bar := progressbar.NewOptions64(size, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionShowBytes(true),
 		progressbar.OptionSetPredictTime(true), progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(p load.Progress) {
 		bar.Describe(fmt.Sprintf("%d rows, %.0f rows/s", p.Rows, p.Rate))

@@ -2,6 +2,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"os"
@@ -14,7 +15,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := run(ctx, os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr})
+	code := run(ctx, os.Args[1:], terminal{in: os.Stdin, out: displayed(os.Stdout), err: displayed(os.Stderr)})
 	stop()
 	os.Exit(code)
 }
@@ -31,10 +32,21 @@ type terminal struct {
 // run executes one command line and returns its exit code.
 func run(ctx context.Context, args []string, t terminal) int {
 	t.completes = len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd)
-	root := newRoot(t)
+	s := &session{term: t}
+	root := newRootOf(s)
 	root.SetArgs(args)
 	root.SetIn(t.in)
 	root.SetOut(t.out)
 	root.SetErr(t.err)
-	return exitCode(t.err, root.ExecuteContext(ctx))
+	err := root.ExecuteContext(ctx)
+	if s.cells != nil {
+		err = cmp.Or(err, s.cells.Close())
+	}
+	code := exitCode(t.err, err)
+	for _, w := range []io.Writer{t.out, t.err} {
+		if d, ok := w.(*display); ok {
+			_ = d.Close() // it has said already that it cannot be written
+		}
+	}
+	return code
 }

@@ -29,14 +29,18 @@ type session struct {
 	json      bool
 	tls       tlsFlags
 	tokenFile string
+	noFormula bool            // of TSV
+	cells     *formulas       // what TSV goes through then
 	given     map[string]bool // flags of the command line, not of the environment
 }
 
 // outputs are the formats of -o.
 var outputs = []string{"table", "json", "tsv"}
 
-func newRoot(t terminal) *cobra.Command {
-	s := &session{term: t}
+func newRoot(t terminal) *cobra.Command { return newRootOf(&session{term: t}) }
+
+// newRootOf is newRoot of a session whose end the caller sees to.
+func newRootOf(s *session) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "ebb",
 		Short: "A cluster that remembers what is happening now",
@@ -70,6 +74,7 @@ Every flag can also be set as EBB_FLAG, with '-' as '_' (EBB_ADDR, EBB_DATA_DIR)
 	durationVar(f, &s.timeout, "timeout", 5*time.Second, time.Microsecond, "how long a question or write may take")
 	f.StringVarP(&s.output, "output", "o", "table", "`format` of the answer: table, json or tsv")
 	f.BoolVar(&s.json, "json", false, "the same as -o json")
+	f.BoolVar(&s.noFormula, "quote-formulas", false, "with -o tsv: put ' before cells that a spreadsheet would take for formulas (those that begin with = + - or @ and are no numbers)")
 	s.tls.add(f)
 	f.StringVar(&s.tokenFile, "token-file", "", "`file` with the token to show, where the cluster wants one; or EBB_TOKEN holds it")
 	root.AddCommand(
@@ -130,9 +135,22 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 		return err
 	}
 	if slices.Contains(outputs, s.output) {
-		return nil
+		return s.settleFormulas()
 	}
 	return noneOf("unknown output format", s.output, outputs)
+}
+
+// settleFormulas has what is printed as TSV go through formulas, if that is asked for.
+func (s *session) settleFormulas() error {
+	if !s.noFormula {
+		return nil
+	}
+	if s.output != "tsv" {
+		return usagef("--quote-formulas goes with -o tsv")
+	}
+	s.cells = &formulas{to: s.term.out}
+	s.term.out = s.cells
+	return nil
 }
 
 // settleOutput makes one of --json and --output: the one that is given wins over

@@ -79,8 +79,12 @@ it the node refuses writes that need more memory, and goes on answering question
 			}
 			cfg.Logger, cfg.Version = logger, version
 			if rootTokens != "" {
-				if cfg.RootTokens, err = readTokens("--root-token-file", rootTokens); err != nil {
+				var warning string
+				if cfg.RootTokens, warning, err = readTokens("--root-token-file", rootTokens); err != nil {
 					return err
+				}
+				if warning != "" {
+					logger.Warn("check secret file", "warning", warning)
 				}
 			}
 			closeAudit, err := openAudit(&cfg, auditLog)
@@ -165,7 +169,7 @@ func newLogger(s *session, format, level string) (*slog.Logger, error) {
 	}
 	switch format {
 	case "text":
-		return slog.New(tint.NewTextHandler(s.term.err, &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: !colourful(s.term.err)})), nil
+		return slog.New(tint.NewTextHandler(coloured(s.term.err), &tint.Options{Level: l, TimeFormat: time.TimeOnly, NoColor: !colourful(s.term.err)})), nil
 	case "json":
 		return slog.New(slog.NewJSONHandler(s.term.err, &slog.HandlerOptions{Level: l})), nil
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -248,9 +248,12 @@ func (s *session) token() (string, error) {
 	if s.tokenFile == "" {
 		return "", nil
 	}
-	texts, err := readTokens("--token-file", s.tokenFile)
+	texts, warning, err := readTokens("--token-file", s.tokenFile)
 	if err != nil {
 		return "", err
+	}
+	if warning != "" {
+		fmt.Fprintln(s.term.err, "warning:", warning)
 	}
 	return texts[0], nil
 }
@@ -258,27 +261,24 @@ func (s *session) token() (string, error) {
 // tokenFileMax bounds what is read of a file that should hold tokens.
 const tokenFileMax = 64 << 10
 
-// readTokens reads a file of tokens, one a line; empty lines and those that begin with # are none.
-func readTokens(flag, path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if err == nil && info.Size() > tokenFileMax {
-		err = errors.New("it is too large for a file of tokens")
-	}
-	var raw []byte
-	if err == nil {
-		raw, err = os.ReadFile(path)
-	}
+// readTokens reads a file of tokens, one a line; empty lines and those that begin with # are none. It refuses a file that others can
+// read, or warns of it, see trust.ReadSecret.
+func readTokens(flag, path string) (out []string, warning string, err error) {
+	raw, warning, err := trust.ReadSecret(path)
 	if err != nil {
-		return nil, usagef("%s %s: %w", flag, path, err)
+		e := proto.AsError(err)
+		return nil, "", usageError{proto.ErrBadRequest.Errorf("%s %s", flag, e.Message).WithHint(e.Hint)}
 	}
-	var out []string
+	if len(raw) > tokenFileMax {
+		return nil, "", usagef("%s %s: it is too large for a file of tokens", flag, path)
+	}
 	for line := range strings.Lines(string(raw)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			out = append(out, line)
 		}
 	}
 	if len(out) == 0 {
-		return nil, usagef("%s %s: it holds no token; `ebb token secret` makes one", flag, path)
+		return nil, "", usagef("%s %s: it holds no token; `ebb token secret` makes one", flag, path)
 	}
-	return out, nil
+	return out, warning, nil
 }

@@ -38,6 +38,7 @@ var mayImport = map[string][]string{
 	"internal/stage":  {},
 	"internal/tidy":   {},
 	"internal/trust":  {"proto"},
+	"tools":           {},
 }
 
 // pure packages decide; they do not wait, look at a clock or do I/O.

@@ -61,7 +61,7 @@ func ReadAuthority(certFile, keyFile string) (*Authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := ReadFile(keyFile)
+	key, _, err := ReadSecret(keyFile) // a key that a group reads still issues
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,10 @@ type Store struct {
 }
 
 // contents is what is in the files.
-type contents struct{ cert, key, ca, clientCA []byte }
+type contents struct {
+	cert, key, ca, clientCA []byte
+	warning                 string // about who can read the key
+}
 
 func (c *contents) equal(other *contents) bool {
 	return bytes.Equal(c.cert, other.cert) && bytes.Equal(c.key, other.key) && bytes.Equal(c.ca, other.ca) && bytes.Equal(c.clientCA, other.clientCA)
@@ -87,6 +90,9 @@ func Open(files Files, now func() time.Time, log *slog.Logger) (*Store, error) {
 	}
 	s.read = c
 	s.held.Store(h)
+	if c.warning != "" {
+		s.log.Warn("check secret file", "warning", c.warning)
+	}
 	s.warn(h)
 	return s, nil
 }
@@ -163,7 +169,12 @@ func (f Files) read() (c *contents, err error) {
 		if one.path == "" {
 			continue
 		}
-		if *one.into, err = ReadFile(one.path); err != nil {
+		if one.into == &c.key {
+			*one.into, c.warning, err = ReadSecret(one.path)
+		} else {
+			*one.into, err = ReadFile(one.path)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -180,9 +191,8 @@ func ReadFile(path string) ([]byte, error) {
 	if err == nil {
 		b, err = os.ReadFile(path)
 	}
-	var why *os.PathError
-	if errors.As(err, &why) {
-		return nil, proto.ErrBadRequest.Errorf("%s: %v", path, why.Err).WithHint("the file must be there, and this process must be allowed to read it")
+	if why := (*os.PathError)(nil); errors.As(err, &why) {
+		return nil, unreadable(path, err)
 	}
 	return b, err
 }
