@@ -16,6 +16,7 @@ package proto
 //	3  tokens: PutToken and DropToken in the control group's log; replicas whose disk is lost, and moves taken back
 //	4  the last operator's token is the one that lasts longest. Builds of version 3 differ: the first know no lost replicas, and revoke any token
 //	5  who waits to take the place of a lost disk is refused by the control group once that member is removed
+//	6  sessions have a namespace and a secret; sources and idempotency keys have a namespace: see shard.BehaviourNamespaces
 //	8  nodes prove to each other that they are nodes: the first token of a plain cluster needs that of all, and while there are tokens no other node joins
 const (
 	WireVersion    = 2
@@ -39,6 +40,9 @@ const VersionLastOperator = 4
 
 // VersionTakesPlace is from when on the control group is told of who joins that it waits for the place of a member.
 const VersionTakesPlace = 5
+
+// VersionNamespaces is from when on sessions, sources and idempotency keys of a shard belong to a namespace, and sessions have a secret.
+const VersionNamespaces = 6
 
 // VersionPeerProofs is from when on the control group keeps nodes that do not prove that they are nodes out of a cluster with tokens.
 const VersionPeerProofs = 8

@@ -38,7 +38,7 @@ func audit(t fataler, s *State) {
 	if n := len(s.sessionSlots); n != int(s.sessions.live) || n != s.sessionVisits.len() || n > s.limits.Sessions {
 		t.Fatalf("%d sessions, %d slots, %d visits", n, s.sessions.live, s.sessionVisits.len())
 	}
-	if n := len(s.sourceSlots); n != int(s.sources.live) || n > s.limits.Sources {
+	if n := len(s.sourceSlots); n != int(s.sources.live) || n > 2*s.limits.Sources {
 		t.Fatalf("%d sources, %d slots", n, s.sources.live)
 	}
 	if n := len(s.keySlots); n != int(s.answered.live) || n != s.keyVisits.len() || n > s.limits.IdempotencyKeys {

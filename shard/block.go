@@ -138,6 +138,8 @@ type blockReader struct {
 	buf   []byte // of the present block
 	rest  []byte
 	spill []byte // of a text that runs over
+
+	format byte // of the snapshot, once its header is read
 }
 
 func (b *blockReader) corrupt(format string, args ...any) {

@@ -73,6 +73,7 @@ const (
 
 	fieldSessionSession  = 1
 	fieldSessionSequence = 2
+	fieldSessionSecret   = 3
 
 	fieldSourceName  = 1
 	fieldSourceEpoch = 2
@@ -81,7 +82,10 @@ const (
 	fieldKeyHi       = 2
 	fieldKeyLo       = 3
 
+	fieldOpenSessionSecret = 1
+
 	fieldCloseSessionSession = 1
+	fieldCloseSessionSecret  = 2
 
 	fieldOpenSourceName  = 1
 	fieldOpenSourceToken = 2
@@ -110,6 +114,7 @@ type command struct {
 	identity  identity
 	session   uint64
 	sequence  uint64
+	secret    uint64 // of the session
 	source    []byte
 	epoch     uint64
 	key       idempotencyKey
@@ -180,6 +185,8 @@ func (c *command) parseSession(raw []byte) bool {
 			c.session = v
 		case fieldSessionSequence:
 			c.sequence = v
+		case fieldSessionSecret:
+			c.secret = v
 		}
 	})
 }

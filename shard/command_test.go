@@ -33,12 +33,15 @@ func TestFieldNumbers(t *testing.T) {
 		{&ebbv1.Audit{}, "of", fieldAuditOf},
 		{&ebbv1.SessionIdentity{}, "session", fieldSessionSession},
 		{&ebbv1.SessionIdentity{}, "sequence", fieldSessionSequence},
+		{&ebbv1.SessionIdentity{}, "secret", fieldSessionSecret},
+		{&ebbv1.OpenSession{}, "secret", fieldOpenSessionSecret},
 		{&ebbv1.SourceIdentity{}, "name", fieldSourceName},
 		{&ebbv1.SourceIdentity{}, "epoch", fieldSourceEpoch},
 		{&ebbv1.IdempotencyKey{}, "issued_at_us", fieldKeyIssuedAt},
 		{&ebbv1.IdempotencyKey{}, "hi", fieldKeyHi},
 		{&ebbv1.IdempotencyKey{}, "lo", fieldKeyLo},
 		{&ebbv1.CloseSession{}, "session", fieldCloseSessionSession},
+		{&ebbv1.CloseSession{}, "secret", fieldCloseSessionSecret},
 		{&ebbv1.OpenSource{}, "name", fieldOpenSourceName},
 		{&ebbv1.OpenSource{}, "token", fieldOpenSourceToken},
 		{&ebbv1.DropSource{}, "name", fieldDropSourceName},
@@ -83,7 +86,7 @@ func TestMalformedCommands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1})
-			s.openSource([]byte{0x0a, 1, 's'})
+			s.openSource(&command{body: []byte{0x0a, 1, 's'}})
 			before := s.Checksum()
 			applied := s.applied
 			r := s.Apply(2, entryOf(0, raw), nil)

@@ -2,9 +2,11 @@ package shard
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/ebbdb/ebb/proto"
@@ -21,7 +23,7 @@ func (f *frame) Describe(w io.Writer) {
 		f.describeNamespace(w, ns)
 	}
 	for _, s := range f.sessions.all {
-		fmt.Fprintf(w, "session %d: top %d, used %s\n", s.id, s.top, clockText(s.used))
+		fmt.Fprintf(w, "session %d%s: top %d, used %s\n", s.id, ownerText(s.namespace), s.top, clockText(s.used))
 	}
 	f.describeSources(w)
 	if n := f.answered.live; n > 0 {
@@ -108,10 +110,20 @@ func (f *frame) describeSources(w io.Writer) {
 	for _, s := range f.sources.all {
 		sources = append(sources, s)
 	}
-	slices.SortFunc(sources, func(a, b *source) int { return bytes.Compare([]byte(a.name), []byte(b.name)) })
+	slices.SortFunc(sources, func(a, b *source) int {
+		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.namespace, b.namespace))
+	})
 	for _, s := range sources {
-		fmt.Fprintf(w, "source %s: epoch %d, last offset %d, refused rows remembered %d\n", s.name, s.epoch, s.last, len(s.refused))
+		fmt.Fprintf(w, "source %s%s: epoch %d, last offset %d, refused rows remembered %d\n", s.name, ownerText(s.namespace), s.epoch, s.last, len(s.refused))
 	}
+}
+
+// ownerText names the namespace that something belongs to, if it does to any. A secret is never described.
+func ownerText(namespace string) string {
+	if namespace == "" {
+		return ""
+	}
+	return " of namespace " + namespace
 }
 
 func clockText(t sketch.Tick) string {

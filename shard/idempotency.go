@@ -6,10 +6,11 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// idempotencyKey names one command of a caller without a session.
+// idempotencyKey names one command of a caller without a session. The namespace is empty for a key from before BehaviourNamespaces.
 type idempotencyKey struct {
-	issuedAt int64
-	hi, lo   uint64
+	namespace string
+	issuedAt  int64
+	hi, lo    uint64
 }
 
 // answered is the result of a command with an idempotency key, remembered
@@ -28,14 +29,19 @@ func (s *State) onceByKey(c *command) *ebbv1.CommandResult {
 	if err := s.checkIssue(sketch.Tick(c.key.issuedAt)); err != nil {
 		return failed(err)
 	}
-	if slot, ok := s.keySlots[c.key]; ok {
+	slot, ok := s.keySlots[c.key] // of before there were namespaces
+	if s.behaviour >= BehaviourNamespaces && !ok {
+		c.key.namespace = s.namespaceName(c.namespace)
+		slot, ok = s.keySlots[c.key]
+	}
+	if ok {
 		return s.recall(s.answered.at(slot).memo, c)
 	}
 	if err := s.roomForKey(); err != nil {
 		return failed(err)
 	}
 	r := s.body(c)
-	slot := s.answered.add(s.epoch)
+	slot = s.answered.add(s.epoch)
 	a := s.answered.edit(slot, s.epoch)
 	*a = answered{key: c.key, memo: memoOf(c, r)}
 	s.answeredBytes += len(a.memo.more)

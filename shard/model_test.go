@@ -19,7 +19,8 @@ type model struct {
 	now        sketch.Tick
 	namespaces map[string]*modelNamespace
 	sessions   map[uint64]*modelSession
-	sources    map[string]*modelSource
+	sources    map[sourceName]*modelSource
+	owners     bool // BehaviourNamespaces is in force
 	answered   map[idempotencyKey]*ebbv1.CommandResult
 	lastID     uint64
 	lastEpoch  uint64
@@ -41,9 +42,11 @@ type modelKey struct {
 }
 
 type modelSession struct {
-	top     uint64
-	used    sketch.Tick
-	results map[uint64]*ebbv1.CommandResult
+	namespace string // "": everybody's
+	secret    uint64
+	top       uint64
+	used      sketch.Tick
+	results   map[uint64]*ebbv1.CommandResult
 }
 
 type modelSource struct {
@@ -54,7 +57,7 @@ type modelSource struct {
 func newModel(limits Limits) *model {
 	return &model{
 		limits: limits, namespaces: map[string]*modelNamespace{}, sessions: map[uint64]*modelSession{},
-		sources: map[string]*modelSource{}, answered: map[idempotencyKey]*ebbv1.CommandResult{},
+		sources: map[sourceName]*modelSource{}, answered: map[idempotencyKey]*ebbv1.CommandResult{},
 	}
 }
 
@@ -75,11 +78,14 @@ func (m *model) command(c *ebbv1.Command) *ebbv1.CommandResult {
 	switch id := c.Identity.(type) {
 	case *ebbv1.Command_Session:
 		s := m.sessions[id.Session.Session]
-		if s == nil || m.now-s.used > m.limits.SessionExpiry {
+		if s == nil || m.now-s.used > m.limits.SessionExpiry || !s.of(c.Namespace, id.Session.Secret) {
 			return failure(ebbv1.Code_CODE_SESSION_EXPIRED)
 		}
 		seq := id.Session.Sequence
 		s.used = m.now
+		if m.owners && s.namespace == "" && id.Session.Secret != 0 {
+			s.namespace, s.secret = namespaceOf(c.Namespace), id.Session.Secret
+		}
 		if seq+m.limits.SessionWindow <= s.top {
 			return failure(ebbv1.Code_CODE_SEQUENCE_TOO_OLD)
 		}
@@ -89,18 +95,21 @@ func (m *model) command(c *ebbv1.Command) *ebbv1.CommandResult {
 		}
 		return s.results[seq]
 	case *ebbv1.Command_Source:
-		src := m.sources[id.Source.Name]
+		src := m.source(c.Namespace, id.Source.Name)
 		if src == nil || src.epoch != id.Source.Epoch {
 			return failure(ebbv1.Code_CODE_SOURCE_FENCED)
 		}
 		return m.body(c, src)
 	case *ebbv1.Command_IdempotencyKey:
-		return m.byKey(c, idempotencyKey{id.IdempotencyKey.IssuedAtUs, id.IdempotencyKey.Hi, id.IdempotencyKey.Lo})
+		return m.byKey(c, idempotencyKey{"", id.IdempotencyKey.IssuedAtUs, id.IdempotencyKey.Hi, id.IdempotencyKey.Lo})
 	}
 	return m.body(c, nil)
 }
 
 func (m *model) byKey(c *ebbv1.Command, key idempotencyKey) *ebbv1.CommandResult {
+	if m.owners && m.answered[key] == nil {
+		key.namespace = namespaceOf(c.Namespace)
+	}
 	issued := sketch.Tick(key.issuedAt)
 	live := 0
 	for k := range m.answered {
@@ -122,6 +131,26 @@ func (m *model) byKey(c *ebbv1.Command, key idempotencyKey) *ebbv1.CommandResult
 	return m.answered[key]
 }
 
+// namespaceOf is the name of a namespace, which may be empty.
+func namespaceOf(namespace string) string {
+	if namespace == "" {
+		return proto.DefaultNamespace
+	}
+	return namespace
+}
+
+func (s *modelSession) of(namespace string, secret uint64) bool {
+	return s.namespace == "" || s.namespace == namespaceOf(namespace) && s.secret == secret
+}
+
+// source is one of a namespace, or else one of nobody.
+func (m *model) source(namespace, name string) *modelSource {
+	if src := m.sources[sourceName{namespaceOf(namespace), name}]; src != nil {
+		return src
+	}
+	return m.sources[sourceName{"", name}]
+}
+
 func (m *model) body(c *ebbv1.Command, src *modelSource) *ebbv1.CommandResult {
 	switch b := c.Body.(type) {
 	case *ebbv1.Command_Increments:
@@ -129,13 +158,18 @@ func (m *model) body(c *ebbv1.Command, src *modelSource) *ebbv1.CommandResult {
 	case *ebbv1.Command_DefineNamespace:
 		m.define(b.DefineNamespace)
 	case *ebbv1.Command_OpenSession:
-		return m.openSession()
+		return m.openSession(c.Namespace, b.OpenSession.Secret)
 	case *ebbv1.Command_CloseSession:
-		delete(m.sessions, b.CloseSession.Session)
+		if s := m.sessions[b.CloseSession.Session]; s != nil && s.of(c.Namespace, b.CloseSession.Secret) {
+			delete(m.sessions, b.CloseSession.Session)
+		}
 	case *ebbv1.Command_OpenSource:
-		return m.openSource(b.OpenSource)
+		return m.openSource(c.Namespace, b.OpenSource)
 	case *ebbv1.Command_DropSource:
-		delete(m.sources, b.DropSource.Name)
+		delete(m.sources, sourceName{namespaceOf(c.Namespace), b.DropSource.Name})
+		delete(m.sources, sourceName{"", b.DropSource.Name})
+	case *ebbv1.Command_Behaviour:
+		m.owners = m.owners || b.Behaviour.Version >= BehaviourNamespaces
 	case *ebbv1.Command_Delete, *ebbv1.Command_Expire, *ebbv1.Command_Put:
 		return m.aboutKeys(c)
 	}
@@ -197,25 +231,39 @@ func (m *model) aboutKeys(c *ebbv1.Command) *ebbv1.CommandResult {
 	return r
 }
 
-func (m *model) openSession() *ebbv1.CommandResult {
+func (m *model) openSession(namespace string, secret uint64) *ebbv1.CommandResult {
 	maps.DeleteFunc(m.sessions, func(_ uint64, s *modelSession) bool { return m.now-s.used > m.limits.SessionExpiry })
 	if len(m.sessions) >= m.limits.Sessions {
 		return failure(ebbv1.Code_CODE_TOO_MANY_SESSIONS)
 	}
 	m.lastID = max(m.lastID+1, uint64(m.now))
-	m.sessions[m.lastID] = &modelSession{used: m.now, results: map[uint64]*ebbv1.CommandResult{}}
+	s := &modelSession{used: m.now, results: map[uint64]*ebbv1.CommandResult{}}
+	if m.owners {
+		s.namespace, s.secret = namespaceOf(namespace), secret
+	}
+	m.sessions[m.lastID] = s
 	return &ebbv1.CommandResult{Session: m.lastID}
 }
 
-func (m *model) openSource(o *ebbv1.OpenSource) *ebbv1.CommandResult {
-	src := m.sources[o.Name]
+func (m *model) openSource(namespace string, o *ebbv1.OpenSource) *ebbv1.CommandResult {
+	name := sourceName{name: o.Name}
+	if m.owners {
+		name.namespace = namespaceOf(namespace)
+	}
+	src, most, from := m.sources[name], m.limits.Sources, &modelSource{}
+	if old := m.sources[sourceName{"", o.Name}]; old != nil && src == nil {
+		m.lastEpoch++
+		old.epoch = m.lastEpoch // fenced
+		most, from = 2*most, old
+	}
 	switch {
-	case src == nil && len(m.sources) >= m.limits.Sources:
+	case src == nil && len(m.sources) >= most:
 		return failure(ebbv1.Code_CODE_TOO_MANY_SOURCES)
 	case src == nil:
 		m.lastEpoch++
-		src = &modelSource{epoch: m.lastEpoch, token: o.Token, refused: map[uint64]ebbv1.Code{}}
-		m.sources[o.Name] = src
+		src = &modelSource{epoch: m.lastEpoch, token: o.Token, last: from.last, refused: map[uint64]ebbv1.Code{}}
+		maps.Copy(src.refused, from.refused)
+		m.sources[name] = src
 	case src.token != o.Token:
 		m.lastEpoch++
 		src.epoch, src.token = m.lastEpoch, o.Token

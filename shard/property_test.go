@@ -38,6 +38,7 @@ type script struct {
 	offset   uint64
 	past     []*ebbv1.Command
 	kinds    bool // keys of all kinds, not only distributions
+	owners   bool // BehaviourNamespaces is in force, or is to be
 }
 
 func newScript(t *rapid.T) *script {
@@ -59,14 +60,19 @@ func (d *script) command() *ebbv1.Command {
 		return rapid.SampledFrom(d.past[max(0, len(d.past)-20):]).Draw(d.t, "again")
 	case kind < 6:
 		return &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: d.namespace()}}
+	case kind < 7 && !d.owners && rapid.IntRange(0, 3).Draw(d.t, "owners") == 0:
+		d.owners = true
+		return &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourNamespaces}}}
 	case kind < 7:
-		return &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}
+		return &ebbv1.Command{Namespace: d.owner(), Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: d.secret()}}}
 	case kind < 8:
-		return &ebbv1.Command{Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: d.session()}}}
+		return &ebbv1.Command{Namespace: d.owner(), Body: &ebbv1.Command_CloseSession{
+			CloseSession: &ebbv1.CloseSession{Session: d.session(), Secret: d.secret()},
+		}}
 	case kind < 9:
-		return &ebbv1.Command{Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: d.source(), Token: rapid.Uint64Range(1, 3).Draw(d.t, "token")}}}
+		return &ebbv1.Command{Namespace: d.owner(), Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: d.source(), Token: rapid.Uint64Range(1, 3).Draw(d.t, "token")}}}
 	case kind < 10 && rapid.IntRange(0, 4).Draw(d.t, "drop") == 0:
-		return &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: d.source()}}}
+		return &ebbv1.Command{Namespace: d.owner(), Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: d.source()}}}
 	case kind < 11:
 		return &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}}
 	case kind < 13:
@@ -75,12 +81,21 @@ func (d *script) command() *ebbv1.Command {
 	return d.increments()
 }
 
+// owner is the namespace of what a command opens or closes: mostly the same one, so that the next command finds it.
+func (d *script) owner() string {
+	return rapid.SampledFrom([]string{"", "default", "", "signed", "absent"}).Draw(d.t, "owner")
+}
+
+func (d *script) secret() uint64 {
+	return rapid.SampledFrom([]uint64{7, 7, 7, 8, 0}).Draw(d.t, "secret")
+}
+
 // aboutKeys deletes keys, gives them a time to live, or moves one.
 func (d *script) aboutKeys() *ebbv1.Command {
 	c := &ebbv1.Command{Namespace: rapid.SampledFrom([]string{"", "history", "plain", "signed", "absent"}).Draw(d.t, "namespace of keys")}
 	if rapid.Bool().Draw(d.t, "in a session") {
 		d.sequence++
-		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence}}
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence, Secret: d.secret()}}
 	}
 	key := func(label string) []byte {
 		return []byte(rapid.SampledFrom([]string{"k1", "k2", "k3", "k4"}).Draw(d.t, label))
@@ -109,7 +124,7 @@ func (d *script) increments() *ebbv1.Command {
 	switch rapid.IntRange(0, 4).Draw(d.t, "identity") {
 	case 0, 1:
 		d.sequence += rapid.SampledFrom([]uint64{0, 0, 1, 2, 9, 100}).Draw(d.t, "gap")
-		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Sequence: d.sequence + 1 - min(d.sequence, rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 3}).Draw(d.t, "back"))}}
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Secret: d.secret(), Sequence: d.sequence + 1 - min(d.sequence, rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 3}).Draw(d.t, "back"))}}
 	case 2:
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{
 			IssuedAtUs: d.now + rapid.SampledFrom([]int64{0, -second, -4 * second, -6 * second, 400_000, 600_000}).Draw(d.t, "issued"),

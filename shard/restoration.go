@@ -139,6 +139,11 @@ func (s *State) commitRestore() *proto.Error {
 		s.staged = staging{}
 		return proto.AsError(err)
 	}
+	if n.behaviour > max(s.behaviour, 1) { // an older build cannot read it, and all replicas must come to the same
+		s.staged = staging{}
+		return proto.ErrNewerVersion.Errorf("the snapshot for shard %d has behaviour version %d, and the shard has %d", s.id, n.behaviour, s.behaviour).
+			WithHint("upgrade all nodes, wait until ebb status shows the newer storage version, and begin the restore again")
+	}
 	n.now = max(n.now, s.now)
 	n.behaviour = max(n.behaviour, s.behaviour)
 	n.lastSession = max(n.lastSession, s.lastSession)
@@ -146,6 +151,19 @@ func (s *State) commitRestore() *proto.Error {
 	n.staged, n.restored = staging{}, t.name
 	s.successor = n
 	return nil
+}
+
+// RestoredBehaviour returns the behaviour version of the state that a restore brings, as far as this command says it: 0 unless it has the beginning of a snapshot.
+func RestoredBehaviour(command []byte) uint32 {
+	_, kind, body := proto.CommandBody(command)
+	var c ebbv1.RestoreShard
+	if kind != proto.FieldCommandRestore || pb.Unmarshal(body, &c) != nil || c.GetPiece() == nil || c.GetPiece().GetOffset() != 0 {
+		return 0
+	}
+	header := c.GetPiece().GetData()
+	r := reader{rest: header[min(len(header), blockOverhead+len(snapshotMagic)+1):]}
+	r.uvarint() // the shard
+	return uint32(r.uvarint())
 }
 
 // Successor returns the state that takes this one's place from the next entry on, when a restore is over; nil otherwise.

@@ -18,7 +18,12 @@ import (
 //	                 |  applied: answer again
 //	                 never seen: apply
 type session struct {
-	id  uint64 // 0: a free slot
+	id uint64 // 0: a free slot
+	// namespace and secret are those of the command that opened it. A session from before BehaviourNamespaces has neither
+	// until a command shows a secret; a client from before has no secret.
+	namespace string
+	secret    uint64
+
 	top uint64 // the largest sequence applied
 	low uint64 // sequences up to this one are too old, whatever the window
 	// used is the shard time of the last command, and due that of the next
@@ -42,12 +47,15 @@ type oddity struct {
 
 const oddBit = 1 << 31
 
+// INVARIANT session-is-of-its-opener: a command that does not have the namespace and the secret of a session is answered as if there
+// were no such session, and changes nothing of it. Ids are times, which anybody can guess.
+
 // INVARIANT session-id-grows: a session's id is at least the shard time of its
 // opening and above every earlier id, so that an id that a client kept from
 // before can never name another's session.
 
 // openSession registers a producer.
-func (s *State) openSession() *ebbv1.CommandResult {
+func (s *State) openSession(c *command) *ebbv1.CommandResult {
 	if int(s.sessions.live) >= s.limits.Sessions {
 		s.expireSessions(visitsMin)
 	}
@@ -57,23 +65,33 @@ func (s *State) openSession() *ebbv1.CommandResult {
 	}
 	s.lastSession = max(s.lastSession+1, uint64(s.now))
 	slot := s.sessions.add(s.epoch)
-	*s.sessions.edit(slot, s.epoch) = session{
-		id: s.lastSession, used: s.now, due: s.now + s.limits.SessionExpiry, epoch: s.epoch,
+	w := s.sessions.edit(slot, s.epoch)
+	*w = session{id: s.lastSession, used: s.now, due: s.now + s.limits.SessionExpiry, epoch: s.epoch}
+	if s.behaviour >= BehaviourNamespaces {
+		fields(c.body, func(num protowire.Number, v uint64, _ []byte) {
+			if num == fieldOpenSessionSecret {
+				w.secret = v
+			}
+		})
+		w.namespace = s.namespaceName(c.namespace)
 	}
 	s.sessionSlots[s.lastSession] = slot
 	s.sessionVisits.set(slot, s.now+s.limits.SessionExpiry)
 	return &ebbv1.CommandResult{Session: s.lastSession}
 }
 
-// closeSession forgets a producer. Closing twice is closing once.
+// closeSession forgets a producer. Closing twice is closing once, and so is closing another's: nothing says whether there was one.
 func (s *State) closeSession(c *command) *ebbv1.CommandResult {
-	id := c.session
+	id, secret := c.session, c.secret
 	fields(c.body, func(num protowire.Number, v uint64, _ []byte) {
-		if num == fieldCloseSessionSession && v != 0 {
+		switch {
+		case num == fieldCloseSessionSession && v != 0:
 			id = v
+		case num == fieldCloseSessionSecret && v != 0:
+			secret = v
 		}
 	})
-	if slot, ok := s.sessionSlots[id]; ok {
+	if slot, ok := s.sessionSlots[id]; ok && s.sessions.at(slot).belongsTo(c.namespace, secret) {
 		s.dropSession(slot)
 	}
 	return &ebbv1.CommandResult{}
@@ -88,7 +106,7 @@ func (s *State) dropSession(slot uint32) {
 // onceInSession applies a command unless it has been applied before.
 func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 	slot, ok := s.sessionSlots[c.session]
-	if !ok || s.sessionExpired(slot) {
+	if !ok || s.sessionExpired(slot) || !s.sessions.at(slot).belongsTo(c.namespace, c.secret) {
 		return failed(proto.ErrSessionExpired.Errorf("session %d of shard %d is unknown or expired after %s without a command", c.session, s.id, text(s.limits.SessionExpiry)).
 			WithHint("open a new session; what became of commands without an answer is unknown"))
 	}
@@ -97,6 +115,9 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 	}
 	w := s.editSession(slot)
 	w.used = s.now
+	if w.namespace == "" && c.secret != 0 && s.behaviour >= BehaviourNamespaces {
+		w.namespace, w.secret = s.namespaceName(c.namespace), c.secret
+	}
 	if m, seen := w.recall(c.sequence, s.limits.SessionWindow); seen {
 		return s.recall(m, c)
 	}
@@ -110,6 +131,11 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 		s.editSession(slot).remember(c.sequence, memoOf(c, r), &s.limits)
 	}
 	return r
+}
+
+// belongsTo says whether a session belongs to who shows this namespace and this secret. One from before BehaviourNamespaces is everybody's.
+func (w *session) belongsTo(namespace []byte, secret uint64) bool {
+	return w.namespace == "" || w.secret == secret && sameNamespace(w.namespace, namespace)
 }
 
 func (s *State) sessionExpired(slot uint32) bool {

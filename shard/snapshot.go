@@ -20,20 +20,32 @@ import (
 //	expiries    { 1 + distance-from-last-key time } 0     of keys that have one, by slot
 //	bitmaps     { { slice } 0 }     of keys that hold one of more than 64 ids, by slot; a slice as in bodybitmap.go
 //	ledgers     count { space part strings { text } }   in the order in which they began
-//	sessions    roster { id top low used due window { value } odd { sequence more } }
-//	sources     roster { name epoch token last refused { gap code } }
-//	answered    roster { issued-at hi lo applied more }
+//	sessions    roster { [namespace secret] id top low used due window { value } odd { sequence more } }
+//	sources     roster { [namespace] name epoch token last refused { gap code } }
+//	answered    roster { [namespace] issued-at hi lo applied more }
 //	remnants    roster { space number since pending key }
 //	staged      name { bytes checksum pieces { text } }     of a restore that is under way; only an empty name without
 //	end         crc(4, little endian)
 //
 //	roster = slots first-free { 0 item | 1 + next free }
 //
+// What stands in [] is there from format 6 on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so builds of both can install it.
+//
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (
 	snapshotMagic  = "EBBSHARD"
-	snapshotFormat = 5 // 5: small bitmaps stand beside their keys
+	formatOldest   = 5 // small bitmaps stand with their keys
+	formatOwners   = 6 // sessions, sources and idempotency keys say whose they are
+	snapshotFormat = formatOwners
 )
+
+// format is that of a snapshot of this state.
+func (f *frame) format() byte {
+	if f.behaviour >= BehaviourNamespaces {
+		return formatOwners
+	}
+	return formatOldest
+}
 
 const (
 	sectionHeader = iota + 1

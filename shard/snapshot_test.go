@@ -549,7 +549,7 @@ func TestUseOfRestored(t *testing.T) {
 // The largest sequence there is ends a session's numbers, not the replica.
 func TestLastSequence(t *testing.T) {
 	s := defined(t, &ebbv1.Namespace{Name: "default", Version: 1})
-	id := s.openSession().Session
+	id := s.openSession(&command{}).Session
 	last := increments("k", "a")
 	last.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: id, Sequence: math.MaxUint64}}
 	r := s.Apply(2, encode(t, 0, last, last), nil)

@@ -85,17 +85,19 @@ func (s *State) readHeader(b *blockReader) {
 	if format := b.byte(); format > snapshotFormat {
 		b.newer("snapshot format %d: this binary reads format %d", format, snapshotFormat)
 		return
-	} else if format < snapshotFormat {
+	} else if format < formatOldest {
 		b.corrupt("format %d, from before the first release", format)
 		return
+	} else {
+		b.format = format
 	}
 	if id := b.uvarint(); id != uint64(s.id) {
 		b.corrupt("it is of shard %d", id)
 	}
 	if behaviour := b.uvarint(); behaviour > BehaviourMax {
 		b.newer("behaviour version %d: this binary knows up to %d", behaviour, BehaviourMax)
-	} else {
-		s.behaviour = uint32(behaviour)
+	} else if s.behaviour = uint32(behaviour); b.format != s.format() {
+		b.corrupt("format %d with behaviour version %d", b.format, behaviour)
 	}
 	s.applied = b.uvarint()
 	s.now = b.tick()
@@ -269,14 +271,18 @@ func readBitmap(b *blockReader, t *bitmapEditor, key uint64) {
 }
 
 func (s *State) readSession(b *blockReader, slot uint32) {
-	w := session{id: b.uvarint(), top: b.uvarint(), low: b.uvarint(), used: b.tick(), due: b.tick(), epoch: s.epoch}
+	namespace, secret := s.shared(b.owner()), uint64(0)
+	if b.format >= formatOwners {
+		secret = b.fixed()
+	}
+	w := session{namespace: namespace, secret: secret, id: b.uvarint(), top: b.uvarint(), low: b.uvarint(), used: b.tick(), due: b.tick(), epoch: s.epoch}
 	w.readRing(b)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		o := oddity{b.uvarint(), readMore(b)}
 		w.odd = append(w.odd, o)
 		w.oddBytes += len(o.more)
 	}
-	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now || w.due-s.limits.SessionExpiry > w.used {
+	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now || w.due-s.limits.SessionExpiry > w.used || w.namespace == "" && w.secret != 0 {
 		b.corrupt("session %d: a number that it cannot have", w.id)
 	}
 	if b.err == nil && !w.consistent(s.limits.SessionWindow) {
@@ -325,8 +331,28 @@ func readMore(b *blockReader) string {
 	return string(more)
 }
 
+// owner reads the name of a namespace; empty of what has none.
+func (b *blockReader) owner() string {
+	if b.format < formatOwners {
+		return ""
+	}
+	name := string(b.text(proto.NamespaceLenMax))
+	if name != "" && proto.CheckNamespaceName(name) != nil {
+		b.corrupt("what belongs to namespace %q", name)
+	}
+	return name
+}
+
+// shared returns the same name, in the memory of the namespace that the shard knows by it.
+func (s *State) shared(name string) string {
+	if space, ok := s.spaces[name]; ok {
+		return s.namespaces[space].definition.GetName()
+	}
+	return name
+}
+
 func (s *State) readSource(b *blockReader, slot uint32) {
-	src := source{name: string(b.text(proto.SourceNameLenMax)), epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
+	src := source{sourceName: sourceName{s.shared(b.owner()), string(b.text(proto.SourceNameLenMax))}, epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
 	offset := uint64(0)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		gap, code := b.uvarint(), b.uint32()
@@ -337,7 +363,7 @@ func (s *State) readSource(b *blockReader, slot uint32) {
 		offset += gap
 		src.refused = append(src.refused, refusedRow{offset, ebbv1.Code(code)})
 	}
-	if _, known := s.sourceSlots[src.name]; known || src.name == "" || len(src.refused) > s.limits.SourceRefusals {
+	if _, known := s.sourceSlots[src.sourceName]; known || src.name == "" || len(src.refused) > s.limits.SourceRefusals {
 		b.corrupt("source %q: a name that it cannot have", src.name)
 	}
 	if src.epoch == 0 || src.epoch > s.lastEpoch {
@@ -347,12 +373,12 @@ func (s *State) readSource(b *blockReader, slot uint32) {
 		return
 	}
 	*s.sources.edit(slot, s.epoch) = src
-	s.sourceSlots[src.name] = slot
+	s.sourceSlots[src.sourceName] = slot
 }
 
 func (s *State) readAnswered(b *blockReader, slot uint32) {
 	a := answered{
-		key:  idempotencyKey{issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
+		key:  idempotencyKey{namespace: s.shared(b.owner()), issuedAt: int64(b.tick()), hi: b.fixed(), lo: b.fixed()},
 		memo: memo{applied: b.uint32(), more: readMore(b)},
 	}
 	if _, known := s.keySlots[a.key]; known {

@@ -10,12 +10,13 @@ import (
 
 // writeRosters writes what keeps commands from being applied twice, and bitmaps that are to be swept.
 func (f *frame) writeRosters(b *blockWriter) {
+	owned := f.format() >= formatOwners
 	b.section(sectionSessions)
-	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b) })
+	writeRoster(b, &f.sessions, func(_ uint32, s *session) { s.write(b, owned) })
 	b.section(sectionSources)
-	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b) })
+	writeRoster(b, &f.sources, func(_ uint32, s *source) { s.write(b, owned) })
 	b.section(sectionAnswered)
-	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b) })
+	writeRoster(b, &f.answered, func(_ uint32, a *answered) { a.write(b, owned) })
 	b.section(sectionRemnants)
 	writeRoster(b, &f.remnants, func(_ uint32, r *remnant) { r.write(b) })
 }
@@ -23,7 +24,7 @@ func (f *frame) writeRosters(b *blockWriter) {
 func (f *frame) writeHeader(b *blockWriter) {
 	b.section(sectionHeader)
 	b.buf = append(b.buf, snapshotMagic...)
-	b.byte(snapshotFormat)
+	b.byte(f.format())
 	b.uvarint(uint64(f.id))
 	b.uvarint(uint64(f.behaviour))
 	b.uvarint(f.applied)
@@ -160,7 +161,11 @@ func writeBitmap(b *blockWriter, key uint32, v *bitmapValue) {
 	b.byte(0)
 }
 
-func (s *session) write(b *blockWriter) {
+func (s *session) write(b *blockWriter, owned bool) {
+	if owned {
+		b.text([]byte(s.namespace))
+		b.fixed(s.secret)
+	}
 	b.uvarint(s.id)
 	b.uvarint(s.top)
 	b.uvarint(s.low)
@@ -178,7 +183,10 @@ func (s *session) write(b *blockWriter) {
 	}
 }
 
-func (s *source) write(b *blockWriter) {
+func (s *source) write(b *blockWriter, owned bool) {
+	if owned {
+		b.text([]byte(s.namespace))
+	}
 	b.text([]byte(s.name))
 	b.uvarint(s.epoch)
 	b.fixed(s.token)
@@ -192,7 +200,10 @@ func (s *source) write(b *blockWriter) {
 	}
 }
 
-func (a *answered) write(b *blockWriter) {
+func (a *answered) write(b *blockWriter, owned bool) {
+	if owned {
+		b.text([]byte(a.key.namespace))
+	}
 	b.tick(sketch.Tick(a.key.issuedAt))
 	b.fixed(a.key.hi)
 	b.fixed(a.key.lo)

@@ -17,15 +17,18 @@ import (
 // one is a repetition. That holds only if commands of one epoch arrive in
 // order: a source has one command under way in a shard at a time.
 type source struct {
-	name  string // "": a free slot
-	epoch uint64 // of its latest opening by another token
-	token uint64 // of the opening that has the present epoch
-	last  uint64 // the largest offset that has been decided
+	sourceName        // of an empty name: a free slot
+	epoch      uint64 // of its latest opening by another token
+	token      uint64 // of the opening that has the present epoch
+	last       uint64 // the largest offset that has been decided
 	// refused remembers the latest rows that were refused, oldest first, so
 	// that a repetition says so again. Views share the array: it is appended
 	// to and cut at the front, never written over.
 	refused []refusedRow
 }
+
+// sourceName names a source. The namespace is empty for one from before BehaviourNamespaces.
+type sourceName struct{ namespace, name string }
 
 type refusedRow struct {
 	offset uint64
@@ -37,11 +40,12 @@ type refusedRow struct {
 // source forgets its epochs, and a holder from before the drop must not pass
 // for one of those that open the name after it.
 
-// openSource takes a source over.
-func (s *State) openSource(body []byte) *ebbv1.CommandResult {
+// openSource takes a source over. One from before BehaviourNamespaces, of which nobody knows the namespace, is fenced and stays, and whoever opens it
+// gets a copy of its own: so rows that it has decided are not counted again, and no namespace takes them away from another.
+func (s *State) openSource(c *command) *ebbv1.CommandResult {
 	var name []byte
 	var token uint64
-	fields(body, func(num protowire.Number, v uint64, b []byte) {
+	fields(c.body, func(num protowire.Number, v uint64, b []byte) {
 		switch num {
 		case fieldOpenSourceName:
 			name = b
@@ -52,27 +56,59 @@ func (s *State) openSource(body []byte) *ebbv1.CommandResult {
 	if len(name) == 0 || len(name) > proto.SourceNameLenMax {
 		return failed(proto.ErrBadRequest.Errorf("source name of %d bytes: it has 1 to %d", len(name), proto.SourceNameLenMax))
 	}
-	slot, ok := s.sourceSlots[string(name)]
+	slot, ok := s.findSource(c.namespace, name)
 	if !ok {
-		return s.newSource(string(name), token)
+		return s.newSource(s.newName(c, name), token, nil)
 	}
 	src := s.sources.edit(slot, s.epoch)
+	if src.namespace == "" && s.behaviour >= BehaviourNamespaces {
+		src.epoch = s.nextEpoch()
+		return s.newSource(s.newName(c, name), token, src)
+	}
 	if src.token != token {
 		src.token, src.epoch = token, s.nextEpoch()
 	}
 	return &ebbv1.CommandResult{Epoch: src.epoch, LastOffset: src.last}
 }
 
-func (s *State) newSource(name string, token uint64) *ebbv1.CommandResult {
-	if int(s.sources.live) >= s.limits.Sources {
-		return failed(proto.ErrTooManySources.Errorf("source %q is one too many: shard %d remembers at most %d", name, s.id, s.limits.Sources).
+func (s *State) newName(c *command, name []byte) sourceName {
+	if s.behaviour < BehaviourNamespaces {
+		return sourceName{name: string(name)}
+	}
+	return sourceName{s.namespaceName(c.namespace), string(name)}
+}
+
+// findSource returns a source of a namespace or, if there is none, one of that name which has no namespace.
+func (s *State) findSource(namespace, name []byte) (slot uint32, ok bool) {
+	if len(namespace) == 0 {
+		namespace = defaultNamespace
+	}
+	if slot, ok = s.sourceSlots[sourceName{string(namespace), string(name)}]; !ok {
+		slot, ok = s.sourceSlots[sourceName{name: string(name)}]
+	}
+	return slot, ok
+}
+
+var defaultNamespace = []byte(proto.DefaultNamespace)
+
+// newSource makes a source, as far as another one has come if that is not nil. So that a shard that is full of sources without a namespace can be imported into,
+// there may be as many of such copies again.
+func (s *State) newSource(name sourceName, token uint64, from *source) *ebbv1.CommandResult {
+	most := s.limits.Sources
+	made := source{sourceName: name, token: token}
+	if from != nil {
+		most *= 2
+		made.last, made.refused = from.last, slices.Clone(from.refused)
+	}
+	if int(s.sources.live) >= most {
+		return failed(proto.ErrTooManySources.Errorf("source %q is one too many: shard %d remembers at most %d", name.name, s.id, s.limits.Sources).
 			WithHint("drop sources that are done"))
 	}
+	made.epoch = s.nextEpoch()
 	slot := s.sources.add(s.epoch)
-	src := s.sources.edit(slot, s.epoch)
-	*src = source{name: name, epoch: s.nextEpoch(), token: token}
+	*s.sources.edit(slot, s.epoch) = made
 	s.sourceSlots[name] = slot
-	return &ebbv1.CommandResult{Epoch: src.epoch}
+	return &ebbv1.CommandResult{Epoch: made.epoch, LastOffset: made.last}
 }
 
 func (s *State) nextEpoch() uint64 {
@@ -80,16 +116,16 @@ func (s *State) nextEpoch() uint64 {
 	return s.lastEpoch
 }
 
-// dropSource forgets a source. Dropping twice is dropping once.
-func (s *State) dropSource(body []byte) *ebbv1.CommandResult {
+// dropSource forgets a source, and one of its name that has no namespace. Dropping twice is dropping once.
+func (s *State) dropSource(c *command) *ebbv1.CommandResult {
 	var name []byte
-	fields(body, func(num protowire.Number, _ uint64, b []byte) {
+	fields(c.body, func(num protowire.Number, _ uint64, b []byte) {
 		if num == fieldDropSourceName {
 			name = b
 		}
 	})
-	if slot, ok := s.sourceSlots[string(name)]; ok {
-		delete(s.sourceSlots, string(name))
+	for slot, ok := s.findSource(c.namespace, name); ok; slot, ok = s.findSource(c.namespace, name) {
+		delete(s.sourceSlots, s.sources.at(slot).sourceName)
 		s.sources.drop(slot, s.epoch)
 	}
 	return &ebbv1.CommandResult{}
@@ -100,7 +136,7 @@ func (s *State) fromSource(c *command) *ebbv1.CommandResult {
 	if c.kind != proto.FieldCommandIncrements && c.kind != proto.FieldCommandBits {
 		return failed(proto.ErrBadRequest.Errorf("a source identity goes with increments and edits of bitmaps only"))
 	}
-	slot, ok := s.sourceSlots[string(c.source)]
+	slot, ok := s.findSource(c.namespace, c.source)
 	if !ok {
 		return failed(proto.ErrSourceFenced.Errorf("source %q is not open in shard %d", c.source, s.id).
 			WithHint("open the source again"))

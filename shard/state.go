@@ -18,8 +18,24 @@ type ID uint32
 
 func (id ID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
-// BehaviourMax is the newest behaviour version that this package implements.
-const BehaviourMax = 1
+// Behaviour versions, each of which changes what Apply does from the entry on that switches it on.
+const (
+	// BehaviourNamespaces is from when on a session, an ordered source and an idempotency key belong to the namespace of the command that
+	// brought them, and a session has a secret. Those from before have no namespace, and keep the rule of before: a session until it
+	// expires or shows a secret, a key until it is forgotten, a source until it is dropped (see openSource).
+	BehaviourNamespaces = 2
+
+	// BehaviourMax is the newest that this package implements.
+	BehaviourMax = BehaviourNamespaces
+)
+
+// BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that of an empty log.
+func BehaviourOf(storage uint32) uint32 {
+	if storage >= proto.VersionNamespaces {
+		return BehaviourNamespaces
+	}
+	return 0
+}
 
 // clockMax bounds the shard's clock, so that sums of times cannot overflow: no
 // stamp past the year 4253 is believed.
@@ -70,7 +86,7 @@ type State struct {
 	sessionSlots  map[uint64]uint32
 	sessionVisits heap
 	sessionPlaces []uint32
-	sourceSlots   map[string]uint32
+	sourceSlots   map[sourceName]uint32
 	keySlots      map[idempotencyKey]uint32
 	remnantSlots  map[uint64]uint32 // by number
 	keyVisits     heap
@@ -102,7 +118,7 @@ func New(id ID, mem Memory) *State {
 		limits:       DefaultLimits(),
 		mem:          mem,
 		sessionSlots: map[uint64]uint32{},
-		sourceSlots:  map[string]uint32{},
+		sourceSlots:  map[sourceName]uint32{},
 		keySlots:     map[idempotencyKey]uint32{},
 		remnantSlots: map[uint64]uint32{},
 	}
@@ -233,13 +249,13 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 	case proto.FieldCommandDefineNamespace:
 		return s.define(c.body)
 	case fieldCommandOpenSession:
-		return s.openSession()
+		return s.openSession(c)
 	case fieldCommandCloseSession:
 		return s.closeSession(c)
 	case fieldCommandOpenSource:
-		return s.openSource(c.body)
+		return s.openSource(c)
 	case fieldCommandDropSource:
-		return s.dropSource(c.body)
+		return s.dropSource(c)
 	case fieldCommandBehaviour:
 		return s.behave(c.body)
 	case proto.FieldCommandDelete, proto.FieldCommandPut, proto.FieldCommandExpire:
@@ -284,6 +300,22 @@ func (f *frame) lookup(name []byte) *namespace {
 		return nil
 	}
 	return f.namespaces[space]
+}
+
+// namespaceName returns the name of a namespace, "default" for the empty one, without a copy if the shard has heard of it.
+func (f *frame) namespaceName(name []byte) string {
+	if ns := f.lookup(name); ns != nil {
+		return ns.definition.GetName()
+	}
+	if len(name) == 0 {
+		return proto.DefaultNamespace
+	}
+	return string(name)
+}
+
+// sameNamespace says whether a command's namespace, which may be empty, has this name.
+func sameNamespace(name string, of []byte) bool {
+	return name == string(of) || len(of) == 0 && name == proto.DefaultNamespace
 }
 
 // Freeze returns a view of the state as it is now. It copies the tables that

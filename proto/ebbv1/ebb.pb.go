@@ -1246,12 +1246,15 @@ func (x *Increment) GetText() []byte {
 	return nil
 }
 
-// SessionIdentity makes one command of a producer session count once.
+// SessionIdentity makes one command of a producer session count once. The session belongs to the namespace of the command that opened it:
+// a command of another namespace, or with another secret, is answered as if there were no such session.
 type SessionIdentity struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Session uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
 	// from 1; every command of a session has its own
-	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	// that of OpenSession
+	Secret        uint64 `protobuf:"fixed64,3,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1300,7 +1303,14 @@ func (x *SessionIdentity) GetSequence() uint64 {
 	return 0
 }
 
-// SourceIdentity makes each row of an ordered source count once. It never expires.
+func (x *SessionIdentity) GetSecret() uint64 {
+	if x != nil {
+		return x.Secret
+	}
+	return 0
+}
+
+// SourceIdentity makes each row of an ordered source count once. It never expires. The name is one of the command's namespace.
 type SourceIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "source/partition"
@@ -1355,7 +1365,7 @@ func (x *SourceIdentity) GetEpoch() uint64 {
 	return 0
 }
 
-// IdempotencyKey makes a command count once within the window of its issue time.
+// IdempotencyKey makes a command count once within the window of its issue time. The same key in another namespace is another key.
 type IdempotencyKey struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	IssuedAtUs    int64                  `protobuf:"varint,1,opt,name=issued_at_us,json=issuedAtUs,proto3" json:"issued_at_us,omitempty"`
@@ -4303,9 +4313,12 @@ func (x *Increments) GetIncrements() []*Increment {
 	return nil
 }
 
-// OpenSession registers a producer session with the shard.
+// OpenSession registers a producer session of the command's namespace with the shard.
 type OpenSession struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// drawn by the opener from a cryptographic source, and not 0: every command of the session has it. 0 is that of a client
+	// from before storage version 6; its session is bound to the namespace only
+	Secret        uint64 `protobuf:"fixed64,1,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4340,10 +4353,20 @@ func (*OpenSession) Descriptor() ([]byte, []int) {
 	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
-// CloseSession forgets the session of the command's identity.
+func (x *OpenSession) GetSecret() uint64 {
+	if x != nil {
+		return x.Secret
+	}
+	return 0
+}
+
+// CloseSession forgets a session of the command's namespace. One that is unknown, or has another secret, is left alone without an error.
 type CloseSession struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Session       uint64                 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0: that of the command's identity
+	Session uint64 `protobuf:"varint,1,opt,name=session,proto3" json:"session,omitempty"`
+	// that of OpenSession; 0: that of the command's identity
+	Secret        uint64 `protobuf:"fixed64,2,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4385,7 +4408,14 @@ func (x *CloseSession) GetSession() uint64 {
 	return 0
 }
 
-// OpenSource takes over an ordered source: it gives it an epoch above all that the shard has given, which fences every earlier holder.
+func (x *CloseSession) GetSecret() uint64 {
+	if x != nil {
+		return x.Secret
+	}
+	return 0
+}
+
+// OpenSource takes over an ordered source of the command's namespace: it gives it an epoch above all that the shard has given, which fences every earlier holder.
 type OpenSource struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -4439,7 +4469,7 @@ func (x *OpenSource) GetToken() uint64 {
 	return 0
 }
 
-// DropSource forgets an ordered source.
+// DropSource forgets an ordered source of the command's namespace, and one of the same name from before storage version 6, which has none.
 type DropSource struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -13139,10 +13169,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x04text\x18\b \x01(\fH\x02R\x04text\x88\x01\x01B\t\n" +
 	"\a_amountB\b\n" +
 	"\x06_valueB\a\n" +
-	"\x05_text\"G\n" +
+	"\x05_text\"_\n" +
 	"\x0fSessionIdentity\x12\x18\n" +
 	"\asession\x18\x01 \x01(\x04R\asession\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\":\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x16\n" +
+	"\x06secret\x18\x03 \x01(\x06R\x06secret\":\n" +
 	"\x0eSourceIdentity\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05epoch\x18\x02 \x01(\x04R\x05epoch\"R\n" +
@@ -13343,10 +13374,12 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"Increments\x121\n" +
 	"\n" +
 	"increments\x18\x01 \x03(\v2\x11.ebb.v1.IncrementR\n" +
-	"increments\"\r\n" +
-	"\vOpenSession\"(\n" +
+	"increments\"%\n" +
+	"\vOpenSession\x12\x16\n" +
+	"\x06secret\x18\x01 \x01(\x06R\x06secret\"@\n" +
 	"\fCloseSession\x12\x18\n" +
-	"\asession\x18\x01 \x01(\x04R\asession\"6\n" +
+	"\asession\x18\x01 \x01(\x04R\asession\x12\x16\n" +
+	"\x06secret\x18\x02 \x01(\x06R\x06secret\"6\n" +
 	"\n" +
 	"OpenSource\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
