@@ -97,6 +97,9 @@ func (b *backend) admit(ctx context.Context, last *admission, r *replica, comman
 		if err := r.state.storable(command); err != nil {
 			return err
 		}
+		if err := r.restorable(command); err != nil {
+			return err
+		}
 	}
 	name := proto.CommandNamespace(command)
 	if !last.asked || !bytes.Equal(name, last.namespace) {

@@ -50,6 +50,8 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
+	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force calls for.
+	behaviour() (has, wants uint32)
 	// undefinable is told when the shard refuses a version of a namespace.
 	undefinable(ns *ebbv1.Namespace, err *ebbv1.Error)
 	// settled is told the outcome of every entry.
@@ -61,7 +63,7 @@ type proposals interface {
 // proposer collects the commands that wait for one shard and puts them into its
 // log, many to an entry:
 //
-//	commands --> queue --> [stamp | definitions | commands] --> Raft --> results
+//	commands --> queue --> [stamp | behaviour, definitions | commands] --> Raft --> results
 //
 // An entry leaves at once when none is on its way, or when 64 KiB wait. A
 // goroutine exists only while entries are on their way.
@@ -83,6 +85,7 @@ type proposer struct {
 	last    int64             // newest stamp given; guarded by order
 	term    uint64            // of which defined speaks; guarded by order
 	defined map[string]uint64 // versions that this term's log defines; guarded by order
+	behaves uint32            // the behaviour version that this term's log switches on; guarded by order
 }
 
 // waiting is a command in the queue.
@@ -354,14 +357,19 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	return cargo
 }
 
-// load returns how many commands of the cargo go into one entry, and the definitions that go before them: those of namespaces of which the
-// shard has no version, or an older one. All of it stays within the hard limit; the first command does with its definition. p.order is held.
+// load returns how many commands of the cargo go into one entry, and the definitions that go before them: the behaviour version in force, if
+// the shard has an older one, and those of namespaces of which it has no version, or an older one. All of it stays within the hard limit; the first command does with its definition. p.order is held.
 func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	if term, _ := p.to.leading(); term != p.term {
 		p.term = term
-		clear(p.defined)
+		p.believeNothing()
 	}
 	room := proto.EntryBytesHard - stampBytes
+	if has, wants := p.to.behaviour(); max(has, p.behaves) < wants {
+		definitions = append(definitions, definition{command: behaviourCommand(wants)})
+		room -= fieldBytes(len(definitions[0].command))
+		p.behaves = wants
+	}
 	var before []byte
 	for i, w := range cargo {
 		name := proto.CommandNamespace(w.command)
@@ -400,10 +408,15 @@ func (p *proposer) putBack(cargo []waiting) {
 	}
 }
 
-// definition is a command that tells a shard of a namespace.
+// definition is a command that tells a shard of a namespace, or of a behaviour version.
 type definition struct {
-	of      *ebbv1.Namespace // nil: there is nothing to tell
+	of      *ebbv1.Namespace // nil of a behaviour version, which is never refused; of undefined: there is nothing to tell
 	command []byte
+}
+
+func behaviourCommand(version uint32) []byte {
+	raw, _ := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}}) // cannot fail
+	return raw
 }
 
 // undefined returns the definition of a namespace if the shard lacks this version of it. p.order is held.
@@ -427,7 +440,13 @@ func (p *proposer) undefined(ns *ebbv1.Namespace) (d definition) {
 func (p *proposer) forget() {
 	p.order.Lock()
 	defer p.order.Unlock()
+	p.believeNothing()
+}
+
+// believeNothing drops what the log was believed to say. p.order is held.
+func (p *proposer) believeNothing() {
 	clear(p.defined)
+	p.behaves = 0
 }
 
 // refused drops the belief that the log defines a version, since the shard
@@ -502,7 +521,7 @@ func (p *proposer) deliver(cargo []waiting, definitions []definition, future raf
 		return
 	}
 	for i, d := range definitions {
-		if refusal := results[i].GetError(); refusal != nil {
+		if refusal := results[i].GetError(); refusal != nil && d.of != nil {
 			p.refused(d.of, refusal)
 		}
 	}

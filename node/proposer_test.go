@@ -30,6 +30,8 @@ type fakeLog struct {
 	skews    int
 	refuses  map[string]bool // namespaces whose definitions the shard refuses
 	unheeded []string        // versions of which that was told
+
+	behaves, wants uint32 // behaviour versions: applied, and called for by the storage version in force
 }
 
 // fakeFuture is one entry on its way.
@@ -75,6 +77,8 @@ func (l *fakeLog) clockUS() int64 { return l.shardNow }
 func (l *fakeLog) namespace(name []byte) *ebbv1.Namespace { return l.table[string(name)] }
 
 func (l *fakeLog) version(name string) uint64 { return l.applied[name] }
+
+func (l *fakeLog) behaviour() (has, wants uint32) { return l.behaves, l.wants }
 
 func (l *fakeLog) undefinable(ns *ebbv1.Namespace, err *ebbv1.Error) {
 	l.unheeded = append(l.unheeded, fmt.Sprintf("%s=%d: %s", ns.GetName(), ns.GetVersion(), err.GetMessage()))
@@ -322,6 +326,50 @@ func command(ns string) []byte {
 		panic(err)
 	}
 	return raw
+}
+
+// The behaviour version that the storage version in force calls for is switched on before the first command, once a term, and again if that entry was lost.
+func TestBehaviourGoesFirst(t *testing.T) {
+	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
+		for i, c := range []struct {
+			what           string
+			behaves, wants uint32
+			term           uint64
+			err            error
+			want           []uint32 // of the commands of the entry: the version switched on, 0 of another command
+		}{
+			{what: "the older storage version", term: 1, want: []uint32{0}},
+			{what: "the newer one, in an entry that is lost", wants: 2, term: 1, err: raft.ErrNotLeader, want: []uint32{2, 0}},
+			{what: "again", wants: 2, term: 1, want: []uint32{2, 0}},
+			{what: "on its way", wants: 2, term: 1, want: []uint32{0}},
+			{what: "another term", wants: 2, term: 2, want: []uint32{2, 0}},
+			{what: "applied", behaves: 2, wants: 2, term: 3, want: []uint32{0}},
+			{what: "applied by a restore, before this node knows why", behaves: 2, wants: 0, term: 4, want: []uint32{0}},
+		} {
+			l.mu.Lock()
+			l.behaves, l.wants, l.term = c.behaves, c.wants, c.term
+			l.mu.Unlock()
+			call := newCall(1)
+			p.enqueue(call, 0, command("a"))
+			p.kick()
+			synctest.Wait()
+			l.commit(i, c.err)
+			var got []uint32
+			for _, raw := range l.sent()[i].entry.Commands {
+				var cmd ebbv1.Command
+				if err := protobuf.Unmarshal(raw, &cmd); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, cmd.GetBehaviour().GetVersion())
+			}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("%s: the entry has %v, want %v", c.what, got, c.want)
+			}
+			if r := call.wait(t.Context(), nil); c.err == nil && r[0].GetApplied() != 1 {
+				t.Errorf("%s: result %v", c.what, r[0])
+			}
+		}
+	})
 }
 
 // A shard's namespaces are defined in its log before the first command under a

@@ -38,6 +38,8 @@ type shardMachine struct {
 	marks    []mark        // views that somebody waits for; guarded by mu
 	remnants atomic.Uint32 // bitmaps whose parts are to be swept
 
+	behaviour atomic.Uint32 // the behaviour version that is applied
+
 	prepared    *shard.State // of a snapshot that is being installed; nil: of none. Guarded by mu
 	preparedKey contentKey
 
@@ -110,6 +112,7 @@ func (m *shardMachine) adopt(state *shard.State) {
 	m.state = state
 	m.clock.Store(int64(state.Now()))
 	m.remnants.Store(state.RemnantCount())
+	m.behaviour.Store(state.Behaviour())
 	m.reach(state.Applied())
 }
 
