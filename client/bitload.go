@@ -23,7 +23,7 @@ type BitLoad struct {
 func (c *Client) BitLoad(ctx context.Context, ns, key, name string) (*BitLoad, error) {
 	l := &BitLoad{client: c, ns: namespaceOr(ns), key: key, name: name}
 	l.shard = proto.ShardOf(l.ns, []byte(key), c.chart.shards())
-	open := &ebbv1.OpenSource{Name: name, Token: rand.Uint64()}
+	open := &ebbv1.OpenSource{Name: name, Token: newSecret()}
 	result, err := l.apply(ctx, &ebbv1.Command{Namespace: l.ns, Body: &ebbv1.Command_OpenSource{OpenSource: open}})
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (l *BitLoad) Reached(ctx context.Context, place, id uint64) error {
 
 // Forget forgets a load that is done: the next one of its name begins anew.
 func (l *BitLoad) Forget(ctx context.Context) error {
-	_, err := l.apply(ctx, &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: l.name}}})
+	_, err := l.apply(ctx, &ebbv1.Command{Namespace: l.ns, Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: l.name}}})
 	return err
 }
 

@@ -2,6 +2,8 @@ package client
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -47,6 +49,7 @@ type lane struct {
 	orphans []*parcel // outstanding, of a session that has expired
 
 	session  uint64 // 0: none is open
+	secret   uint64 // of the session, and of one that is being opened
 	next     uint64 // sequence of the next command
 	opening  bool
 	openErr  error // why the last one could not be opened
@@ -227,7 +230,7 @@ func (l *lane) launch(q *parcel, now time.Time) {
 		q.stampSource(l.producer.ns, l.producer.source, l.epoch)
 		return
 	}
-	q.session, q.sequence = l.session, l.next
+	q.session, q.sequence, q.secret = l.session, l.next, l.secret
 	l.next++
 	q.stampSession(l.producer.ns)
 }
@@ -251,16 +254,27 @@ func (l *lane) open(first *parcel) *parcel {
 	if l.opening {
 		return nil
 	}
-	l.opening = true
+	l.opening, l.secret = true, newSecret()
 	l.producer.client.meter.sessions.Add(1)
 	q := &parcel{
 		shard: l.shard, ctx: first.ctx, made: first.made, delivery: (*opening)(l),
 		deadline: first.deadline, lenient: first.lenient, stood: first.stood,
 	}
 	q.buf = marshal(&ebbv1.Command{
-		Namespace: l.producer.ns, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}},
+		Namespace: l.producer.ns, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: l.secret}},
 	})
 	return q
+}
+
+// newSecret draws what shows that a session, or the opening of a source, is one's own; never 0.
+func newSecret() uint64 {
+	var b [8]byte
+	for {
+		_, _ = rand.Read(b[:]) // it never fails: the process ends instead
+		if secret := binary.LittleEndian.Uint64(b[:]); secret != 0 {
+			return secret
+		}
+	}
 }
 
 // opening hears of a lane's new session.
@@ -373,7 +387,7 @@ func (p *producer) retire(ctx context.Context) {
 		if l.session != 0 && l.span() == 0 {
 			q := &parcel{shard: l.shard, ctx: ctx, deadline: deadline, made: p.client.now(), delivery: farewell{&done}}
 			q.buf = marshal(&ebbv1.Command{
-				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: l.session}},
+				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: l.session, Secret: l.secret}},
 			})
 			l.session = 0
 			closing = append(closing, q)

@@ -25,7 +25,7 @@ type parcel struct {
 	merged  int
 	last    uint64 // largest offset, of a source
 
-	session, sequence uint64
+	session, sequence, secret uint64
 
 	ctx      context.Context // of those who wait for it
 	deadline time.Time
@@ -95,11 +95,11 @@ func (p *parcel) increment(i int) (in proto.IncrementWire, ok bool) {
 	return in, false
 }
 
-// stampSession writes namespace, session and sequence in front of the increments.
+// stampSession writes namespace, session, sequence and secret in front of the increments.
 func (p *parcel) stampSession(ns string) {
-	id := protowire.AppendVarint(make([]byte, 0, 24), uint64(tagSession))
-	id = protowire.AppendVarint(id, p.session)
+	id := protowire.AppendVarint(append(make([]byte, 0, 32), tagSession), p.session)
 	id = protowire.AppendVarint(append(id, tagSequence), p.sequence)
+	id = protowire.AppendFixed64(append(id, tagSecret), p.secret)
 	p.stamp(ns, tagIdentitySession, id)
 }
 
@@ -126,7 +126,7 @@ func (p *parcel) stamp(ns string, tag byte, id []byte) {
 // the increments.
 const (
 	roomNamespace = 1 + 2 + proto.NamespaceLenMax
-	roomSession   = roomNamespace + 2 + 2*11 + 2 + 5
+	roomSession   = roomNamespace + 2 + 2*11 + 9 + 2 + 5
 	roomSource    = roomNamespace + 3 + 3 + proto.SourceNameLenMax + 11 + 2 + 5
 )
 
@@ -135,8 +135,9 @@ const (
 	tagIdentitySession = proto.FieldCommandSession<<3 | byte(protowire.BytesType)
 	tagIdentitySource  = proto.FieldCommandSource<<3 | byte(protowire.BytesType)
 
-	tagSession     = 1<<3 | byte(protowire.VarintType) // SessionIdentity.session
-	tagSequence    = 2<<3 | byte(protowire.VarintType) // SessionIdentity.sequence
-	tagSourceName  = 1<<3 | byte(protowire.BytesType)  // SourceIdentity.name
-	tagSourceEpoch = 2<<3 | byte(protowire.VarintType) // SourceIdentity.epoch
+	tagSession     = 1<<3 | byte(protowire.VarintType)  // SessionIdentity.session
+	tagSequence    = 2<<3 | byte(protowire.VarintType)  // SessionIdentity.sequence
+	tagSecret      = 3<<3 | byte(protowire.Fixed64Type) // SessionIdentity.secret
+	tagSourceName  = 1<<3 | byte(protowire.BytesType)   // SourceIdentity.name
+	tagSourceEpoch = 2<<3 | byte(protowire.VarintType)  // SourceIdentity.epoch
 )

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,8 +18,7 @@ const (
 
 // SourceOptions configure a Source. The zero value is useful.
 type SourceOptions struct {
-	// Namespace of all keys; "default" when empty. Offsets are remembered by the
-	// name of the source alone: an import into another namespace needs another name.
+	// Namespace of all keys, and of the name of the source; "default" when empty.
 	Namespace string
 	// MaxBatch is how many increments a shard's command carries at most; 1,000 when 0.
 	MaxBatch int
@@ -120,7 +118,7 @@ func (s *Source) takeOver(ctx context.Context, p *producer) error {
 	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
 	command := marshal(&ebbv1.Command{
 		Namespace: p.ns,
-		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: p.source, Token: rand.Uint64()}},
+		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: p.source, Token: newSecret()}},
 	})
 	parcels := make([]*parcel, 0, len(p.lanes)-1)
 	for shard := 1; shard < len(p.lanes); shard++ {
@@ -235,15 +233,15 @@ func (s *Source) Stats() SourceStats {
 	return SourceStats{WriterStats: s.out.stats(), Skipped: s.skipped.Load(), Rechecked: s.rechecked.Load()}
 }
 
-// DropSource makes all shards forget an ordered source: its next import counts
-// everything again.
-func (c *Client) DropSource(ctx context.Context, name string) error {
+// DropSource makes all shards forget an ordered source of a namespace, "default"
+// when empty: its next import counts everything again.
+func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	p := &producer{client: c, lanes: make([]lane, c.chart.shards()+1)}
 	deadline, _ := ctx.Deadline()
 	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
-	command := marshal(&ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}}})
+	command := marshal(&ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}}})
 	var parcels []*parcel
 	for shard := 1; shard < len(p.lanes); shard++ {
 		parcels = append(parcels, &parcel{

@@ -619,7 +619,7 @@ func TestSourceIsFenced(t *testing.T) {
 	if err := first.Close(ctx); err != nil && !errors.Is(err, ebb.ErrSourceFenced) {
 		t.Error(err)
 	}
-	if err := c.DropSource(ctx, "f"); err != nil {
+	if err := c.DropSource(ctx, "", "f"); err != nil {
 		t.Fatal(err)
 	}
 	third, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
@@ -642,7 +642,7 @@ func TestSourceIsFencedAfterADrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.DropSource(ctx, "f"); err != nil {
+	if err := c.DropSource(ctx, "", "f"); err != nil {
 		t.Fatal(err)
 	}
 	fresh, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})

@@ -426,8 +426,18 @@ func TestAccessIsByElement(t *testing.T) {
 		{"a command of its namespace", "writer", "yes", apply(forget("clicks"))},
 		{"a command of another", "writer", "no", apply(forget("other"))},
 		{"a command without a namespace", "writer", "no", apply(forget(""))},
-		{"a session, which has no namespace", "writer", "yes", apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})},
-		{"a session of a reader", "reader", "no", apply(&ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})},
+		{"a session of its namespace", "writer", "yes", apply(opens("clicks"))},
+		{"a session of another", "writer", "no", apply(opens("other"))},
+		{"a session without a namespace is of the default one", "writer", "no", apply(opens(""))},
+		{"a session of a reader", "reader", "no", apply(opens("clicks"))},
+		{"the end of a session of another", "writer", "no", apply(closes("other"))},
+		{"the end of a session without a namespace", "writer", "no", apply(closes(""))},
+		{"the end of a session", "writer", "yes", apply(closes("clicks"))},
+		{"a source of another", "writer", "no", apply(takes("other"))},
+		{"a source", "writer", "yes", apply(takes("clicks"))},
+		{"dropping a source of another", "writer", "no", apply(drops("other"))},
+		{"dropping a source without a namespace", "writer", "no", apply(drops(""))},
+		{"dropping a source", "writer", "yes", apply(drops("clicks"))},
 		{"a piece of a restore", "admin", "no", apply(restoreCommand("clicks"))},
 		{"a piece of a restore by an operator", "operator", "yes", apply(restoreCommand(""))},
 		{"root", "root", "yes", apply(restoreCommand(""))},
@@ -453,6 +463,22 @@ func TestAnotherSeedIsForOperators(t *testing.T) {
 			t.Errorf("seed %d by %s: %s, want %s", c.seed, c.who, got, c.want)
 		}
 	}
+}
+
+func opens(ns string) *ebbv1.Command {
+	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: 1}}}
+}
+
+func closes(ns string) *ebbv1.Command {
+	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: 1, Secret: 1}}}
+}
+
+func takes(ns string) *ebbv1.Command {
+	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "s", Token: 1}}}
+}
+
+func drops(ns string) *ebbv1.Command {
+	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "s"}}}
 }
 
 func restoreCommand(ns string) *ebbv1.Command {

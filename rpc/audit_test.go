@@ -91,7 +91,7 @@ func TestAuditLeavesNothingOut(t *testing.T) {
 		{"forwarded, says a stranger", show(), apply(true, del("clicks")), []string{`"act":"delete","on":"key \"k\" of namespace clicks in shard 1","outcome":"done"`}},
 		{"all of a batch", show(), apply(false, del("clicks"), drop, del("clicks"), del("other"), del("clicks")), []string{
 			`"act":"delete","on":"3 keys of namespace clicks in shards 1, 3, 5: \"k\", \"k\", \"k\"","outcome":"done"`,
-			`"act":"drop source","on":"source \"import\" in shard 2","outcome":"done"`,
+			`"act":"drop source","on":"source \"import\" of namespace default in shard 2","outcome":"done"`,
 			`"act":"delete","on":"key \"k\" of namespace other in shard 4","outcome":"done"`,
 		}},
 		{"an expiry that is over", show(), &ebbv1.ExpireRequest{Namespace: "clicks", Keys: key, AtUs: now.UnixMicro() - 1}, []string{`"act":"expire","on":"key \"k\" of namespace clicks"`}},

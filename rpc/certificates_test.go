@@ -84,7 +84,7 @@ func TestRefusalsOfCertificates(t *testing.T) {
 		{cluster.Granted("bob", nil), "token bob "},
 	} {
 		who := &caller{token: c.who}
-		for _, err := range []error{who.needs(operator, ""), who.needs(writer, "clicks"), who.needsAnywhere(writer)} {
+		for _, err := range []error{who.needs(operator, ""), who.needs(writer, "clicks")} {
 			if err == nil || !strings.HasPrefix(err.Error(), c.want) {
 				t.Errorf("%s: %v", c.who.Name, err)
 			}

@@ -10,7 +10,6 @@ type commandAudience int
 const (
 	ofNobody     commandAudience = iota // what the table does not name
 	ofWriter                            // writers of the namespace that the command names
-	ofAnyWriter                         // the same; where the command names none, writers of any namespace
 	ofOperator                          // operators
 	ofLeaderOnly                        // a shard's leader, which writes it into its log by itself
 )
@@ -20,7 +19,7 @@ type commandRule struct {
 	who commandAudience
 	// audit finds the records of the body of a command; nil if it destroys nothing.
 	audit func(body []byte) []auditRecord
-	// keyed is set where the records are about keys of the namespace that the command names.
+	// keyed is set where the records are about keys or sources of the namespace that the command names.
 	keyed bool
 	// harmless says why a command destroys nothing. A rule has either this or audit.
 	harmless string
@@ -36,11 +35,11 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandStore:        {who: ofWriter, audit: storeBitmapActs, keyed: true},
 	proto.FieldCommandHome:         {who: ofWriter, audit: homeActs, keyed: true},
 	proto.FieldCommandRestore:      {who: ofOperator, audit: restoreActs},
-	proto.FieldCommandDropSource:   {who: ofAnyWriter, audit: dropSourceActs},
+	proto.FieldCommandDropSource:   {who: ofWriter, audit: dropSourceActs, keyed: true},
 	proto.FieldCommandNames:        {who: ofWriter, harmless: "gives ids to strings that have none, and takes none back"},
 	proto.FieldCommandOpenSource:   {who: ofWriter, harmless: "fences who had the source before; its rows and its offset stay"},
-	proto.FieldCommandOpenSession:  {who: ofAnyWriter, harmless: "adds a session"},
-	proto.FieldCommandCloseSession: {who: ofAnyWriter, harmless: "ends a session, which holds no data; every client does at its end"},
+	proto.FieldCommandOpenSession:  {who: ofWriter, harmless: "adds a session"},
+	proto.FieldCommandCloseSession: {who: ofWriter, harmless: "ends a session, which holds no data; every client does at its end"},
 
 	proto.FieldCommandDefineNamespace: {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; SetNamespace is audited"},
 	proto.FieldCommandBehaviour:       {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
@@ -48,17 +47,13 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandAudit:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; it computes a checksum"},
 }
 
-// mayApply checks one command of service Shards. Sessions and sources are of shards and not of a namespace: whoever may write
-// anywhere has them. What a backup brings may be of any namespace.
+// mayApply checks one command of service Shards. All that a command names is of its namespace, which is the default one if it
+// is empty: keys, sessions, sources and idempotency keys. What a backup brings may be of any namespace.
 func (c *caller) mayApply(command []byte) error {
 	namespace, field, _ := proto.CommandBody(command)
 	switch commandRules[field].who {
 	case ofOperator:
 		return c.needs(operator, "")
-	case ofAnyWriter:
-		if len(namespace) == 0 {
-			return c.needsAnywhere(writer)
-		}
 	case ofWriter:
 	default: // proto.CheckCommand has refused it
 		return proto.ErrPermissionDenied.Errorf("command field %d is not for clients", field)

@@ -144,7 +144,7 @@ func TestDestructionIsAudited(t *testing.T) {
 		{"command: home reserve", home(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: number}}), ""},
 		{"command: home put", home(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Put{Put: &ebbv1.HomePut{Number: number}}}), `"act":"store bitmap","on":"key \"k\"`},
 		{"command: home swept", home(&ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Swept{Swept: &ebbv1.HomeSwept{Numbers: []uint64{1}}}}), `"act":"sweep bitmap","on":"of namespace clicks in shard 1"`},
-		{"command: drop source", &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "import"}}}, `"act":"drop source","on":"source \"import\" in shard 1"`},
+		{"command: drop source", &ebbv1.Command{Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "import"}}}, `"act":"drop source","on":"source \"import\" of namespace default in shard 1"`},
 		{"command: session", &ebbv1.Command{Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}, ""},
 		{"command: restore", &ebbv1.Command{Body: &ebbv1.Command_Restore{Restore: &ebbv1.RestoreShard{Name: "b", Step: &ebbv1.RestoreShard_Cancel{Cancel: &ebbv1.RestoreCancel{}}}}}, `"act":"restore: cancel","on":"shard 1"`},
 	} {

@@ -216,14 +216,6 @@ func (c *caller) hintOf(grant string) string {
 	return hint
 }
 
-func (c *caller) needsAnywhere(role ebbv1.Role) error {
-	if c.token.Has(role) {
-		return nil
-	}
-	return proto.ErrPermissionDenied.Errorf("%s has the role %s in no namespace", c.shows(), proto.RoleName(role)).
-		WithHint(c.hintOf(proto.RoleName(role) + "=NAMESPACE"))
-}
-
 // sees reports whether a caller may know of a namespace.
 func (c *caller) sees(namespace string) bool {
 	return c.token == nil || c.node || c.token.May(reader, namespace)

@@ -137,7 +137,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		fmt.Fprintln(s.term.err, f.unended(line))
 	}
 	if err == nil && once {
-		if e := c.DropSource(cmd.Context(), source); e != nil { // all is counted: it must not look as if it were not
+		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all is counted: it must not look as if it were not
 			fmt.Fprintf(s.term.err, "source %q stays until it is dropped: %v\n", source, e)
 		}
 	}

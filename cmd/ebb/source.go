@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/proto"
 )
 
 func newSource(s *session) *cobra.Command {
@@ -18,6 +20,9 @@ func newSource(s *session) *cobra.Command {
 			Long: `Makes the cluster forget how far ordered sources are, by the names that ebb import
 prints or was given with --source. What they have counted stays. An import of the same
 file counts it again then, so drop those that will not be repeated.
+
+A source belongs to a namespace: that of -n or, without -n, that which stands in a name
+of ebb import (import/NAMESPACE/...).
 
 Each shard remembers 4,096 sources, and for ever: the next one is refused with
 TOO_MANY_SOURCES. An import that runs under the name ends with SOURCE_FENCED.`,
@@ -43,7 +48,11 @@ func (s *session) dropSources(cmd *cobra.Command, names []string) error {
 	dropped := make([]droppedJSON, 0, len(names))
 	var unknown []error
 	for _, name := range names {
-		known, err := s.dropSource(cmd.Context(), c, name)
+		namespace := s.namespace
+		if !cmd.Flags().Changed("namespace") {
+			namespace = sourceNamespace(name, namespace)
+		}
+		known, err := s.dropSource(cmd.Context(), c, namespace, name)
 		if err != nil {
 			return err
 		}
@@ -60,12 +69,21 @@ func (s *session) dropSources(cmd *cobra.Command, names []string) error {
 	return errors.Join(unknown...)
 }
 
+// sourceNamespace is the namespace that ebb import has put into the name of a source, or else another one.
+func sourceNamespace(name, otherwise string) string {
+	parts := strings.Split(name, "/")
+	if len(parts) < 4 || parts[0] != "import" || proto.CheckNamespaceName(parts[1]) != nil {
+		return otherwise
+	}
+	return parts[1]
+}
+
 // dropSource drops a source, and finds out by opening it first if there was one:
 // a mistyped name would otherwise make no room without a word.
-func (s *session) dropSource(ctx context.Context, c *client.Client, name string) (known bool, err error) {
+func (s *session) dropSource(ctx context.Context, c *client.Client, namespace, name string) (known bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	source, err := c.Source(ctx, name, client.SourceOptions{Namespace: s.namespace})
+	source, err := c.Source(ctx, name, client.SourceOptions{Namespace: namespace})
 	switch {
 	case errors.Is(err, client.ErrTooManySources): // so it is not in every shard, and has never counted
 	case err != nil:
@@ -76,7 +94,7 @@ func (s *session) dropSource(ctx context.Context, c *client.Client, name string)
 			return known, err
 		}
 	}
-	return known, c.DropSource(ctx, name)
+	return known, c.DropSource(ctx, namespace, name)
 }
 
 // roomForSources says what to do when an import is one source too many.
