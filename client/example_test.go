@@ -195,7 +195,7 @@ func ExampleClient_Source() {
 		}
 		fmt.Println("written:", s.Stats().Applied)
 	}
-	if err := c.DropSource(ctx, "", "clicks.tsv"); err != nil { // when it will never be resumed
+	if err := c.DropSource(ctx, "plain", "clicks.tsv"); err != nil { // when it will never be resumed
 		log.Fatal(err)
 	}
 	// Output:

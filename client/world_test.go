@@ -46,6 +46,8 @@ type world struct {
 	// fault is asked about each command that a leader is about to apply. It may
 	// refuse it, or say that it is applied and the answer lost.
 	fault func(node string, cmd *ebbv1.ShardCommand) (refuse *proto.Error, loseAnswer bool)
+	// behaviour is the behaviour version that the storage version in force calls for.
+	behaviour uint32
 	// report is what is said of the replicas, where a test asks for it.
 	report func(ctx context.Context, req *ebbv1.StatusRequest) *ebbv1.StatusResponse
 }
@@ -90,7 +92,7 @@ func newWorld(t tester, n int) *world {
 // newWorldOn is newWorld with listeners, and the addresses that the table gives
 // for them.
 func newWorldOn(t tester, n int, listen func(name string) (net.Listener, string)) *world {
-	w := &world{t: t, now: time.Now, shards: map[uint32]*testShard{}, namespaces: map[string]*ebbv1.Namespace{}}
+	w := &world{t: t, now: time.Now, behaviour: shard.BehaviourMax, shards: map[uint32]*testShard{}, namespaces: map[string]*ebbv1.Namespace{}}
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprintf("ebb-%d", i))
@@ -372,6 +374,14 @@ func (w *world) apply(node string, cmd *ebbv1.ShardCommand) (*ebbv1.CommandResul
 		commands = append([][]byte{define}, commands...)
 		defined = 1
 	}
+	if s.state.Behaviour() < w.behaviour {
+		behave, err := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: w.behaviour}}})
+		if err != nil {
+			panic(err)
+		}
+		commands = append([][]byte{behave}, commands...)
+		defined++
+	}
 	s.index++
 	results := s.state.Apply(s.index, entryOf(w.now(), commands), nil)
 	return results[defined], lose
@@ -385,6 +395,13 @@ func entryOf(stamp time.Time, commands [][]byte) []byte {
 		b = protowire.AppendBytes(b, c)
 	}
 	return b
+}
+
+// behave sets the behaviour version that shards have from their next command on.
+func (w *world) behave(version uint32) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.behaviour = version
 }
 
 // expireSessions lets more than an hour of shard time pass in all shards.

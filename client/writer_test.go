@@ -12,9 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	protobuf "google.golang.org/protobuf/proto"
+
 	ebb "github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 // balanced checks the sum that WriterStats promises.
@@ -356,6 +359,117 @@ func TestExpiredSession(t *testing.T) {
 	})
 }
 
+// Each session has a secret of its own, which all its commands and its end show, also when a command goes on under another session.
+func TestSessionsHaveSecrets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 1)
+		c := w.connect()
+		ns := w.plain()
+		ctx := context.Background()
+		var secrets []uint64
+		commands, closed := 0, 0
+		w.setFault(func(_ string, sent *ebbv1.ShardCommand) (*proto.Error, bool) {
+			var cmd ebbv1.Command
+			if err := protobuf.Unmarshal(sent.GetCommand(), &cmd); err != nil {
+				t.Error(err)
+			}
+			id := cmd.GetSession()
+			switch {
+			case cmd.GetOpenSession() != nil:
+				secrets = append(secrets, cmd.GetOpenSession().GetSecret())
+			case cmd.GetCloseSession() != nil:
+				closed++
+				if !slices.Contains(secrets, cmd.GetCloseSession().GetSecret()) {
+					t.Errorf("a session is closed by the secret %x", cmd.GetCloseSession().GetSecret())
+				}
+			case id != nil:
+				commands++
+				if id.GetSecret() != secrets[len(secrets)-1] {
+					t.Errorf("a command shows %x, and its session was opened with %x", id.GetSecret(), secrets[len(secrets)-1])
+				}
+			}
+			return nil, false
+		})
+		for range 2 {
+			writer := c.Writer(ebb.WriterOptions{Namespace: ns})
+			for range 2 {
+				if err := writer.Add(ctx, "k", "b", 1); err != nil {
+					t.Fatal(err)
+				}
+				if err := writer.Flush(ctx); err != nil {
+					t.Fatal(err)
+				}
+				w.expireSessions()
+			}
+			if err := writer.Close(ctx); err != nil {
+				t.Error(err)
+			}
+		}
+		if n := w.count(ns, "k"); n != 4 || commands < 4 || closed != 2 || len(secrets) != 4 {
+			t.Errorf("counted %g by %d commands; %d sessions opened and %d closed", n, commands, len(secrets), closed)
+		}
+		if slices.Contains(secrets, 0) {
+			t.Error("a session without a secret")
+		}
+		slices.Sort(secrets)
+		if len(slices.Compact(secrets)) != 4 || secrets[3]>>48 == 0 { // by chance once in 2^62 runs
+			t.Errorf("the secrets were not drawn from 64 bits: %x", secrets)
+		}
+	})
+}
+
+// A writer and a source that are at work while the cluster comes to the newer storage version lose nothing, and count nothing twice.
+func TestWritersAcrossTheUpgrade(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, 2)
+		w.behave(0)
+		c := w.connect(ebb.WithAttemptTimeout(30 * time.Millisecond))
+		ns := w.plain()
+		ctx := context.Background()
+		writer := c.Writer(ebb.WriterOptions{Namespace: ns, Linger: time.Millisecond})
+		source, err := c.Source(ctx, "file", ebb.SourceOptions{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		answers := 0
+		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
+			answers++
+			return nil, answers%3 == 0 // every third is lost, and its command comes again
+		})
+		const rounds = 30
+		for i := range uint64(rounds) {
+			if i == rounds/2 {
+				w.behave(shard.BehaviourNamespaces)
+			}
+			key := fmt.Sprint("k", i%5)
+			if err := errors.Join(writer.Add(ctx, key, "b", 1), source.Add(ctx, i+1, ebb.One(key, "row")), writer.Flush(ctx), source.Flush(ctx)); err != nil {
+				t.Fatalf("round %d: %v", i, err)
+			}
+		}
+		if err := errors.Join(writer.Close(ctx), source.Close(ctx)); err != nil {
+			t.Error(err)
+		}
+		sum := 0.0
+		for i := range 5 {
+			sum += w.count(ns, fmt.Sprint("k", i))
+		}
+		if sum != 2*rounds {
+			t.Errorf("counted %g, want %d", sum, 2*rounds)
+		}
+		w.setFault(nil)
+		again, err := c.Source(ctx, "file", ebb.SourceOptions{Namespace: ns})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again.Resume().Newest != rounds {
+			t.Errorf("the source goes on behind %d", again.Resume().Newest)
+		}
+		if err := again.Close(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestCloseSaysWhatIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -619,7 +733,7 @@ func TestSourceIsFenced(t *testing.T) {
 	if err := first.Close(ctx); err != nil && !errors.Is(err, ebb.ErrSourceFenced) {
 		t.Error(err)
 	}
-	if err := c.DropSource(ctx, "", "f"); err != nil {
+	if err := c.DropSource(ctx, ns, "f"); err != nil {
 		t.Fatal(err)
 	}
 	third, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
@@ -642,7 +756,7 @@ func TestSourceIsFencedAfterADrop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.DropSource(ctx, "", "f"); err != nil {
+	if err := c.DropSource(ctx, ns, "f"); err != nil {
 		t.Fatal(err)
 	}
 	fresh, err := c.Source(ctx, "f", ebb.SourceOptions{Namespace: ns})
