@@ -387,7 +387,8 @@ func (p *producer) retire(ctx context.Context) {
 		if l.session != 0 && l.span() == 0 {
 			q := &parcel{shard: l.shard, ctx: ctx, deadline: deadline, made: p.client.now(), delivery: farewell{&done}}
 			q.buf = marshal(&ebbv1.Command{
-				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: l.session, Secret: l.secret}},
+				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: l.session,
+					Secret: l.secret}},
 			})
 			l.session = 0
 			closing = append(closing, q)

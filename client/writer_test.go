@@ -359,7 +359,8 @@ func TestExpiredSession(t *testing.T) {
 	})
 }
 
-// Each session has a secret of its own, which all its commands and its end show, also when a command goes on under another session.
+// Each session has a secret of its own, which its commands and its end show. A command that moves to another
+// session shows that one's.
 func TestSessionsHaveSecrets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 1)
@@ -418,7 +419,8 @@ func TestSessionsHaveSecrets(t *testing.T) {
 	})
 }
 
-// A writer and a source that are at work while the cluster comes to the newer storage version lose nothing, and count nothing twice.
+// A writer and a source that are at work while the cluster comes to the newer storage version lose nothing, and
+// count nothing twice.
 func TestWritersAcrossTheUpgrade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 2)
@@ -442,7 +444,8 @@ func TestWritersAcrossTheUpgrade(t *testing.T) {
 				w.behave(shard.BehaviourNamespaces)
 			}
 			key := fmt.Sprint("k", i%5)
-			if err := errors.Join(writer.Add(ctx, key, "b", 1), source.Add(ctx, i+1, ebb.One(key, "row")), writer.Flush(ctx), source.Flush(ctx)); err != nil {
+			added := errors.Join(writer.Add(ctx, key, "b", 1), source.Add(ctx, i+1, ebb.One(key, "row")))
+			if err := errors.Join(added, writer.Flush(ctx), source.Flush(ctx)); err != nil {
 				t.Fatalf("round %d: %v", i, err)
 			}
 		}
@@ -462,7 +465,7 @@ func TestWritersAcrossTheUpgrade(t *testing.T) {
 			t.Fatal(err)
 		}
 		if again.Resume().Newest != rounds {
-			t.Errorf("the source goes on behind %d", again.Resume().Newest)
+			t.Errorf("the source continues behind %d", again.Resume().Newest)
 		}
 		if err := again.Close(ctx); err != nil {
 			t.Error(err)

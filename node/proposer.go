@@ -50,7 +50,8 @@ type proposals interface {
 	namespace(name []byte) *ebbv1.Namespace
 	// version returns the version of a namespace that the shard has applied; 0 for none.
 	version(name string) uint64
-	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force calls for.
+	// behaviour returns the behaviour version that the shard has applied, and that which the storage version in force
+	// calls for.
 	behaviour() (has, wants uint32)
 	// undefinable is told when the shard refuses a version of a namespace.
 	undefinable(ns *ebbv1.Namespace, err *ebbv1.Error)
@@ -357,8 +358,10 @@ func (p *proposer) take(cargo []waiting) []waiting {
 	return cargo
 }
 
-// load returns how many commands of the cargo go into one entry, and the definitions that go before them: the behaviour version in force, if
-// the shard has an older one, and those of namespaces of which it has no version, or an older one. All of it stays within the hard limit; the first command does with its definition. p.order is held.
+// load returns how many commands of the cargo go into one entry, and the definitions that go before them: the
+// behaviour version in force, if the
+// shard has an older one, and the namespaces that it lacks or has an older version of. All of it stays within the
+// hard limit; the first command does with its definition. p.order is held.
 func (p *proposer) load(cargo []waiting) (n int, definitions []definition) {
 	if term, _ := p.to.leading(); term != p.term {
 		p.term = term
@@ -415,7 +418,8 @@ type definition struct {
 }
 
 func behaviourCommand(version uint32) []byte {
-	raw, _ := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}}) // cannot fail
+	body := &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}
+	raw, _ := protobuf.Marshal(&ebbv1.Command{Body: body}) // cannot fail
 	return raw
 }
 

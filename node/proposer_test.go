@@ -328,7 +328,8 @@ func command(ns string) []byte {
 	return raw
 }
 
-// The behaviour version that the storage version in force calls for is switched on before the first command, once a term, and again if that entry was lost.
+// The behaviour version that the storage version in force calls for is switched on before the first command, once
+// a term, and again if that entry was lost.
 func TestBehaviourGoesFirst(t *testing.T) {
 	proposing(t, func(t *testing.T, p *proposer, l *fakeLog) {
 		for i, c := range []struct {

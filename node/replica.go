@@ -112,12 +112,13 @@ func (r *replica) behaviour() (has, wants uint32) {
 	return r.state.behaviour.Load(), shard.BehaviourOf(r.lore.table().Version())
 }
 
-// restorable refuses the beginning of a snapshot that is newer than the storage version in force. Replicas of an older build could not read it, and a cluster that was just
-// born raises its version within some seconds.
+// restorable refuses the beginning of a snapshot that is newer than the storage version in force. Replicas of an
+// older build could not read it, and a cluster that was just born raises its version within some seconds.
 func (r *replica) restorable(command []byte) *proto.Error {
 	has, wants := r.behaviour()
 	if needs := shard.RestoredBehaviour(command); needs > max(has, wants, 1) {
-		return proto.ErrStarting.Errorf("the backup is of a newer storage version than %d, which is in force", r.lore.table().Version()).
+		return proto.ErrStarting.Errorf("the backup is of a newer storage version than %d, which is in force",
+			r.lore.table().Version()).
 			WithHint("wait until ebb status shows a newer one: all nodes have to run the newer ebb for some seconds").WithShard(r.group)
 	}
 	return nil

@@ -41,7 +41,8 @@ const VersionLastOperator = 4
 // VersionTakesPlace is from when on the control group is told of who joins that it waits for the place of a member.
 const VersionTakesPlace = 5
 
-// VersionNamespaces is from when on sessions, sources and idempotency keys of a shard belong to a namespace, and sessions have a secret.
+// VersionNamespaces is from when on sessions, sources and idempotency keys of a shard belong to a namespace, and
+// sessions have a secret.
 const VersionNamespaces = 6
 
 // VersionPeerProofs is from when on the control group keeps nodes that do not prove that they are nodes out of a cluster with tokens.

@@ -474,7 +474,8 @@ func closes(ns string) *ebbv1.Command {
 }
 
 func takes(ns string) *ebbv1.Command {
-	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "s", Token: 1}}}
+	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "s",
+		Token: 1}}}
 }
 
 func drops(ns string) *ebbv1.Command {

@@ -37,8 +37,8 @@ func (s *State) Audited() (a Audit, ok bool) {
 }
 
 // AuditFormat says what PartChecksum is of, and how it is written down: builds whose formats differ compute different checksums of equal states. The low byte is of what
-// a part is made of, the rest that of snapshots, whose writers it uses: the oldest that this build writes, since a newer one comes with a behaviour version,
-// which all replicas have at the same entry.
+// a part is made of, the rest that of snapshots, whose writers it uses: the oldest that this build writes, since a
+// newer one comes with a behaviour version, which all replicas have at the same entry.
 const AuditFormat = formatOldest<<8 | 1
 
 // PartChecksum returns a hash of a part of what is replicated: of every Of-th of its keys, bins, dictionaries and pieces of a restore, and of all that is small. Replicas that

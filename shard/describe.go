@@ -114,7 +114,8 @@ func (f *frame) describeSources(w io.Writer) {
 		return cmp.Or(strings.Compare(a.name, b.name), strings.Compare(a.namespace, b.namespace))
 	})
 	for _, s := range sources {
-		fmt.Fprintf(w, "source %s%s: epoch %d, last offset %d, refused rows remembered %d\n", s.name, ownerText(s.namespace), s.epoch, s.last, len(s.refused))
+		fmt.Fprintf(w, "source %s%s: epoch %d, last offset %d, refused rows remembered %d\n", s.name,
+			ownerText(s.namespace), s.epoch, s.last, len(s.refused))
 	}
 }
 

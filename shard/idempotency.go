@@ -6,7 +6,8 @@ import (
 	"github.com/ebbdb/ebb/sketch"
 )
 
-// idempotencyKey names one command of a caller without a session. The namespace is empty for a key from before BehaviourNamespaces.
+// idempotencyKey names one command of a caller without a session. The namespace is empty for a key from before
+// BehaviourNamespaces.
 type idempotencyKey struct {
 	namespace string
 	issuedAt  int64

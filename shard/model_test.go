@@ -42,7 +42,7 @@ type modelKey struct {
 }
 
 type modelSession struct {
-	namespace string // "": everybody's
+	namespace string // "": of any namespace
 	secret    uint64
 	top       uint64
 	used      sketch.Tick
@@ -143,7 +143,7 @@ func (s *modelSession) of(namespace string, secret uint64) bool {
 	return s.namespace == "" || s.namespace == namespaceOf(namespace) && s.secret == secret
 }
 
-// source is one of a namespace, or else one of nobody.
+// source is one of a namespace, or else one that has none.
 func (m *model) source(namespace, name string) *modelSource {
 	if src := m.sources[sourceName{namespaceOf(namespace), name}]; src != nil {
 		return src

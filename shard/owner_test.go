@@ -14,7 +14,7 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// owners is a shard of two namespaces, of which each command says one.
+// owners is a shard of two namespaces. Each command names one.
 type owners struct {
 	t   testing.TB
 	s   *State
@@ -23,8 +23,10 @@ type owners struct {
 
 func newOwners(t testing.TB, behaviour uint32) *owners {
 	o := &owners{t: t, s: New(1, &wiping{}), now: 1_700_000_000 * second}
-	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "a", Version: 1}}})
-	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "b", Version: 1}}})
+	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "a",
+		Version: 1}}})
+	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "b",
+		Version: 1}}})
 	o.behave(behaviour)
 	return o
 }
@@ -51,7 +53,8 @@ func (o *owners) open(namespace string, secret uint64) (session uint64) {
 func (o *owners) in(namespace string, session, sequence, secret uint64, bin string) *ebbv1.CommandResult {
 	o.t.Helper()
 	c := increments("k", bin)
-	c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: sequence, Secret: secret}}
+	c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: sequence,
+		Secret: secret}}
 	return o.apply(namespace, c)
 }
 
@@ -91,7 +94,8 @@ func (o *owners) keyed(namespace string, issued int64, bin string) *ebbv1.Comman
 // counted is how much a bin of a namespace counts, rounded.
 func (o *owners) counted(namespace, bin string) int {
 	o.t.Helper()
-	q := question(namespace, &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")}, Select: &ebbv1.DistributionQuestion_All{All: true}})
+	q := question(namespace, &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")},
+		Select: &ebbv1.DistributionQuestion_All{All: true}})
 	for _, b := range o.s.Ask(q, 0).GetAnswer().GetDistribution().GetBins() {
 		if string(b.Bin) == bin {
 			return int(b.Count + 0.5)
@@ -119,7 +123,8 @@ func (o *owners) same(what string, got, want any) {
 // unknownSession is the answer to a command of a session that there is not.
 const unknownSession = ebbv1.Code_CODE_SESSION_EXPIRED
 
-// A writer of another namespace, who guesses the number of a session, uses none of its sequences, keeps it from expiring by nothing, ends it not, and does not learn that it is there.
+// A writer of another namespace guesses the number of a session. It uses no sequence, does not keep the session
+// from expiring, does not end it, and does not learn that it is there.
 func TestSessionIsOfItsOpener(t *testing.T) {
 	o := newOwners(t, BehaviourNamespaces)
 	secret := rand.Uint64() | 1
@@ -129,10 +134,11 @@ func TestSessionIsOfItsOpener(t *testing.T) {
 
 	unknown := o.in("a", before-1, 1, 0, "x").GetError()
 	for id := before; id < before+5000; id++ {
-		for _, namespace := range []string{"a", "b", ""} { // even who is of the same namespace has no secret
+		for _, namespace := range []string{"a", "b", ""} { // a writer of the same namespace does not know the secret either
 			r := o.in(namespace, id, 1+id%9, id%3*7, "theirs")
 			said := strings.ReplaceAll(r.GetError().GetMessage(), strconv.FormatUint(id, 10), strconv.FormatUint(before-1, 10))
-			if r.GetError().GetCode() != unknown.GetCode() || said != unknown.GetMessage() || r.GetError().GetHint() != unknown.GetHint() || r.GetApplied() != 0 {
+			if r.GetError().GetCode() != unknown.GetCode() || said != unknown.GetMessage() ||
+				r.GetError().GetHint() != unknown.GetHint() || r.GetApplied() != 0 {
 				t.Fatalf("a guess of session %d is answered %v, and one of no session %v", id, r, unknown)
 			}
 		}
@@ -152,11 +158,13 @@ func TestSessionIsOfItsOpener(t *testing.T) {
 	o.same("writes of those who guessed", o.counted("a", "theirs")+o.counted("b", "theirs"), 0)
 	o.s = reopen(t, o.s)
 	o.same("a guess after a restart", o.in("b", session, 10, secret+1, "theirs").GetError().GetCode(), unknownSession)
-	o.same("another namespace with the secret", o.in("a", session, 10, secret, "theirs").GetError().GetCode(), unknownSession)
+	o.same("another namespace with the secret", o.in("a", session, 10, secret, "theirs").GetError().GetCode(),
+		unknownSession)
 	o.same("a retry after a restart", o.in("b", session, 9, secret, "mine").GetApplied(), uint64(1))
 	o.same("what it counts", o.counted("b", "mine"), 9)
 	o.closes("b", session, secret)
-	o.same("a command of a session that is closed", o.in("b", session, 10, secret, "mine").GetError().GetCode(), unknownSession)
+	o.same("a command of a session that is closed", o.in("b", session, 10, secret, "mine").GetError().GetCode(),
+		unknownSession)
 	o.same("an id", o.open("b", secret) > session, true)
 }
 
@@ -178,7 +186,8 @@ func TestSessionOfTheDefaultNamespace(t *testing.T) {
 	o.same("what one key counts", o.counted("default", "y"), 1)
 }
 
-// A client from before, which has no secret, goes on after the upgrade: its session of before is everybody's until it expires, and one that it opens then is of its namespace.
+// A client from before has no secret and works after the upgrade. Its session of before can be used by any writer
+// until it expires. One that it opens later is of its namespace.
 func TestClientFromBefore(t *testing.T) {
 	o := newOwners(t, 0)
 	session := o.open("b", 0)
@@ -196,7 +205,8 @@ func TestClientFromBefore(t *testing.T) {
 	o.same("the one of before, later", o.in("b", session, 4, 0, "x").GetError().GetCode(), unknownSession)
 }
 
-// A client of this version opens its session while the older version is in force, and is nobody else's from its first command after that.
+// A client of this version opens its session while the older version is in force. The session is the client's own
+// from its first command after that.
 func TestSessionIsBoundByItsFirstSecret(t *testing.T) {
 	o := newOwners(t, 0)
 	session := o.open("b", 7)
@@ -212,7 +222,8 @@ func TestSessionIsBoundByItsFirstSecret(t *testing.T) {
 	o.same("counted", o.counted("b", "x"), 2)
 }
 
-// Sources of one name in two namespaces are two. Neither fences the other, takes its rows for decided, or is dropped with it.
+// Sources of one name in two namespaces are two. Neither fences the other, takes its rows for decided, or is
+// dropped with it.
 func TestSourceIsOfItsNamespace(t *testing.T) {
 	o := newOwners(t, BehaviourNamespaces)
 	a, b := o.source("a", "file", 1), o.source("b", "file", 2)
@@ -228,7 +239,8 @@ func TestSourceIsOfItsNamespace(t *testing.T) {
 	o.same("rows of b", o.counted("b", "row"), 2)
 }
 
-// A source from before has no namespace. Whoever opens it goes on where it was, and takes it from nobody; its holder of before is fenced.
+// A source from before has no namespace. Each namespace that opens it continues where it was, and takes nothing
+// from another. Its holder of before is fenced.
 func TestSourceFromBefore(t *testing.T) {
 	o := newOwners(t, 0)
 	old := o.source("b", "file", 1)
@@ -236,19 +248,19 @@ func TestSourceFromBefore(t *testing.T) {
 	o.behave(BehaviourNamespaces)
 	o.same("its holder", o.row("b", "file", old.GetEpoch(), 6).GetApplied(), uint64(1))
 	theirs := o.source("a", "file", 9)
-	o.same("of somebody else", theirs.GetLastOffset(), uint64(6))
+	o.same("of another namespace", theirs.GetLastOffset(), uint64(6))
 	o.same("its holder then", o.row("b", "file", old.GetEpoch(), 7).GetError().GetCode(), ebbv1.Code_CODE_SOURCE_FENCED)
-	o.same("rows of somebody else", o.row("a", "file", theirs.GetEpoch(), 100).GetApplied(), uint64(1))
+	o.same("rows of another namespace", o.row("a", "file", theirs.GetEpoch(), 100).GetApplied(), uint64(1))
 	o.s = reopen(t, o.s)
 	mine := o.source("b", "file", 2)
-	o.same("where its owner goes on", mine.GetLastOffset(), uint64(6))
+	o.same("where its owner continues", mine.GetLastOffset(), uint64(6))
 	o.same("a row that was decided", o.row("b", "file", mine.GetEpoch(), 6).GetApplied(), uint64(0))
 	o.same("the next", o.row("b", "file", mine.GetEpoch(), 7).GetApplied(), uint64(1))
-	o.same("somebody else goes on", o.row("a", "file", theirs.GetEpoch(), 101).GetApplied(), uint64(1))
+	o.same("the other namespace continues", o.row("a", "file", theirs.GetEpoch(), 101).GetApplied(), uint64(1))
 	o.same("rows", o.counted("b", "row"), 3)
 	o.drop("b", "file")
 	o.same("after a drop", o.source("b", "file", 3).GetLastOffset(), uint64(0))
-	o.same("somebody else's, after that", o.source("a", "file", 9).GetLastOffset(), uint64(101))
+	o.same("that of the other namespace, after that", o.source("a", "file", 9).GetLastOffset(), uint64(101))
 	audit(t, o.s)
 }
 
@@ -273,7 +285,8 @@ func TestFullOfSourcesFromBefore(t *testing.T) {
 	audit(t, o.s)
 }
 
-// An idempotency key of one namespace suppresses nothing in another. One that was used before the upgrade still counts once.
+// An idempotency key of one namespace suppresses nothing in another. One that was used before the upgrade still
+// counts once.
 func TestIdempotencyKeyIsOfItsNamespace(t *testing.T) {
 	o := newOwners(t, 0)
 	old := o.now
@@ -288,18 +301,21 @@ func TestIdempotencyKeyIsOfItsNamespace(t *testing.T) {
 	o.keyed("b", issued, "y")
 	o.same("counted by a", o.counted("a", "y"), 1)
 	o.same("counted by b", o.counted("b", "y"), 1)
-	o.same("of a namespace that there is not", o.keyed("absent", issued, "y").GetError().GetCode(), ebbv1.Code_CODE_NAMESPACE_NOT_FOUND)
+	o.same("of a namespace that there is not", o.keyed("absent", issued, "y").GetError().GetCode(),
+		ebbv1.Code_CODE_NAMESPACE_NOT_FOUND)
 	o.now += int64(o.s.limits.IdempotencyWindow) + second
 	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}})
 	o.same("keys remembered", o.s.answered.live, uint32(0))
 	audit(t, o.s)
 }
 
-// The number of a bitmap that is placed by slice belongs to the namespace that reserved it: another one can neither put it nor say that it is swept.
+// The number of a bitmap that is placed by slice belongs to the namespace that reserved it. Another one can
+// neither put it nor say that it is swept.
 func TestNumberOfABitmapIsOfItsNamespace(t *testing.T) {
 	o := newOwners(t, BehaviourNamespaces)
 	for _, name := range []string{"people", "others"} {
-		ns := &ebbv1.Namespace{Name: name, Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE, Kind: ebbv1.Kind_KIND_BITMAP}
+		ns := &ebbv1.Namespace{Name: name, Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
+			Kind: ebbv1.Kind_KIND_BITMAP}
 		if r := o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}}); r.GetError() != nil {
 			t.Fatal(r)
 		}
@@ -388,7 +404,8 @@ func TestFormatRisesWithTheBehaviour(t *testing.T) {
 	}
 }
 
-// A backup of the newer behaviour is not restored into a shard of the older one, of which an older build may have a replica; one of the older into the newer is.
+// A backup of the newer behaviour is not restored into a shard of the older one, since an older build may have a
+// replica of it. One of the older is restored into the newer.
 func TestRestoreAcrossBehaviours(t *testing.T) {
 	newer := newOwners(t, BehaviourNamespaces)
 	newer.in("b", newer.open("b", 7), 1, 7, "x")
@@ -421,7 +438,7 @@ func TestRestoreAcrossBehaviours(t *testing.T) {
 			t.Errorf("%s: behaviour version %d", c.name, r.s.behaviour)
 		}
 		if c.want != 0 && r.s.staged.name != "" {
-			t.Errorf("%s: the restore goes on", c.name)
+			t.Errorf("%s: the restore was not given up", c.name)
 		}
 		audit(t, r.s)
 	}

@@ -141,7 +141,8 @@ func (s *State) commitRestore() *proto.Error {
 	}
 	if n.behaviour > max(s.behaviour, 1) { // an older build cannot read it, and all replicas must come to the same
 		s.staged = staging{}
-		return proto.ErrNewerVersion.Errorf("the snapshot for shard %d has behaviour version %d, and the shard has %d", s.id, n.behaviour, s.behaviour).
+		return proto.ErrNewerVersion.Errorf("the snapshot for shard %d has behaviour version %d, and the shard has %d",
+			s.id, n.behaviour, s.behaviour).
 			WithHint("upgrade all nodes, wait until ebb status shows the newer storage version, and begin the restore again")
 	}
 	n.now = max(n.now, s.now)
@@ -153,11 +154,13 @@ func (s *State) commitRestore() *proto.Error {
 	return nil
 }
 
-// RestoredBehaviour returns the behaviour version of the state that a restore brings, as far as this command says it: 0 unless it has the beginning of a snapshot.
+// RestoredBehaviour returns the behaviour version of the state that a restore brings, as far as this command says
+// it: 0 unless it has the beginning of a snapshot.
 func RestoredBehaviour(command []byte) uint32 {
 	_, kind, body := proto.CommandBody(command)
 	var c ebbv1.RestoreShard
-	if kind != proto.FieldCommandRestore || pb.Unmarshal(body, &c) != nil || c.GetPiece() == nil || c.GetPiece().GetOffset() != 0 {
+	if kind != proto.FieldCommandRestore || pb.Unmarshal(body, &c) != nil || c.GetPiece() == nil ||
+		c.GetPiece().GetOffset() != 0 {
 		return 0
 	}
 	header := c.GetPiece().GetData()

@@ -19,8 +19,8 @@ import (
 //	                 never seen: apply
 type session struct {
 	id uint64 // 0: a free slot
-	// namespace and secret are those of the command that opened it. A session from before BehaviourNamespaces has neither
-	// until a command shows a secret; a client from before has no secret.
+	// namespace and secret are those of the command that opened it. A session from before BehaviourNamespaces has
+	// neither until a command shows a secret; a client from before has no secret.
 	namespace string
 	secret    uint64
 
@@ -47,8 +47,8 @@ type oddity struct {
 
 const oddBit = 1 << 31
 
-// INVARIANT session-is-of-its-opener: a command that does not have the namespace and the secret of a session is answered as if there
-// were no such session, and changes nothing of it. Ids are times, which anybody can guess.
+// INVARIANT session-is-of-its-opener: a command that does not have the namespace and the secret of a session is
+// answered as if there were no such session, and changes nothing of it. Ids are times and can be guessed.
 
 // INVARIANT session-id-grows: a session's id is at least the shard time of its
 // opening and above every earlier id, so that an id that a client kept from
@@ -80,7 +80,8 @@ func (s *State) openSession(c *command) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{Session: s.lastSession}
 }
 
-// closeSession forgets a producer. Closing twice is closing once, and so is closing another's: nothing says whether there was one.
+// closeSession forgets a producer. Closing twice is closing once, and so is closing another's: nothing says
+// whether there was one.
 func (s *State) closeSession(c *command) *ebbv1.CommandResult {
 	id, secret := c.session, c.secret
 	fields(c.body, func(num protowire.Number, v uint64, _ []byte) {
@@ -133,7 +134,8 @@ func (s *State) onceInSession(c *command) *ebbv1.CommandResult {
 	return r
 }
 
-// belongsTo says whether a session belongs to who shows this namespace and this secret. One from before BehaviourNamespaces is everybody's.
+// belongsTo says whether a session belongs to who shows this namespace and this secret. One from before
+// BehaviourNamespaces belongs to any.
 func (w *session) belongsTo(namespace []byte, secret uint64) bool {
 	return w.namespace == "" || w.secret == secret && sameNamespace(w.namespace, namespace)
 }

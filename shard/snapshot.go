@@ -29,7 +29,8 @@ import (
 //
 //	roster = slots first-free { 0 item | 1 + next free }
 //
-// What stands in [] is there from format 6 on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so builds of both can install it.
+// What stands in [] is there from format 6 on. A shard has format 6 from BehaviourNamespaces on, and 5 before: so
+// builds of both can install it.
 //
 // Reference counts, indexes, heaps and the places of bytes are derived.
 const (

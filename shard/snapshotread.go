@@ -275,14 +275,16 @@ func (s *State) readSession(b *blockReader, slot uint32) {
 	if b.format >= formatOwners {
 		secret = b.fixed()
 	}
-	w := session{namespace: namespace, secret: secret, id: b.uvarint(), top: b.uvarint(), low: b.uvarint(), used: b.tick(), due: b.tick(), epoch: s.epoch}
+	w := session{namespace: namespace, secret: secret, id: b.uvarint(), top: b.uvarint(), low: b.uvarint(),
+		used: b.tick(), due: b.tick(), epoch: s.epoch}
 	w.readRing(b)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		o := oddity{b.uvarint(), readMore(b)}
 		w.odd = append(w.odd, o)
 		w.oddBytes += len(o.more)
 	}
-	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now || w.due-s.limits.SessionExpiry > w.used || w.namespace == "" && w.secret != 0 {
+	if _, known := s.sessionSlots[w.id]; known || w.id == 0 || w.id > s.lastSession || w.used > s.now ||
+		w.due-s.limits.SessionExpiry > w.used || w.namespace == "" && w.secret != 0 {
 		b.corrupt("session %d: a number that it cannot have", w.id)
 	}
 	if b.err == nil && !w.consistent(s.limits.SessionWindow) {
@@ -352,7 +354,8 @@ func (s *State) shared(name string) string {
 }
 
 func (s *State) readSource(b *blockReader, slot uint32) {
-	src := source{sourceName: sourceName{s.shared(b.owner()), string(b.text(proto.SourceNameLenMax))}, epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
+	src := source{sourceName: sourceName{s.shared(b.owner()), string(b.text(proto.SourceNameLenMax))},
+		epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
 	offset := uint64(0)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		gap, code := b.uvarint(), b.uint32()

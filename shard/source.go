@@ -40,8 +40,9 @@ type refusedRow struct {
 // source forgets its epochs, and a holder from before the drop must not pass
 // for one of those that open the name after it.
 
-// openSource takes a source over. One from before BehaviourNamespaces, of which nobody knows the namespace, is fenced and stays, and whoever opens it
-// gets a copy of its own: so rows that it has decided are not counted again, and no namespace takes them away from another.
+// openSource takes a source over. One from before BehaviourNamespaces has no namespace. It is fenced and stays,
+// and each namespace that opens it gets a copy: so rows that it has decided are not counted again, and no
+// namespace takes them away from another.
 func (s *State) openSource(c *command) *ebbv1.CommandResult {
 	var name []byte
 	var token uint64
@@ -91,8 +92,8 @@ func (s *State) findSource(namespace, name []byte) (slot uint32, ok bool) {
 
 var defaultNamespace = []byte(proto.DefaultNamespace)
 
-// newSource makes a source, as far as another one has come if that is not nil. So that a shard that is full of sources without a namespace can be imported into,
-// there may be as many of such copies again.
+// newSource makes a source, as far as another one has come if that is not nil. There may be as many such copies
+// again as sources, so that a shard that is full of sources without a namespace can be imported into.
 func (s *State) newSource(name sourceName, token uint64, from *source) *ebbv1.CommandResult {
 	most := s.limits.Sources
 	made := source{sourceName: name, token: token}
@@ -101,7 +102,8 @@ func (s *State) newSource(name sourceName, token uint64, from *source) *ebbv1.Co
 		made.last, made.refused = from.last, slices.Clone(from.refused)
 	}
 	if int(s.sources.live) >= most {
-		return failed(proto.ErrTooManySources.Errorf("source %q is one too many: shard %d remembers at most %d", name.name, s.id, s.limits.Sources).
+		return failed(proto.ErrTooManySources.Errorf("source %q is one too many: shard %d remembers at most %d",
+			name.name, s.id, s.limits.Sources).
 			WithHint("drop sources that are done"))
 	}
 	made.epoch = s.nextEpoch()

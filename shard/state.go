@@ -18,18 +18,21 @@ type ID uint32
 
 func (id ID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
-// Behaviour versions, each of which changes what Apply does from the entry on that switches it on.
+// Behaviour versions. Each changes what Apply does, from the entry on that switches it on.
 const (
-	// BehaviourNamespaces is from when on a session, an ordered source and an idempotency key belong to the namespace of the command that
-	// brought them, and a session has a secret. Those from before have no namespace, and keep the rule of before: a session until it
-	// expires or shows a secret, a key until it is forgotten, a source until it is dropped (see openSource).
+	// BehaviourNamespaces is from when on a session, an ordered source and an idempotency key belong to the namespace
+	// of the command that
+	// brought them, and a session has a secret. Those from before have no namespace, and keep the rule of before: a
+	// session until it expires or shows a secret, a key until it is forgotten, a source until it is dropped (see
+	// openSource).
 	BehaviourNamespaces = 2
 
 	// BehaviourMax is the newest that this package implements.
 	BehaviourMax = BehaviourNamespaces
 )
 
-// BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that of an empty log.
+// BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
+// of an empty log.
 func BehaviourOf(storage uint32) uint32 {
 	if storage >= proto.VersionNamespaces {
 		return BehaviourNamespaces
@@ -302,7 +305,8 @@ func (f *frame) lookup(name []byte) *namespace {
 	return f.namespaces[space]
 }
 
-// namespaceName returns the name of a namespace, "default" for the empty one, without a copy if the shard has heard of it.
+// namespaceName returns the name of a namespace, "default" for the empty one, without a copy if the shard has
+// heard of it.
 func (f *frame) namespaceName(name []byte) string {
 	if ns := f.lookup(name); ns != nil {
 		return ns.definition.GetName()

@@ -47,7 +47,8 @@ type recorded struct {
 	Commit  string           `json:"commit"`
 	Storage uint32           `json:"storage"`
 	Answers []recordedAnswer `json:"answers"`
-	// The last command of a producer session that was left open, in the wire format of the older build, and a command with an idempotency key.
+	// The last command of a producer session that was left open, in the wire format of the older build, and a command
+	// with an idempotency key.
 	Shard     uint32 `json:"shard"`
 	InSession []byte `json:"in_session"`
 	UnderAKey []byte `json:"under_a_key"`
@@ -59,7 +60,8 @@ type recordedAnswer struct {
 	Answer any      `json:"answer"`
 }
 
-// fixtureBefore is what the older build is asked to do before it takes snapshots, fixtureAfter what then stands in its log only.
+// fixtureBefore is what the older build is asked to do before it takes snapshots, fixtureAfter what then stands in
+// its log only.
 var fixtureBefore = [][]string{
 	{"token", "create", "reader", "--role", "reader=*"},
 	{"token", "create", "former", "--role", "writer=plain"},
@@ -70,7 +72,8 @@ var fixtureBefore = [][]string{
 	{"namespace", "create", "visits", "--clock", "event", "--window", "1h"},
 	{"namespace", "create", "plain", "--decay", "none"},
 	{"namespace", "create", "bucket", "--clock", "event", "--decay", "linear", "--half-life", "1h"},
-	{"namespace", "create", "compact", "--clock", "event", "--half-life", "1h", "--precision", "compact", "--floor", "prior"},
+	{"namespace", "create", "compact", "--clock", "event", "--half-life", "1h", "--precision", "compact",
+		"--floor", "prior"},
 	{"namespace", "create", "people", "--bitmap-placement", "slice", "--universe", "all"},
 	{"namespace", "create", "users", "--dictionary"},
 	{"namespace", "create", "plays", "--rollups", "month"},
@@ -180,7 +183,8 @@ var fixtureQuestions = [][]string{
 func asked(ctx context.Context, binary, dir string, f *proc.Fleet, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, binary, append([]string{"--addr", f.GRPC(0), "--timeout", "60s"}, args...)...)
 	var stdout, stderr bytes.Buffer
-	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, strings.NewReader("from Oslo to New York\n"), &stdout, &stderr // feed reads it
+	cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = dir, strings.NewReader("from Oslo to New York\n"), &stdout,
+		&stderr // feed reads it
 	token := filepath.Join(dir, fixtureToken)
 	if _, err := os.Stat(token); err == nil {
 		cmd.Env = append(os.Environ(), "EBB_TOKEN_FILE="+token)
@@ -258,7 +262,8 @@ func commands(ctx context.Context, t *testing.T, dir string, f *proc.Fleet) (app
 	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+strings.TrimSpace(string(token)))
 	return func(shard uint32, command []byte) *ebbv1.CommandResult {
 		t.Helper()
-		resp, err := ebbv1grpc.NewShardsClient(conn).Apply(ctx, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: command}}})
+		resp, err := ebbv1grpc.NewShardsClient(conn).Apply(ctx,
+			&ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard, Command: command}}})
 		if err != nil || len(resp.GetResults()) != 1 {
 			t.Fatalf("apply: %v: %v", err, resp)
 		}
@@ -278,7 +283,8 @@ func wire(t *testing.T, c *ebbv1.Command) []byte {
 func counting(key string, times int) *ebbv1.Command_Increments {
 	in := &ebbv1.Increments{}
 	for range times {
-		in.Increments = append(in.Increments, &ebbv1.Increment{Key: []byte(key), Bin: []byte("x"), Kind: ebbv1.Kind_KIND_DISTRIBUTION})
+		in.Increments = append(in.Increments, &ebbv1.Increment{Key: []byte(key), Bin: []byte("x"),
+			Kind: ebbv1.Kind_KIND_DISTRIBUTION})
 	}
 	return &ebbv1.Command_Increments{Increments: in}
 }
@@ -303,7 +309,8 @@ func TestMakeDataDir(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	f, err := proc.Start(ctx, proc.Options{Binary: older, Dir: dir, Nodes: 1, Args: []string{"--shards", fmt.Sprint(fixtureShards)}})
+	f, err := proc.Start(ctx, proc.Options{Binary: older, Dir: dir, Nodes: 1, Args: []string{"--shards",
+		fmt.Sprint(fixtureShards)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -326,14 +333,16 @@ func TestMakeDataDir(t *testing.T) {
 
 	apply := commands(ctx, t, dir, f)
 	said.Shard = proto.ShardOf("plain", []byte("session"), fixtureShards)
-	opened := apply(said.Shard, wire(t, &ebbv1.Command{Namespace: "plain", Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}))
+	opened := apply(said.Shard, wire(t, &ebbv1.Command{Namespace: "plain",
+		Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}))
 	if opened.GetSession() == 0 {
 		t.Fatalf("no session: %v", opened)
 	}
 	session := func(sequence uint64) []byte {
 		said.InSession = wire(t, &ebbv1.Command{
 			Namespace: "plain", Body: counting("session", 1),
-			Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: opened.GetSession(), Sequence: sequence}},
+			Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: opened.GetSession(),
+				Sequence: sequence}},
 		})
 		return said.InSession
 	}
@@ -354,7 +363,8 @@ func TestMakeDataDir(t *testing.T) {
 	apply(said.Shard, session(9))
 	under := &ebbv1.IdempotencyKey{IssuedAtUs: time.Now().UnixMicro(), Hi: 1, Lo: 2}
 	said.UnderAKey = wire(t, &ebbv1.Command{
-		Namespace: "plain", Body: counting("under-a-key", 1), Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: under},
+		Namespace: "plain", Body: counting("under-a-key", 1),
+		Identity: &ebbv1.Command_IdempotencyKey{IdempotencyKey: under},
 	})
 	apply(proto.ShardOf("plain", []byte("under-a-key"), fixtureShards), said.UnderAKey)
 	for _, args := range fixtureQuestions {
@@ -378,7 +388,8 @@ func TestMakeDataDir(t *testing.T) {
 	}
 }
 
-// fillShard writes 5 MiB to a shard's log, which is what a node takes a snapshot for: few names, so that they compress.
+// fillShard writes 5 MiB to a shard's log, which is what a node takes a snapshot for: few names, so that they
+// compress.
 func fillShard(t *testing.T, shard uint32, apply func(uint32, []byte) *ebbv1.CommandResult) {
 	t.Helper()
 	key := ""
@@ -430,7 +441,8 @@ func pack(t *testing.T, dir, name string, what ...string) {
 			if err != nil {
 				return err
 			}
-			err = w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o600, Size: int64(len(body)), Format: tar.FormatUSTAR})
+			err = w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o600, Size: int64(len(body)),
+				Format: tar.FormatUSTAR})
 			if err == nil {
 				_, err = w.Write(body)
 			}
@@ -483,8 +495,9 @@ func unpack(t *testing.T, name, dir string) {
 	}
 }
 
-// TestOlderDataDirs opens every committed data directory of an older build: this build gives the recorded answers, before and after the newest storage version
-// is in force, counts nothing twice, writes on, and gives the same answers when it has been started again.
+// TestOlderDataDirs opens every committed data directory of an older build: this build gives the recorded answers,
+// before and after the newest storage version is in force, counts nothing twice, writes on, and gives the same
+// answers when it has been started again.
 func TestOlderDataDirs(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs real processes")
@@ -508,7 +521,8 @@ func opensDataDir(t *testing.T, name string) {
 	defer cancel()
 	dir := t.TempDir()
 	unpack(t, name, dir)
-	f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: dir, Nodes: 1, Args: []string{"--shards", fmt.Sprint(fixtureShards)}})
+	f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: dir, Nodes: 1, Args: []string{"--shards",
+		fmt.Sprint(fixtureShards)}})
 	if err != nil {
 		t.Fatal(err)
 	}
