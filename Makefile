@@ -29,6 +29,7 @@ $(LINT):
 lint: $(LINT)
 	$(LINT) run ./...
 	cd deploy && $(LINT) run ./...
+	cd web/browsertest && $(LINT) run ./...
 
 # the generators are built into .bin, so that buf finds them by name
 generate:
@@ -57,6 +58,12 @@ golden:
 # images, manifests, chart, units, alerts and dashboard: a module of its own, since what reads them is large
 deploy:
 	cd deploy && $(GO) vet ./... && $(GO) test ./...
+
+# what a web page in a real Chromium can do to a node: a module of its own, since what drives the browser is no part of the product. Without Chromium it is skipped,
+# and fails where EBB_BROWSER is "required"
+.PHONY: browser
+browser:
+	cd web/browsertest && $(GO) vet ./... && $(GO) test -count 1 -v -timeout 3m ./...
 
 # every fuzz target for FUZZTIME beyond its seeds; fuzz.txt says what came of it
 FUZZTIME ?= 10s

@@ -32,8 +32,9 @@ func Idle(ctx context.Context, given Config, why error) error {
 	s := new(servers)
 	// its table has tokens no more: profiles are for who has a root token, or for nobody
 	access := rpc.NewAccess(rpc.AccessConfig{Tokens: emptyTable.Tokens, Root: append(cfg.RootTokens, rand.Text()), Node: cfg.Name})
-	door := rpc.NewAdmin(rpc.Services{Access: access, Node: cfg.Name, Version: cfg.Version, Gatherer: cfg.Registry, Ready: func() error { return why },
-		Hosts: cfg.hosts(admin)})
+	door := rpc.NewAdmin(rpc.Services{
+		Access: access, Hosts: cfg.hosts(admin), Node: cfg.Name, Version: cfg.Version, Gatherer: cfg.Registry, Ready: func() error { return why },
+	})
 	h := s.serveHTTP(admin, cfg.adminHTTP(door, store, &handshakes{logger: cfg.Logger, repeats: newRepeats()}))
 	<-ctx.Done()
 	ended, cancel := context.WithTimeout(context.WithoutCancel(ctx), drainMax)

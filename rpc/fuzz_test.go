@@ -123,6 +123,31 @@ func FuzzForgettable(f *testing.F) {
 	})
 }
 
+// FuzzHosts: a name that is allowed is, as URLs have it, one of the list, however it is written.
+func FuzzHosts(f *testing.F) {
+	for _, s := range []string{"localhost", "LocalHost.:7080", "[::1]:1", "[::1", "127.0.0.1:x", "page.example", "a@localhost", "localhost:1@page.example", "localhost#.page.example"} {
+		f.Add(s)
+	}
+	h := NewHosts()
+	f.Fuzz(func(t *testing.T, host string) {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = host
+		if CheckHost(host) == nil {
+			if r.Host = hostOf(host); !NewHosts(host).allow(r) {
+				t.Fatalf("%q is a list of its own, and not in it", host)
+			}
+		}
+		r.Host = host
+		u, err := url.Parse("http://" + host + "/")
+		if !h.allow(r) || err != nil || host == "" {
+			return
+		}
+		if name := strings.ToLower(strings.TrimSuffix(u.Hostname(), ".")); u.User == nil && name != "localhost" && name != "127.0.0.1" && name != "::1" {
+			t.Fatalf("%q is allowed, and is %q", host, name)
+		}
+	})
+}
+
 func checkEnvelope(t *testing.T, w *httptest.ResponseRecorder) {
 	t.Helper()
 	var e struct {

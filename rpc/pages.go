@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -140,12 +141,19 @@ func crossOrigin(r *http.Request, e effect) (header, value string) {
 		}
 		return "Origin", origin
 	}
-	// In the clear and beyond loopback a browser sends neither header with the GET of an image.
+	// In the clear and beyond loopback a browser sends neither header with the GET of an image. It names a page by the
+	// Referer then, which a page can leave out, but not forge.
 	agent := r.Header.Get("User-Agent")
-	if e == counts && safe && site == "" && origin == "" && strings.HasPrefix(agent, "Mozilla/") {
+	if e == counts && safe && site == "" && origin == "" && strings.HasPrefix(agent, "Mozilla/") && !ownReferer(r) {
 		return "User-Agent", agent
 	}
 	return "", ""
+}
+
+// ownReferer reports whether a page of the origin that is asked says that it asks.
+func ownReferer(r *http.Request) bool {
+	page, err := url.Parse(r.Header.Get("Referer"))
+	return err == nil && page.Host != "" && page.Host == r.Host
 }
 
 // followed reports whether a user follows a link, whose answer becomes a window of its own that the page cannot read.
@@ -189,8 +197,12 @@ func NewHosts(names ...string) *Hosts {
 
 // CheckHost refuses, with code BAD_REQUEST, what no header Host can name.
 func CheckHost(name string) error {
-	_, port, err := net.SplitHostPort(name)
-	if _, number := strconv.ParseUint(port, 10, 16); isHost(hostOf(name)) && (err != nil || number == nil) {
+	good := isHost(hostOf(name))
+	if _, port, err := net.SplitHostPort(name); err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+		good = good && err == nil
+	}
+	if good {
 		return nil
 	}
 	return proto.ErrBadRequest.Errorf("http-host %s: it must be one name or address", quote(name)).
@@ -249,5 +261,5 @@ func isHost(s string) bool {
 	if _, err := netip.ParseAddr(s); err == nil {
 		return true
 	}
-	return s != "" && len(s) <= hostLenMax && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == ""
+	return len(s) <= hostLenMax && strings.Trim(s, "abcdefghijklmnopqrstuvwxyz0123456789-_.") == "" && !slices.Contains(strings.Split(s, "."), "")
 }

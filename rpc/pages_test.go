@@ -172,6 +172,9 @@ func TestOthersThanPagesPass(t *testing.T) {
 			"Sec-Fetch-Site": "none", "Sec-Fetch-Mode": "navigate", "User-Agent": firefox,
 		}},
 		{"a page of the node's own", "GET", "/v1/ns/default/keys", map[string]string{"Sec-Fetch-Site": "same-origin", "User-Agent": firefox}},
+		{"a page of the node's own, in the clear", "GET", "/incr?distribution=k&field=f", map[string]string{
+			"User-Agent": firefox, "Referer": "http://ebb.example:7080/",
+		}},
 		{"a browser in the clear", "GET", "/v1/ns/default/keys", map[string]string{"User-Agent": firefox}},
 		{"a link", "GET", "/v1/ns/default/keys", map[string]string{
 			"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document", "User-Agent": firefox,
@@ -204,6 +207,7 @@ func TestWhatMayNotBeFollowed(t *testing.T) {
 		{"GET", "/incr?distribution=k&field=f", "User-Agent", map[string]string{"User-Agent": firefox}},
 		{"HEAD", "/forget/incr?distribution=k&field=f", "User-Agent", map[string]string{"User-Agent": firefox}},
 		{"OPTIONS", "/ns/clicks/incr?distribution=k&field=f", "User-Agent", map[string]string{"User-Agent": firefox}},
+		{"GET", "/incr?distribution=k&field=f", "User-Agent", map[string]string{"User-Agent": firefox, "Referer": "http://page.example/"}},
 		{"GET", "/incr?distribution=k&field=f", "Sec-Fetch-Site", link},
 		{"GET", "/v1/ns/clicks/watch/k", "Sec-Fetch-Site", link},
 		{"OPTIONS", "/v1/ns/clicks/keys", "Sec-Fetch-Site", link},
