@@ -75,13 +75,14 @@ func listenOn(ctx context.Context, network Network, what, flag, address string, 
 // loopback can reach listeners that no other machine reaches: these always have a list.
 func (c *Config) hosts(l net.Listener) *rpc.Hosts {
 	at, err := netip.ParseAddrPort(addressOf(l))
-	loopback := err == nil && at.Addr().IsLoopback()
+	host := at.Addr().Unmap()
+	loopback := err == nil && host.IsLoopback()
 	if !loopback && len(c.HTTPHosts) == 0 {
 		return nil
 	}
 	names := slices.Clone(c.HTTPHosts)
 	if loopback {
-		names = append(names, at.Addr().String())
+		names = append(names, host.String())
 	}
 	if c.AdvertiseHTTP != "" {
 		names = append(names, c.AdvertiseHTTP)

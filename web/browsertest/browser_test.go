@@ -30,16 +30,19 @@ const wait = 20 * time.Second
 //go:embed attempts.js
 var attempts string
 
+// built is the directory of the binary that build has made; "" without one.
+var built string
+
 // build compiles the binary once, unless EBB_BINARY names another one.
 var build = sync.OnceValues(func() (string, error) {
 	if path := os.Getenv("EBB_BINARY"); path != "" {
 		return path, nil
 	}
-	dir, err := os.MkdirTemp("", "ebb-browser")
-	if err != nil {
+	var err error
+	if built, err = os.MkdirTemp("", "ebb-browser"); err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, "ebb")
+	path := filepath.Join(built, "ebb")
 	cmd := exec.Command("go", "build", "-o", path, "./cmd/ebb")
 	cmd.Dir, cmd.Stderr = filepath.Join("..", ".."), os.Stderr
 	return path, cmd.Run()
@@ -47,8 +50,8 @@ var build = sync.OnceValues(func() (string, error) {
 
 func TestMain(m *testing.M) {
 	code := m.Run()
-	if path, err := build(); err == nil && os.Getenv("EBB_BINARY") == "" {
-		os.RemoveAll(filepath.Dir(path))
+	if built != "" {
+		os.RemoveAll(built)
 	}
 	os.Exit(code)
 }
