@@ -10,7 +10,7 @@ const frontPage = `{
   "GET /v1/namespaces": "the namespaces",
   "GET /v1/ns/default/keys": "how many keys a namespace has",
   "GET /v1/ns/default/distribution/KEY?top=10": "what is counted under a key",
-  "POST /v1/increment": "count",
+  "POST /v1/increment": "count; bodies are JSON, with the header Content-Type: application/json",
   "POST /v1/query": "ask in the query language: {\"text\": \"top 10 KEY\"}",
   "GET /incr, /get, /dist, /nmostprobable, /dbsize": "as forgettable has them",
   "gRPC": "another port, 7070 unless ebb serve --grpc says otherwise: the ebb command and the SDK speak to that one",

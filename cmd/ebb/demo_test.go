@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/http"
 	"os"
 	"os/exec"
 	"regexp"
@@ -24,7 +25,8 @@ func TestDemoHalvesWhilePaused(t *testing.T) {
 		t.Skip("waits for a half-life")
 	}
 	const halfLife = 4 * time.Second
-	p := watchDemo(t, demoFlags{dir: t.TempDir(), halfLife: halfLife, rate: 1000, seed: 1})
+	p := watchDemo(t, demoFlags{dir: t.TempDir(), halfLife: halfLife, rate: 1000, seed: 1, hosts: []string{"ebb.example"}})
+	p.askedAs(map[string]int{"": 200, "localhost": 200, "ebb.example:80": 200, "page.example": 403})
 	p.until("enough clicks", func(string) bool { return p.d.acked(p.d.now) >= 3000 && len(p.table().Bins) == demoTop })
 	p.press("p")
 	p.until("the answer to the key", func(line string) bool { return strings.HasPrefix(line, "the stream is paused") })
@@ -172,6 +174,26 @@ func (p *person) fetch(asOf int64) numbers {
 	}
 	getJSON(p.t.Context(), p.t, url, &page)
 	return page.Distribution
+}
+
+// askedAs asks at the printed address under other names: the header Host.
+func (p *person) askedAs(names map[string]int) {
+	p.t.Helper()
+	for name, want := range names {
+		req, err := http.NewRequestWithContext(p.t.Context(), http.MethodGet, p.base+"/v1/namespaces", nil)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		req.Host = name
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			p.t.Errorf("asked as %q the demo answers %d, want %d", name, resp.StatusCode, want)
+		}
+	}
 }
 
 // The demo whose reader goes away ends, and takes its data with it.
