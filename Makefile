@@ -115,7 +115,7 @@ replay: ebb-replay
 # three processes under load, from the build of FROM to the present one, back and forth, with snapshots, wiped disks and an audit: some minutes
 FROM ?= HEAD~1
 upgrade:
-	EBB_UPGRADE=$(FROM) $(GO) test ./cmd/ebb -run TestRollingUpgrade -count 1 -v
+	EBB_UPGRADE=$(FROM) $(GO) test ./cmd/ebb -run 'TestRollingUpgrade|TestUpgradeOf' -count 1 -v -timeout 40m
 
 # a data directory written by the build of FROM, which every later build has to open: cmd/ebb/testdata/datadirs/README.md
 datadir:

@@ -29,6 +29,8 @@ type ClusterOptions struct {
 	HTTP string
 	// HTTPHosts are further names by which all nodes may be asked over HTTP.
 	HTTPHosts []string
+	// Secrets are each node's node.Config.ClusterSecrets; without any, the cluster cannot have tokens.
+	Secrets []string
 }
 
 // Cluster is some nodes in this process, each of which can be killed, started
@@ -86,7 +88,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		Name: c.Name(i), DataDir: filepath.Join(c.opts.Dir, c.Name(i)),
 		GRPC: host + ":0", HTTP: host + ":0", Gossip: host + ":0", Admin: node.Off,
 		BootstrapExpect: c.opts.Nodes, Shards: c.opts.Shards, Join: c.gossip(),
-		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger, HTTPHosts: c.opts.HTTPHosts,
+		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger, HTTPHosts: c.opts.HTTPHosts, ClusterSecrets: c.opts.Secrets,
 	}
 	if i == 0 && c.opts.HTTP != "" {
 		cfg.HTTP = c.opts.HTTP

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -237,5 +238,72 @@ func TestHashToken(t *testing.T) {
 	}
 	if _, ok := HashToken(strings.Repeat("x", proto.TokenLenMax+1)); ok {
 		t.Error("a text that is too long has a hash")
+	}
+}
+
+// From the storage version of proofs on, the first token needs the word of every present member, and a node that proves nothing cannot join beside it, in whatever
+// order the two are proposed.
+func TestTokensAndUnprovenNodes(t *testing.T) {
+	first := func(epoch uint64) *ebbv1.ControlCommand {
+		c := tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, ""))
+		c.GetPutToken().ProvenEpoch = epoch
+		return c
+	}
+	join := func(proven bool) *ebbv1.ControlCommand {
+		return &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_JoinNode{JoinNode: &ebbv1.JoinNode{
+			Record: &ebbv1.NodeRecord{Name: "guest", Disk: "d9"}, Proven: proven,
+		}}}
+	}
+	raised := func(version uint32) scribe {
+		s := bornCluster(t)
+		if e := s.apply(&ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RaiseVersion{RaiseVersion: &ebbv1.RaiseVersion{To: version, Epoch: s.c.Table().Epoch()}}}).GetError(); e != nil {
+			t.Fatal(e)
+		}
+		return s
+	}
+	code := func(e *ebbv1.Error) error {
+		if err := proto.FromWire(e); err != nil {
+			return err
+		}
+		return nil
+	}
+
+	s := raised(proto.VersionPeerProofs)
+	asked := s.c.Table().Epoch()
+	if err := code(s.apply(join(false)).GetError()); err != nil {
+		t.Fatalf("a node joins a cluster that is open: %v", err)
+	}
+	if err := code(s.apply(first(asked)).GetError()); !errors.Is(err, proto.ErrTooStale) {
+		t.Errorf("the first token, after a node that was not asked has joined: %v", err)
+	}
+	if err := code(s.apply(first(0)).GetError()); !errors.Is(err, proto.ErrTooStale) {
+		t.Errorf("the first token, of which no member was asked: %v", err)
+	}
+	guarded := first(0)
+	guarded.GetPutToken().Guarded = true
+	if err := code(raised(proto.VersionPeerProofs).apply(guarded).GetError()); err != nil {
+		t.Errorf("a token where there is another way in: %v", err)
+	}
+
+	s = raised(proto.VersionPeerProofs)
+	if err := code(s.apply(first(s.c.Table().Epoch())).GetError()); err != nil {
+		t.Fatalf("the first token: %v", err)
+	}
+	if err := code(s.apply(join(false)).GetError()); !errors.Is(err, proto.ErrUnauthenticated) || s.c.Table().Node("guest") != nil {
+		t.Errorf("a node joins a cluster with tokens, and proves nothing: %v", err)
+	}
+	if err := code(s.apply(join(true)).GetError()); err != nil {
+		t.Errorf("a node joins a cluster with tokens, and proves that it is one: %v", err)
+	}
+	second := tokenCommand("dash", 2, role(ebbv1.Role_ROLE_READER, "*"))
+	if err := code(s.apply(second).GetError()); err != nil {
+		t.Errorf("a second token asks no member: %v", err)
+	}
+
+	s = raised(proto.VersionPeerProofs - 1) // what older builds wrote is applied as they did
+	for _, c := range []*ebbv1.ControlCommand{first(0), join(false)} {
+		if err := code(s.apply(c).GetError()); err != nil {
+			t.Errorf("before the version: %v", err)
+		}
 	}
 }

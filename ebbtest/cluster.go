@@ -16,6 +16,8 @@ const (
 	startMax = 30 * time.Second
 	// clocksAgree is how long nodes distrust all clocks after these have jumped.
 	clocksAgree = 600 * time.Millisecond
+	// clusterSecret is by which the nodes prove to each other that they are nodes, so that a test may make tokens.
+	clusterSecret = "ebb_cluster_secret_of_every_cluster_of_ebbtest"
 	// clientIP is where clients are in the simulated network.
 	clientIP = "10.0.1.1"
 )
@@ -49,6 +51,7 @@ func New(t testing.TB, opts ...Option) *Cluster {
 	for _, opt := range opts {
 		opt(&o)
 	}
+	o.Secrets = []string{clusterSecret}
 	o.Shards = max(o.Shards, 4, uint32(o.Nodes))
 	ctx, cancel := context.WithTimeout(context.Background(), startMax)
 	defer cancel()

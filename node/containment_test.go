@@ -25,7 +25,7 @@ func (b *bubble) led(i int) int {
 	return n
 }
 
-// metric returns the value of one of a node's metrics.
+// metric returns the value of one of a node's metrics, over all labels.
 func (b *bubble) metric(i int, name string) float64 {
 	b.Helper()
 	families, err := b.config[i].Registry.Gather()
@@ -34,7 +34,11 @@ func (b *bubble) metric(i int, name string) float64 {
 	}
 	for _, f := range families {
 		if f.GetName() == name {
-			return f.Metric[0].GetGauge().GetValue() + f.Metric[0].GetCounter().GetValue()
+			sum := 0.0
+			for _, m := range f.Metric {
+				sum += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+			}
+			return sum
 		}
 	}
 	b.Fatalf("no metric %s", name)

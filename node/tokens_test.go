@@ -146,6 +146,9 @@ func TestTokensOfACluster(t *testing.T) {
 // A cluster without root tokens is open until its first token is made, which has to be an operator's.
 func TestFirstToken(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
+		for i := range b.config {
+			b.config[i].ClusterSecrets = []string{secretOne}
+		}
 		b.openAll()
 		open := b.client()
 		soon, cancel := context.WithTimeout(context.Background(), 3*time.Second)

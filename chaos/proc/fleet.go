@@ -43,6 +43,7 @@ type process struct {
 	name                      string
 	grpc, http, gossip, admin string
 	binary                    string   // that of the fleet if empty; changed while it does not run
+	args                      []string // its own further arguments; changed while it does not run
 	machine                   *Machine // nil: none of its own
 
 	mu   sync.Mutex // guards what follows; never held across a wait
@@ -126,6 +127,9 @@ func (f *Fleet) Runs(i int) bool { return f.nodes[i].running() }
 // Use lets node i, which must not run, be another binary from its next launch on.
 func (f *Fleet) Use(i int, binary string) { f.nodes[i].binary = binary }
 
+// Give lets node i, which must not run, have these further arguments of its own from its next launch on, and no others.
+func (f *Fleet) Give(i int, args ...string) { f.nodes[i].args = args }
+
 // Launch starts node i (again), with the data it has.
 func (f *Fleet) Launch(i int) error { return f.launch(i, exec.Command) }
 
@@ -141,6 +145,7 @@ func (f *Fleet) launch(i int, command func(name string, args ...string) *exec.Cm
 		"--join", strings.Join(join, ","),
 	}
 	args = append(args, f.opts.Every...)
+	args = append(args, p.args...)
 	if i < f.opts.Nodes {
 		args = append(args, "--bootstrap-expect", strconv.Itoa(f.opts.Nodes))
 		args = append(args, f.opts.Args...)

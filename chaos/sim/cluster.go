@@ -28,6 +28,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Sync is how long a disk takes to sync; nothing if 0.
 	Sync time.Duration
+	// Secrets are each node's node.Config.ClusterSecrets; without any, the cluster cannot have tokens.
+	Secrets []string
 	// Configure changes a node's configuration before each of its lives.
 	Configure func(i int, cfg *node.Config)
 }
@@ -163,7 +165,7 @@ func (c *Cluster) Restart(ctx context.Context, i int) error {
 		GRPC: net.JoinHostPort(s.ip, portGRPC), Gossip: net.JoinHostPort(s.ip, portGossip),
 		HTTP: node.Off, Admin: node.Off,
 		BootstrapExpect: c.opts.Nodes, Shards: c.opts.Shards, Join: c.gossip(i),
-		Network: l.host, FS: s.disk, Clock: s.clock, Fail: s.fail, Logger: c.opts.Logger,
+		Network: l.host, FS: s.disk, Clock: s.clock, Fail: s.fail, Logger: c.opts.Logger, ClusterSecrets: c.opts.Secrets,
 		Fatal: func(err error) { c.collapsed(i, l, err) },
 	}
 	c.mu.Unlock()

@@ -273,9 +273,9 @@ func createNamespaces(ctx context.Context, t *testing.T, f *proc.Fleet) {
 	mustEbb(ctx, t, f, "namespace", "create", "compact", "--clock", "event", "--half-life", "1h", "--threshold", "1e-9", "--precision", "compact")
 }
 
-func dialFleet(ctx context.Context, t *testing.T, f *proc.Fleet) *client.Client {
+func dialFleet(ctx context.Context, t *testing.T, f *proc.Fleet, options ...client.Option) *client.Client {
 	t.Helper()
-	c, err := client.Dial(ctx, f.Addrs()...)
+	c, err := client.DialOptions(ctx, f.Addrs(), options...)
 	if err != nil {
 		t.Fatal(err)
 	}

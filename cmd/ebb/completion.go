@@ -61,6 +61,8 @@ var flagFiles = map[string]cobra.ShellCompDirective{
 	"tls-key":       cobra.ShellCompDirectiveDefault,
 	"tls-client-ca": cobra.ShellCompDirectiveDefault,
 	"gossip-keys":   cobra.ShellCompDirectiveDefault,
+
+	"cluster-secret-file": cobra.ShellCompDirectiveDefault,
 }
 
 func wordsOf[E any](values map[string]E) []string {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math"
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -152,7 +154,11 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	}
 	start, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts}
+	secret, err := demoSecret(df.dir)
+	if err != nil {
+		return nil, err
+	}
+	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts, Secrets: []string{secret}}
 	cluster, err := chaos.StartCluster(start, opts)
 	if err != nil && df.http != "" && strings.Contains(err.Error(), "address already in use") {
 		fmt.Fprintf(s.term.err, "%s is taken, so HTTP is on another port\n", df.http)
@@ -167,6 +173,24 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 		return nil, errors.Join(err, cluster.Close())
 	}
 	return d, nil
+}
+
+// demoSecret is the cluster secret of the demo's nodes, so that `ebb token create` works on them. It stays with their data: a demo that is started again
+// in the same directory may have tokens.
+func demoSecret(dir string) (string, error) {
+	path := filepath.Join(dir, "cluster.secret")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		have, _, err := readTokens("--dir", path)
+		if err != nil {
+			return "", err
+		}
+		return have[0], nil
+	}
+	secret := client.NewTokenText()
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return "", err
+	}
+	return secret, replaceFile(path, []byte(secret+"\n"), 0o600)
 }
 
 // prepare makes the two namespaces and their writers.

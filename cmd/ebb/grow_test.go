@@ -34,10 +34,10 @@ type throng struct {
 }
 
 // writeAlong lets so many writers add to so many keys each, one batch after the other at this pace, until told to stop.
-func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration) *throng {
+func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration, options ...client.Option) *throng {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
-	w := &throng{t: t, client: dialFleet(ctx, t, f), cancel: cancel, acked: make([]atomic.Int64, writers*batch)}
+	w := &throng{t: t, client: dialFleet(ctx, t, f, options...), cancel: cancel, acked: make([]atomic.Int64, writers*batch)}
 	for n := range writers {
 		w.wg.Go(func() {
 			ticker := time.NewTicker(pace)
@@ -58,7 +58,7 @@ func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch
 func (w *throng) write(first, batch int) {
 	incs := make([]client.Increment, batch)
 	for i := range incs {
-		incs[i] = client.Increment{Key: "grow/" + strconv.Itoa(first+i), Bin: "b", Amount: 1}
+		incs[i] = client.Increment{Key: keyAlong(first + i), Bin: "b", Amount: 1}
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -74,6 +74,9 @@ func (w *throng) write(first, batch int) {
 	defer w.mu.Unlock()
 	w.took = append(w.took, time.Since(start))
 }
+
+// keyAlong is the name of a key that is written.
+func keyAlong(i int) string { return "grow/" + strconv.Itoa(i) }
 
 // lap returns the number of batches written since the last lap, and the p99 of how long they took.
 func (w *throng) lap() (n int, p99 time.Duration) {
@@ -96,7 +99,7 @@ func (w *throng) stop(ctx context.Context) {
 	for i := range w.acked {
 		want := w.acked[i].Load()
 		total += want
-		got, err := w.client.Count(ctx, "ledger", "grow/"+strconv.Itoa(i))
+		got, err := w.client.Count(ctx, "ledger", keyAlong(i))
 		if err != nil || got.Value != float64(want) {
 			w.t.Errorf("key %d: %v was counted, %d was acknowledged (%v)", i, got.Value, want, err)
 		}

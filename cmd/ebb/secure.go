@@ -103,12 +103,12 @@ func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
 	return open
 }
 
-// unencrypted says what it means that a node has no TLS. Who has no root token needs no proof to pass for one.
+// unencrypted says what it means that a node has no TLS.
 func unencrypted(cfg *node.Config) string {
-	if len(cfg.RootTokens) > 0 {
-		return "clients and nodes are not encrypted, and whoever hears the network hears tokens, and proofs of the root token that hold for five minutes"
+	if len(cfg.RootTokens)+len(cfg.ClusterSecrets) > 0 {
+		return "clients and nodes are not encrypted: any listener on the network hears tokens, and proofs of nodes that hold for five minutes"
 	}
-	return "clients and nodes are not encrypted, and anybody can pass for a node"
+	return "clients and nodes are not encrypted, and nodes cannot prove to each other that they are nodes"
 }
 
 // beyond reports whether an address to listen on can be reached from other machines.

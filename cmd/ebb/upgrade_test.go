@@ -169,19 +169,8 @@ func TestRollingUpgrade(t *testing.T) {
 	if !is.Know(was.Newest) {
 		t.Fatalf("the present build knows storage versions %d to %d, and that of %s writes %d: there is no way from one to the other", is.Oldest, is.Newest, commit, was.Newest)
 	}
-	f, err := proc.Start(ctx, proc.Options{Binary: u.older, Dir: t.TempDir(), Args: []string{"--shards", "8"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(f.Close)
-	t.Cleanup(func() {
-		for i := range f.Nodes() {
-			if t.Failed() {
-				t.Logf("end of the log of %s:\n%s", f.Name(i), f.LogTail(i))
-			}
-		}
-	})
-	u.f = f
+	u.start(u.older)
+	f := u.f
 	u.inForce(was.Newest) // a newborn cluster is raised after some seconds
 	start := time.Now()
 	mustEbb(ctx, t, f, "namespace", "create", "ledger", "--decay", "none")
