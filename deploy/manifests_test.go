@@ -139,6 +139,7 @@ func TestOverlays(t *testing.T) {
 	}{
 		{"dev", "ebb-dev", "1", 1, nil},
 		{"production", "ebb", "3", 3, []string{"ConfigMap/ebb-dashboard", "PrometheusRule/ebb", "ServiceMonitor/ebb"}},
+		{"production-secret", "ebb", "3", 3, []string{"ConfigMap/ebb-dashboard", "PrometheusRule/ebb", "ServiceMonitor/ebb"}},
 		{"production-tls", "ebb", "3", 3, []string{"ConfigMap/ebb-dashboard", "PrometheusRule/ebb", "ServiceMonitor/ebb"}},
 	} {
 		t.Run(c.overlay, func(t *testing.T) {
@@ -215,6 +216,9 @@ func TestChartRefusesUnknownValues(t *testing.T) {
 func TestChartIsTheProductionOverlay(t *testing.T) {
 	values := map[string]any{"image": map[string]any{"tag": "v0.1.0"}, "monitoring": map[string]any{"enabled": true}}
 	sameAsChart(t, "kustomize/overlays/production", values)
+	values["clusterSecret"] = "ebb-cluster"
+	sameAsChart(t, "kustomize/overlays/production-secret", values)
+	delete(values, "clusterSecret")
 	values["tls"] = map[string]any{"secret": "ebb-tls", "gossipSecret": "ebb-gossip"}
 	sameAsChart(t, "kustomize/overlays/production-tls", values)
 }
@@ -383,6 +387,29 @@ func TestProductionWithTLS(t *testing.T) {
 	}
 	if e := objects["ServiceMonitor/ebb"].(*ServiceMonitor).Spec.Endpoints[0]; e.Scheme != "https" {
 		t.Errorf("metrics: %+v", e)
+	}
+}
+
+// With a cluster secret, the file that the node is told to read is mounted from it, in the overlay and in the chart.
+func TestClusterSecret(t *testing.T) {
+	for name, objects := range map[string]map[string]runtime.Object{
+		"overlay": kustomize(t, "kustomize/overlays/production-secret"),
+		"chart":   template(t, "ebb", map[string]any{"clusterSecret": "ebb-cluster"}),
+	} {
+		set := statefulSet(t, objects, "ebb")
+		pod := set.Spec.Template.Spec
+		dir, file := path.Split(envOf(set)["EBB_CLUSTER_SECRET_FILE"])
+		mounted := ""
+		for _, m := range pod.Containers[0].VolumeMounts {
+			for _, v := range pod.Volumes {
+				if m.MountPath == strings.TrimSuffix(dir, "/") && m.ReadOnly && v.Name == m.Name && v.Secret != nil && *v.Secret.DefaultMode == 0o440 {
+					mounted = v.Secret.SecretName
+				}
+			}
+		}
+		if mounted != "ebb-cluster" || file != "secret" {
+			t.Errorf("%s: the secret is read from %s of %q", name, file, mounted)
+		}
 	}
 }
 
