@@ -25,6 +25,10 @@ import (
 // putRetry is how long the control leader waits before it asks the members again, after the table has changed under its feet.
 const putRetry = 20 * time.Millisecond
 
+// hintStopAll is the way of a cluster with tokens to proofs.
+const hintStopAll = "If the other nodes have none, they run on without this one until all of them get one: `ebb token secret --out cluster.secret`, copy the file to " +
+	"all nodes, stop all nodes, and start all of this build with --cluster-secret-file cluster.secret"
+
 // proves reports whether this node can prove to others that it is one.
 func (c *Config) proves() bool {
 	return c.TLS.On() || len(c.RootTokens) > 0 || len(c.ClusterSecrets) > 0
@@ -41,7 +45,7 @@ func (c *Config) checkProofs(t *cluster.Table) error {
 func (c *Config) errProvesNothing() error {
 	return proto.ErrBadRequest.Errorf("the cluster has tokens and several nodes, and node %s cannot prove to the others that it is a node: "+
 		"it has neither TLS, nor a cluster secret, nor a root token", c.Name).
-		WithHint("if the other nodes have a secret, start this one with the same file. If none has one, stop all nodes and start them with one: " + proto.HintProofs)
+		WithHint("if the other nodes have a secret, start this one with the same --cluster-secret-file (or with the same --root-token-file, or with TLS). " + hintStopAll)
 }
 
 // meets refuses to run among nodes with tokens to which this node proves nothing, or which prove nothing to it, by what they report or why they refuse to. Over
@@ -62,8 +66,7 @@ func (n *Node) meets(reports []report, refused error) error {
 		case !intersect(r.shown, accepted):
 			return proto.ErrBadRequest.Errorf("the cluster has tokens, and node %s (ebb %s) does not prove to node %s that it is a node: %s",
 				r.node, r.record.GetVersion(), n.cfg.Name, provesBy(r.shown)).
-				WithHint("to replace a secret, add the new one as the last line on all nodes first. If the other nodes have none, stop all of them, and start all " +
-					"with the same --cluster-secret-file; until then they run on without this node")
+				WithHint("to replace a secret, add the new one as the last line on all nodes first. " + hintStopAll)
 		}
 	}
 	return nil

@@ -336,7 +336,7 @@ func TestTokensOfOlderBuildsWithoutProofs(t *testing.T) {
 		}
 		hint := proto.AsError(err).Hint
 		if !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "the cluster has tokens and several nodes") ||
-			!strings.Contains(hint, "stop all nodes and start them with one") || !strings.Contains(hint, "--cluster-secret-file") {
+			!strings.Contains(hint, "stop all nodes, and start all of this build") || !strings.Contains(hint, "--cluster-secret-file") {
 			t.Errorf("%v, %s", err, hint)
 		}
 		b.config[1].ClusterSecrets = []string{secretOne}
