@@ -55,8 +55,10 @@ func (l *BitLoad) Reached(ctx context.Context, place, id uint64) error {
 
 // Forget forgets a load that is done: the next one of its name begins anew.
 func (l *BitLoad) Forget(ctx context.Context) error {
-	_, err := l.apply(ctx, &ebbv1.Command{Namespace: l.ns,
-		Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: l.name}}})
+	_, err := l.apply(ctx, &ebbv1.Command{
+		Namespace: l.ns,
+		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: l.name}},
+	})
 	return err
 }
 

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"crypto/rand"
-	"encoding/binary"
 	"slices"
 	"sync"
 	"time"
@@ -268,13 +267,15 @@ func (l *lane) open(first *parcel) *parcel {
 
 // newSecret draws what shows that a session, or the opening of a source, is one's own; never 0.
 func newSecret() uint64 {
-	var b [8]byte
-	for {
-		_, _ = rand.Read(b[:]) // it never fails: the process ends instead
-		if secret := binary.LittleEndian.Uint64(b[:]); secret != 0 {
-			return secret
+	secret := uint64(0)
+	for secret == 0 {
+		var drawn [8]byte
+		_, _ = rand.Read(drawn[:]) // it never fails: the process ends instead
+		for _, b := range drawn {
+			secret = secret<<8 | uint64(b)
 		}
 	}
+	return secret
 }
 
 // opening hears of a lane's new session.
@@ -387,8 +388,10 @@ func (p *producer) retire(ctx context.Context) {
 		if l.session != 0 && l.span() == 0 {
 			q := &parcel{shard: l.shard, ctx: ctx, deadline: deadline, made: p.client.now(), delivery: farewell{&done}}
 			q.buf = marshal(&ebbv1.Command{
-				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: l.session,
-					Secret: l.secret}},
+				Namespace: p.ns, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{
+					Session: l.session,
+					Secret:  l.secret,
+				}},
 			})
 			l.session = 0
 			closing = append(closing, q)

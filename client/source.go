@@ -241,8 +241,10 @@ func (c *Client) DropSource(ctx context.Context, namespace, name string) error {
 	p := &producer{client: c, lanes: make([]lane, c.chart.shards()+1)}
 	deadline, _ := ctx.Deadline()
 	calls := &takeOvers{producer: p, last: make([]uint64, len(p.lanes)), open: len(p.lanes) - 1, done: make(chan struct{})}
-	command := marshal(&ebbv1.Command{Namespace: namespace,
-		Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}}})
+	command := marshal(&ebbv1.Command{
+		Namespace: namespace,
+		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: name}},
+	})
 	var parcels []*parcel
 	for shard := 1; shard < len(p.lanes); shard++ {
 		parcels = append(parcels, &parcel{

@@ -92,8 +92,10 @@ func newWorld(t tester, n int) *world {
 // newWorldOn is newWorld with listeners, and the addresses that the table gives
 // for them.
 func newWorldOn(t tester, n int, listen func(name string) (net.Listener, string)) *world {
-	w := &world{t: t, now: time.Now, behaviour: shard.BehaviourMax, shards: map[uint32]*testShard{},
-		namespaces: map[string]*ebbv1.Namespace{}}
+	w := &world{
+		t: t, now: time.Now, behaviour: shard.BehaviourMax, shards: map[uint32]*testShard{},
+		namespaces: map[string]*ebbv1.Namespace{},
+	}
 	var names []string
 	for i := range n {
 		names = append(names, fmt.Sprintf("ebb-%d", i))

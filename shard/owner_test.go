@@ -23,10 +23,14 @@ type owners struct {
 
 func newOwners(t testing.TB, behaviour uint32) *owners {
 	o := &owners{t: t, s: New(1, &wiping{}), now: 1_700_000_000 * second}
-	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "a",
-		Version: 1}}})
-	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: "b",
-		Version: 1}}})
+	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
+		Name:    "a",
+		Version: 1,
+	}}})
+	o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{
+		Name:    "b",
+		Version: 1,
+	}}})
 	o.behave(behaviour)
 	return o
 }
@@ -53,8 +57,10 @@ func (o *owners) open(namespace string, secret uint64) (session uint64) {
 func (o *owners) in(namespace string, session, sequence, secret uint64, bin string) *ebbv1.CommandResult {
 	o.t.Helper()
 	c := increments("k", bin)
-	c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: sequence,
-		Secret: secret}}
+	c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+		Session: session, Sequence: sequence,
+		Secret: secret,
+	}}
 	return o.apply(namespace, c)
 }
 
@@ -94,8 +100,10 @@ func (o *owners) keyed(namespace string, issued int64, bin string) *ebbv1.Comman
 // counted is how much a bin of a namespace counts, rounded.
 func (o *owners) counted(namespace, bin string) int {
 	o.t.Helper()
-	q := question(namespace, &ebbv1.DistributionQuestion{Keys: [][]byte{[]byte("k")},
-		Select: &ebbv1.DistributionQuestion_All{All: true}})
+	q := question(namespace, &ebbv1.DistributionQuestion{
+		Keys:   [][]byte{[]byte("k")},
+		Select: &ebbv1.DistributionQuestion_All{All: true},
+	})
 	for _, b := range o.s.Ask(q, 0).GetAnswer().GetDistribution().GetBins() {
 		if string(b.Bin) == bin {
 			return int(b.Count + 0.5)
@@ -314,8 +322,10 @@ func TestIdempotencyKeyIsOfItsNamespace(t *testing.T) {
 func TestNumberOfABitmapIsOfItsNamespace(t *testing.T) {
 	o := newOwners(t, BehaviourNamespaces)
 	for _, name := range []string{"people", "others"} {
-		ns := &ebbv1.Namespace{Name: name, Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
-			Kind: ebbv1.Kind_KIND_BITMAP}
+		ns := &ebbv1.Namespace{
+			Name: name, Version: 1, BitmapPlacement: ebbv1.BitmapPlacement_BITMAP_PLACEMENT_SLICE,
+			Kind: ebbv1.Kind_KIND_BITMAP,
+		}
 		if r := o.apply("", &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}}); r.GetError() != nil {
 			t.Fatal(r)
 		}

@@ -95,8 +95,10 @@ func (d *script) aboutKeys() *ebbv1.Command {
 	c := &ebbv1.Command{Namespace: rapid.SampledFrom([]string{"", "history", "plain", "signed", "absent"}).Draw(d.t, "namespace of keys")}
 	if rapid.Bool().Draw(d.t, "in a session") {
 		d.sequence++
-		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(),
-			Sequence: d.sequence, Secret: d.secret()}}
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+			Session:  d.session(),
+			Sequence: d.sequence, Secret: d.secret(),
+		}}
 	}
 	key := func(label string) []byte {
 		return []byte(rapid.SampledFrom([]string{"k1", "k2", "k3", "k4"}).Draw(d.t, label))
@@ -125,8 +127,10 @@ func (d *script) increments() *ebbv1.Command {
 	switch rapid.IntRange(0, 4).Draw(d.t, "identity") {
 	case 0, 1:
 		d.sequence += rapid.SampledFrom([]uint64{0, 0, 1, 2, 9, 100}).Draw(d.t, "gap")
-		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: d.session(), Secret: d.secret(),
-			Sequence: d.sequence + 1 - min(d.sequence, rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 3}).Draw(d.t, "back"))}}
+		c.Identity = &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+			Session: d.session(), Secret: d.secret(),
+			Sequence: d.sequence + 1 - min(d.sequence, rapid.SampledFrom([]uint64{0, 0, 0, 1, 2, 3}).Draw(d.t, "back")),
+		}}
 	case 2:
 		c.Identity = &ebbv1.Command_IdempotencyKey{IdempotencyKey: &ebbv1.IdempotencyKey{
 			IssuedAtUs: d.now + rapid.SampledFrom([]int64{0, -second, -4 * second, -6 * second, 400_000, 600_000}).Draw(d.t, "issued"),

@@ -85,11 +85,9 @@ func (s *State) readHeader(b *blockReader) {
 	if format := b.byte(); format > snapshotFormat {
 		b.newer("snapshot format %d: this binary reads format %d", format, snapshotFormat)
 		return
-	} else if format < formatOldest {
+	} else if b.format = format; format < formatOldest {
 		b.corrupt("format %d, from before the first release", format)
 		return
-	} else {
-		b.format = format
 	}
 	if id := b.uvarint(); id != uint64(s.id) {
 		b.corrupt("it is of shard %d", id)
@@ -275,8 +273,10 @@ func (s *State) readSession(b *blockReader, slot uint32) {
 	if b.format >= formatOwners {
 		secret = b.fixed()
 	}
-	w := session{namespace: namespace, secret: secret, id: b.uvarint(), top: b.uvarint(), low: b.uvarint(),
-		used: b.tick(), due: b.tick(), epoch: s.epoch}
+	w := session{
+		namespace: namespace, secret: secret, id: b.uvarint(), top: b.uvarint(), low: b.uvarint(),
+		used: b.tick(), due: b.tick(), epoch: s.epoch,
+	}
 	w.readRing(b)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		o := oddity{b.uvarint(), readMore(b)}
@@ -354,8 +354,10 @@ func (s *State) shared(name string) string {
 }
 
 func (s *State) readSource(b *blockReader, slot uint32) {
-	src := source{sourceName: sourceName{s.shared(b.owner()), string(b.text(proto.SourceNameLenMax))},
-		epoch: b.uvarint(), token: b.fixed(), last: b.uvarint()}
+	src := source{
+		sourceName: sourceName{s.shared(b.owner()), string(b.text(proto.SourceNameLenMax))},
+		epoch:      b.uvarint(), token: b.fixed(), last: b.uvarint(),
+	}
 	offset := uint64(0)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		gap, code := b.uvarint(), b.uint32()
