@@ -88,7 +88,8 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		Name: c.Name(i), DataDir: filepath.Join(c.opts.Dir, c.Name(i)),
 		GRPC: host + ":0", HTTP: host + ":0", Gossip: host + ":0", Admin: node.Off,
 		BootstrapExpect: c.opts.Nodes, Shards: c.opts.Shards, Join: c.gossip(),
-		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger, HTTPHosts: c.opts.HTTPHosts, ClusterSecrets: c.opts.Secrets,
+		Network: network, Clock: c.opts.Clock, Logger: c.opts.Logger, HTTPHosts: c.opts.HTTPHosts,
+		ClusterSecrets: c.opts.Secrets,
 	}
 	if i == 0 && c.opts.HTTP != "" {
 		cfg.HTTP = c.opts.HTTP

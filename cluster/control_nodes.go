@@ -58,9 +58,11 @@ func ErrRemoved(node, clusterID string) *proto.Error {
 		WithHint("to let it join again, start it with an empty --data-dir and --join")
 }
 
-// ErrUnprovenNode is the error of a node that wants to join a cluster with tokens, and does not prove that it is a node.
+// ErrUnprovenNode is the error of a node that wants to join a cluster with tokens, and does not prove that it is a
+// node.
 func ErrUnprovenNode(node string) *proto.Error {
-	return proto.ErrUnauthenticated.Errorf("node %s may not join: the cluster has tokens, and the node does not prove to its members that it is one", node).
+	return proto.ErrUnauthenticated.Errorf("node %s may not join: the cluster has tokens, and the node does not "+
+		"prove to its members that it is one", node).
 		WithHint(proto.HintProofs)
 }
 

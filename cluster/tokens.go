@@ -175,13 +175,15 @@ func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
 	return nil
 }
 
-// provenBy refuses the first token of a cluster whose members may have changed since they were asked for proofs: from that token on, a member that
-// proves nothing is heard by no other.
+// provenBy refuses the first token of a cluster whose members may have changed since they were asked for proofs: from
+// that token on, a member that proves nothing is heard by no other.
 func (t *Table) provenBy(cmd *ebbv1.PutToken) *proto.Error {
-	if t.Version() < proto.VersionPeerProofs || t.tokens.Len() > 0 || cmd.GetGuarded() || cmd.GetProvenEpoch() == t.Epoch() {
+	if t.Version() < proto.VersionPeerProofs || t.tokens.Len() > 0 || cmd.GetGuarded() ||
+		cmd.GetProvenEpoch() == t.Epoch() {
 		return nil
 	}
-	return proto.ErrTooStale.Errorf("the table has changed since the members were asked whether they prove that they are nodes: its epoch is %d, and was %d",
+	return proto.ErrTooStale.Errorf("the table has changed since the members were asked whether they prove that "+
+		"they are nodes: its epoch is %d, and was %d",
 		t.Epoch(), cmd.GetProvenEpoch()).WithHint("try again")
 }
 

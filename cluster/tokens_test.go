@@ -241,8 +241,8 @@ func TestHashToken(t *testing.T) {
 	}
 }
 
-// From the storage version of proofs on, the first token needs the word of every present member, and a node that proves nothing cannot join beside it, in whatever
-// order the two are proposed.
+// From the storage version of proofs on, the first token needs the word of every present member, and a node that proves
+// nothing cannot join beside it, in whatever order the two are proposed.
 func TestTokensAndUnprovenNodes(t *testing.T) {
 	first := func(epoch uint64) *ebbv1.ControlCommand {
 		c := tokenCommand("ops", 1, role(ebbv1.Role_ROLE_OPERATOR, ""))
@@ -289,7 +289,8 @@ func TestTokensAndUnprovenNodes(t *testing.T) {
 	if err := code(s.apply(first(s.c.Table().Epoch())).GetError()); err != nil {
 		t.Fatalf("the first token: %v", err)
 	}
-	if err := code(s.apply(join(false)).GetError()); !errors.Is(err, proto.ErrUnauthenticated) || s.c.Table().Node("guest") != nil {
+	if err := code(s.apply(join(false)).GetError()); !errors.Is(err, proto.ErrUnauthenticated) ||
+		s.c.Table().Node("guest") != nil {
 		t.Errorf("a node joins a cluster with tokens, and proves nothing: %v", err)
 	}
 	if err := code(s.apply(join(true)).GetError()); err != nil {

@@ -402,7 +402,8 @@ func TestClusterSecret(t *testing.T) {
 		mounted := ""
 		for _, m := range pod.Containers[0].VolumeMounts {
 			for _, v := range pod.Volumes {
-				if m.MountPath == strings.TrimSuffix(dir, "/") && m.ReadOnly && v.Name == m.Name && v.Secret != nil && *v.Secret.DefaultMode == 0o440 {
+				if m.MountPath == strings.TrimSuffix(dir, "/") && m.ReadOnly && v.Name == m.Name && v.Secret != nil &&
+					*v.Secret.DefaultMode == 0o440 {
 					mounted = v.Secret.SecretName
 				}
 			}

@@ -84,8 +84,9 @@ type Config struct {
 	// RootTokens may do everything, and prove to this node that a caller is another node of the cluster, which has them too. Callers need
 	// a token as soon as there is one, or one was made with `ebb token create`.
 	RootTokens []string
-	// ClusterSecrets prove to other nodes, where there is no TLS, that this one is a node, and to this one that a caller is another node. They let no client
-	// in. The first is what this node's own proofs are by, and all are accepted: to replace a secret, all nodes first get the new one as a further one.
+	// ClusterSecrets prove to other nodes, where there is no TLS, that this one is a node, and to this one that a caller
+	// is another node. They let no client in. The first is what this node's own proofs are by, and all are accepted: to
+	// replace a secret, all nodes first get the new one as a further one.
 	ClusterSecrets []string
 	// Audit takes a line for each act that changes the cluster, its namespaces and its tokens, deletes or restores, and for what was denied;
 	// Logger does when nil.

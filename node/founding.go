@@ -50,7 +50,8 @@ func (n *Node) survey(ctx context.Context, nodes []string) []report {
 	return reports
 }
 
-// surveyed is survey, and returns as well why a node refused to answer that does not believe this one to be a node; nil if none did.
+// surveyed is survey, and returns as well why a node refused to answer that does not believe this one to be a node; nil
+// if none did.
 func (n *Node) surveyed(ctx context.Context, nodes []string) (reports []report, refused error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
@@ -93,7 +94,8 @@ func askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, erro
 	return report{
 		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
 		leads: ledBy(own), storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
-		guarded: own.GetGuarded(), shown: own.GetProofsShown(), accepted: own.GetProofsAccepted(), clock: time.UnixMicro(own.GetClockUs()),
+		guarded: own.GetGuarded(), shown: own.GetProofsShown(), accepted: own.GetProofsAccepted(),
+		clock: time.UnixMicro(own.GetClockUs()),
 	}, nil
 }
 
@@ -135,7 +137,8 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 		if told+1 >= need {
 			return false, nil
 		}
-		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders, ", "), told+1, len(founders), n.unjoined()+because(refused)))
+		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders,
+			", "), told+1, len(founders), n.unjoined()+because(refused)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():
@@ -236,7 +239,8 @@ func (n *Node) beware(ctx context.Context) {
 			return true
 		}
 		if err := cmp.Or(n.meets(reports, refused), refused); err != nil {
-			n.logger.Error("other nodes and this one do not believe each other to be nodes", "err", err, "try", proto.AsError(err).Hint)
+			n.logger.Error("other nodes and this one do not believe each other to be nodes", "err", err, "try",
+				proto.AsError(err).Hint)
 		}
 		return len(reports) > 0
 	})

@@ -16,17 +16,20 @@ import (
 
 // Proofs between nodes, in a cluster with tokens:
 //
-//   - A node believes no caller to be a node that does not prove it (rpc.Access). So tokens and nodes without proofs never meet: the first token waits
-//     until every member proves itself to every other, and while there are tokens no node joins that does not.
-//   - The control leader checks both, and the control group checks again, where commands have an order (cluster.Control).
-//   - Builds before storage version 8 allowed tokens on several nodes without proofs. A node of this build does not start among those: it would not
-//     believe them, and with a majority of such nodes the cluster would stop. It ends before it has a replica that votes.
+//   - A node believes no caller to be a node that does not prove it (rpc.Access). So the first token waits until every
+//     member proves itself to every other, and while there are tokens no node joins that proves nothing.
+//   - The control leader checks both. The control group checks again, where commands have an order (cluster.Control).
+//   - Builds before storage version 8 allowed tokens on several nodes without proofs. A node of this build does not
+//     start among those: it would not believe them, and a majority of such nodes would stop the cluster. It ends
+//     before it has a replica that votes.
 
-// putRetry is how long the control leader waits before it asks the members again, after the table has changed under its feet.
+// putRetry is how long the control leader waits before it asks the members again, after the table has changed under its
+// feet.
 const putRetry = 20 * time.Millisecond
 
 // hintStopAll is the way of a cluster with tokens to proofs.
-const hintStopAll = "If the other nodes have none, they run on without this one until all of them get one: `ebb token secret --out cluster.secret`, copy the file to " +
+const hintStopAll = "If the other nodes have none, they run on without this one until all of them get one: `ebb " +
+	"token secret --out cluster.secret`, copy the file to " +
 	"all nodes, stop all nodes, and start all of this build with --cluster-secret-file cluster.secret"
 
 // proves reports whether this node can prove to others that it is one.
@@ -34,7 +37,8 @@ func (c *Config) proves() bool {
 	return c.TLS.On() || len(c.RootTokens) > 0 || len(c.ClusterSecrets) > 0
 }
 
-// checkProofs refuses a table by which this node has other members to speak with and callers need tokens, if it proves nothing to those members.
+// checkProofs refuses a table by which this node has other members to speak with and callers need tokens, if it proves
+// nothing to those members.
 func (c *Config) checkProofs(t *cluster.Table) error {
 	if t == nil || t.Tokens().Len() == 0 || len(t.Nodes()) < 2 || c.proves() {
 		return nil
@@ -43,13 +47,16 @@ func (c *Config) checkProofs(t *cluster.Table) error {
 }
 
 func (c *Config) errProvesNothing() error {
-	return proto.ErrBadRequest.Errorf("the cluster has tokens and several nodes, and node %s cannot prove to the others that it is a node: "+
+	return proto.ErrBadRequest.Errorf("the cluster has tokens and several nodes, and node %s cannot prove to the "+
+		"others that it is a node: "+
 		"it has neither TLS, nor a cluster secret, nor a root token", c.Name).
-		WithHint("if the other nodes have a secret, start this one with the same --cluster-secret-file (or with the same --root-token-file, or with TLS). " + hintStopAll)
+		WithHint("if the other nodes have a secret, start this one with the same --cluster-secret-file (or with the " +
+			"same --root-token-file, or with TLS). " + hintStopAll)
 }
 
-// meets refuses to run among nodes with tokens to which this node proves nothing, or which prove nothing to it, by what they report or why they refuse to. Over
-// TLS all nodes have certificates. A node with a root token looks no further: builds before storage version 8 prove that they have it too, and do not report it.
+// meets refuses to run among nodes with tokens to which this node proves nothing, or which prove nothing to it, by what
+// they report or why they refuse to. Over TLS all nodes have certificates. A node with a root token looks no further:
+// builds before storage version 8 prove that they have it too, and do not report it.
 func (n *Node) meets(reports []report, refused error) error {
 	if n.trust != nil || len(n.cfg.RootTokens) > 0 {
 		return nil
@@ -64,7 +71,8 @@ func (n *Node) meets(reports []report, refused error) error {
 		case len(accepted) == 0:
 			return n.cfg.errProvesNothing()
 		case !intersect(r.shown, accepted):
-			return proto.ErrBadRequest.Errorf("the cluster has tokens, and node %s (ebb %s) does not prove to node %s that it is a node: %s",
+			return proto.ErrBadRequest.Errorf("the cluster has tokens, and node %s (ebb %s) does not prove to node %s "+
+				"that it is a node: %s",
 				r.node, r.record.GetVersion(), n.cfg.Name, provesBy(r.shown)).
 				WithHint("to replace a secret, add the new one as the last line on all nodes first. " + hintStopAll)
 		}
@@ -72,8 +80,8 @@ func (n *Node) meets(reports []report, refused error) error {
 	return nil
 }
 
-// meetsOlder is meets for a node that has replicas already, before it lets them run: for a cluster with tokens in which builds before storage version 8 may
-// still be. From that version on, all members prove themselves.
+// meetsOlder is meets for a node that has replicas already, before it lets them run: for a cluster with tokens in which
+// builds before storage version 8 may still be. From that version on, all members prove themselves.
 func (n *Node) meetsOlder(ctx context.Context) error {
 	table := n.Table()
 	if table.Version() >= proto.VersionPeerProofs || table.Tokens().Len() == 0 {
@@ -101,8 +109,8 @@ func intersect(a, b []string) bool {
 	return slices.ContainsFunc(a, func(one string) bool { return slices.Contains(b, one) })
 }
 
-// putToken proposes a token, on the node that leads the control group. The first one of a cluster that is open to all needs every member to prove to every
-// other that it is a node, and no member to come while it is asked.
+// putToken proposes a token, on the node that leads the control group. The first one of a cluster that is open to all
+// needs every member to prove to every other that it is a node, and no member to come while it is asked.
 func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken) error {
 	for {
 		if err := n.proveFirst(c, put); err != nil {
@@ -120,7 +128,8 @@ func (n *Node) putToken(ctx context.Context, c *control, put *ebbv1.PutToken) er
 	}
 }
 
-// proveFirst fills in of which table all members prove that they are nodes, if the token would be the first. It refuses one that a member would not survive.
+// proveFirst fills in of which table all members prove that they are nodes, if the token would be the first. It refuses
+// one that a member would not survive.
 func (n *Node) proveFirst(c *control, put *ebbv1.PutToken) error {
 	table := c.state.control.Table()
 	if table.Tokens().Len() > 0 || put.GetGuarded() {
@@ -136,7 +145,8 @@ func (n *Node) proveFirst(c *control, put *ebbv1.PutToken) error {
 		}
 	}
 	if table.Version() < proto.VersionPeerProofs {
-		return proto.ErrStarting.Errorf("the first token needs storage version %d, and %d is in force", proto.VersionPeerProofs, table.Version()).
+		return proto.ErrStarting.Errorf("the first token needs storage version %d, and %d is in force",
+			proto.VersionPeerProofs, table.Version()).
 			WithHint("try again in a few seconds; `ebb status` says which nodes hold the version back")
 	}
 	return nil
@@ -164,13 +174,15 @@ func (n *Node) allProve(table *cluster.Table) error {
 				why = append(why, fmt.Sprintf("node %s does not accept the secret of node %s", to.node, from.node))
 			}
 			if off := to.clock.Sub(from.clock); off > rpc.ProofLife/2 {
-				why = append(why, fmt.Sprintf("the clock of node %s is %v ahead of that of node %s", to.node, off.Round(time.Second), from.node))
+				why = append(why, fmt.Sprintf("the clock of node %s is %v ahead of that of node %s", to.node,
+					off.Round(time.Second), from.node))
 			}
 		}
 	}
 	if len(why) == 0 {
 		return nil
 	}
-	return proto.ErrBadRequest.Errorf("the first token of a cluster of %d nodes needs all of them to prove to each other that they are nodes: %s",
+	return proto.ErrBadRequest.Errorf("the first token of a cluster of %d nodes needs all of them to prove to each "+
+		"other that they are nodes: %s",
 		len(table.Nodes()), strings.Join(why, "; ")).WithHint(proto.HintProofs)
 }

@@ -31,11 +31,13 @@ const (
 	secretTwo = "ebb_cluster_secret_two_of_tests_of_this_package"
 )
 
-// forged asks node i to make a token of an operator, and then for its tokens, as a caller who says that it is a node that asks for somebody.
+// forged asks node i to make a token of an operator, and then for its tokens, as a caller who says that it is a node
+// that asks for somebody.
 func (b *bubble) forged(i int, origin string) error {
 	b.Helper()
 	me := b.net.Host("10.0.6.6")
-	conn, err := grpc.NewClient("passthrough:///"+b.host(i)+":7070", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
+	conn, err := grpc.NewClient("passthrough:///"+b.host(i)+":7070",
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithNoProxy(),
 		grpc.WithContextDialer(func(ctx context.Context, addr string) (net.Conn, error) { return me.Dial(ctx, addr) }))
 	if err != nil {
 		b.Fatal(err)
@@ -49,7 +51,8 @@ func (b *bubble) forged(i int, origin string) error {
 		Name: "mine", Sha256: strings.Repeat("ab", 32), Grants: []*ebbv1.Grant{{Role: ebbv1.Role_ROLE_OPERATOR}},
 	})
 	_, listed := client.ListTokens(ctx, &ebbv1.ListTokensRequest{})
-	_, managed := ebbv1grpc.NewShardsClient(conn).Manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Order{Order: 0}})
+	_, managed := ebbv1grpc.NewShardsClient(conn).Manage(ctx,
+		&ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Order{Order: 0}})
 	for _, err := range []error{made, listed, managed} {
 		if !errors.Is(ebbv1grpc.FromStatus(err), proto.ErrUnauthenticated) {
 			return errors.Join(errors.New("a forged caller gets in"), made, listed, managed)
@@ -100,14 +103,16 @@ func TestAClusterOfOneBelievesNoPeers(t *testing.T) {
 		if n := audit.done("create token"); n != 1 {
 			t.Errorf("%d tokens are made, want 1:\n%s", n, audit.String())
 		}
-		if who := audit.count(`"who":"root"`) + audit.count(`"who":"node"`); who != 0 || audit.count("says without proof that it is node x") == 0 {
+		if who := audit.count(`"who":"root"`) + audit.count(`"who":"node"`); who != 0 ||
+			audit.count("says without proof that it is node x") == 0 {
 			t.Errorf("the audit log believes a forged caller %d times:\n%s", who, audit.String())
 		}
 	})
 }
 
-// Several nodes get a secret one after the other while they count. Until all have it there is no first token, and the refusal names those that lack it. From the first
-// token on no forged caller is believed. The secret is replaced node by node, and nothing is lost.
+// Several nodes get a secret one after the other while they count. Until all have it there is no first token, and the
+// refusal names those that lack it. From the first token on no forged caller is believed. The secret is replaced node
+// by node, and nothing is lost.
 func TestSecretsAreIntroducedAndReplacedUnderWrites(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		b.openAll()
@@ -171,7 +176,8 @@ func (b *bubble) create(text string) error {
 	return err
 }
 
-// A member that comes back without the secret, or with another one, is not let in. Without one it says why it does not start. The others go on, and so does it with the right one.
+// A member that comes back without the secret, or with another one, is not let in. Without one it says why it does not
+// start. The others go on, and so does it with the right one.
 func TestAMemberWithoutTheSecretDoesNotStart(t *testing.T) {
 	inBubble(t, 3, 4, func(b *bubble) {
 		for i := range b.config {
@@ -192,7 +198,8 @@ func TestAMemberWithoutTheSecretDoesNotStart(t *testing.T) {
 		if n, err := node.Open(context.Background(), b.config[2]); err == nil {
 			n.Kill()
 			t.Error("a member without the secret starts")
-		} else if !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(proto.AsError(err).Hint, "--cluster-secret-file") {
+		} else if !errors.Is(err, proto.ErrBadRequest) ||
+			!strings.Contains(proto.AsError(err).Hint, "--cluster-secret-file") {
 			t.Errorf("without the recipe: %v", err)
 		}
 		b.config[2].ClusterSecrets = []string{secretTwo}
@@ -243,13 +250,15 @@ func TestTheFirstTokenWaitsForEveryMember(t *testing.T) {
 		b.until("the storage version", func() bool { return b.table(0).Version() >= proto.VersionPeerProofs })
 		b.crash(2)
 		time.Sleep(10 * time.Second) // it may have led
-		if _, err := b.firstToken(); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "node ebb-2 does not answer") {
+		if _, err := b.firstToken(); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(),
+			"node ebb-2 does not answer") {
 			t.Errorf("the first token while a member is down: %v", err)
 		}
 		b.open(2)
 		b.ready(2)
 		b.skews[2].Store(int64(4 * time.Minute))
-		if _, err := b.firstToken(); err == nil || !strings.Contains(err.Error(), "the clock of node ebb-2 is 4m0s ahead of that of node ebb-0") {
+		if _, err := b.firstToken(); err == nil || !strings.Contains(err.Error(),
+			"the clock of node ebb-2 is 4m0s ahead of that of node ebb-0") {
 			t.Errorf("the first token while a clock is wrong: %v", err)
 		}
 		b.skews[2].Store(0)
@@ -271,7 +280,8 @@ func TestJoiningAClusterWithTokens(t *testing.T) {
 		guest := b.newcomer("guest")
 		b.open(guest)
 		b.until("the refusal of a guest without a secret", func() bool { return b.said(guest) != nil })
-		if err := b.said(guest); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(proto.AsError(err).Hint, "--cluster-secret-file") {
+		if err := b.said(guest); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(proto.AsError(err).Hint,
+			"--cluster-secret-file") {
 			t.Errorf("a guest without a secret: %v", err)
 		}
 		b.nodes[guest].Kill()
@@ -279,7 +289,8 @@ func TestJoiningAClusterWithTokens(t *testing.T) {
 		b.config[guest].ClusterSecrets = []string{secretOne}
 		b.open(guest)
 		b.until("word from a cluster without a secret", func() bool {
-			return strings.Contains(b.nodes[guest].Status().GetDetail(), "this node cannot check that, since it has neither TLS nor a cluster secret")
+			return strings.Contains(b.nodes[guest].Status().GetDetail(),
+				"this node cannot check that, since it has neither TLS nor a cluster secret")
 		})
 		if n := len(b.table(0).Nodes()); n != 1 {
 			t.Fatalf("the cluster has %d nodes, want 1", n)
@@ -313,8 +324,9 @@ func sha256Of(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// A member of several with tokens and no proofs, as builds before storage version 8 allowed them, has left its directory to this build: that refuses to start, with a
-// recipe, before it listens or writes, so that the others go on among themselves.
+// A member of several with tokens and no proofs, as builds before storage version 8 allowed them, has left its
+// directory to this build: that refuses to start, with a recipe, before it listens or writes, so that the others go on
+// among themselves.
 func TestTokensOfOlderBuildsWithoutProofs(t *testing.T) {
 	inBubble(t, 3, 3, func(b *bubble) {
 		disk := b.disks[1]
@@ -337,8 +349,10 @@ func TestTokensOfOlderBuildsWithoutProofs(t *testing.T) {
 			t.Fatal("it starts")
 		}
 		hint := proto.AsError(err).Hint
-		if !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "the cluster has tokens and several nodes") ||
-			!strings.Contains(hint, "stop all nodes, and start all of this build") || !strings.Contains(hint, "--cluster-secret-file") {
+		if !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(),
+			"the cluster has tokens and several nodes") ||
+			!strings.Contains(hint, "stop all nodes, and start all of this build") || !strings.Contains(hint,
+			"--cluster-secret-file") {
 			t.Errorf("%v, %s", err, hint)
 		}
 		b.config[1].ClusterSecrets = []string{secretOne}

@@ -91,7 +91,8 @@ func (n *Node) awaitTokens(ctx context.Context, shows func(*cluster.Tokens) bool
 func checkSecrets(what string, texts []string) error {
 	for i, text := range texts {
 		if len(text) < proto.TokenLenMin || len(text) > proto.TokenLenMax {
-			return proto.ErrBadRequest.Errorf("%s %d has %d characters: it has %d to %d", what, i+1, len(text), proto.TokenLenMin, proto.TokenLenMax).
+			return proto.ErrBadRequest.Errorf("%s %d has %d characters: it has %d to %d", what, i+1, len(text),
+				proto.TokenLenMin, proto.TokenLenMax).
 				WithHint("make one with: ebb token secret")
 		}
 		for _, r := range text {

@@ -26,9 +26,12 @@ const (
 )
 
 // HintProofs says how the nodes of a cluster come to prove to each other that they are nodes.
-const HintProofs = "one of: (1) a cluster secret: `ebb token secret --out cluster.secret`, copy the file to all nodes, and restart one after the other with " +
-	"--cluster-secret-file cluster.secret; (2) a root token: the same with root.token and --root-token-file, but stop all nodes before the first starts with it; " +
-	"(3) TLS: `ebb cert ca`, `ebb cert node NAME` for each, stop all nodes, and start them with --tls-cert, --tls-key and --tls-ca"
+const HintProofs = "one of: (1) a cluster secret: `ebb token secret --out cluster.secret`, copy the file to all " +
+	"nodes, and restart one after the other with " +
+	"--cluster-secret-file cluster.secret; (2) a root token: the same with root.token and --root-token-file, but " +
+	"stop all nodes before the first starts with it; " +
+	"(3) TLS: `ebb cert ca`, `ebb cert node NAME` for each, stop all nodes, and start them with --tls-cert, " +
+	"--tls-key and --tls-ca"
 
 // CheckToken checks everything about a token's record that does not depend on others.
 func CheckToken(t *ebbv1.TokenRecord) *Error {

@@ -17,7 +17,8 @@ package proto
 //	4  the last operator's token is the one that lasts longest. Builds of version 3 differ: the first know no lost replicas, and revoke any token
 //	5  who waits to take the place of a lost disk is refused by the control group once that member is removed
 //	6  sessions have a namespace and a secret; sources and idempotency keys have a namespace: see shard.BehaviourNamespaces
-//	8  nodes prove to each other that they are nodes: the first token of a plain cluster needs that of all, and while there are tokens no other node joins
+//	8  nodes prove that they are nodes: the first token of a plain cluster needs that of all members, and while there
+//	   are tokens no other node joins
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
@@ -46,6 +47,7 @@ const VersionTakesPlace = 5
 const VersionNamespaces = 6
 
 // VersionPeerProofs is from when on the control group keeps nodes that do not prove that they are nodes out of a cluster with tokens.
+
 const VersionPeerProofs = 8
 
 // Versions are the storage versions that a build can run with.

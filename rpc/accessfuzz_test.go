@@ -31,7 +31,8 @@ func FuzzIdentify(f *testing.F) {
 			}
 		}
 		var who caller
-		err := access.identify(context.Background(), ebbv1grpc.Ebb_Ask_FullMethodName, metadata.MD{authorizationKey: {authorization}, peerKey: {claim}, originKey: {origin}}, &who)
+		err := access.identify(context.Background(), ebbv1grpc.Ebb_Ask_FullMethodName,
+			metadata.MD{authorizationKey: {authorization}, peerKey: {claim}, originKey: {origin}, proofKey: {claim}}, &who)
 		if err != nil && !errors.Is(err, proto.ErrUnauthenticated) {
 			t.Fatalf("%v is not what callers are told", err)
 		}

@@ -159,8 +159,8 @@ type receivingStream struct {
 	services *Services
 	method   string
 	begun    bool
-	// doubtful is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because no token was in force, and ends
-	// with its next message after one is.
+	// doubtful is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because no
+	// token was in force, and ends with its next message after one is.
 	doubtful bool
 }
 

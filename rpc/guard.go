@@ -53,6 +53,7 @@ type Access struct {
 	denied *prometheus.CounterVec
 	// unproven counts callers that say that they are nodes and are not believed, by reason.
 	unproven *prometheus.CounterVec
+	doubts   map[doubtKind]prometheus.Counter // those of unproven
 	limit    limiter
 	scribe   *scribe // nil: nothing is written down
 	// auditor merges acts on data where there are many; nil as scribe is
@@ -80,14 +81,16 @@ func NewAccess(cfg AccessConfig) *Access {
 	}, []string{"code"})
 	a.unproven = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "ebb_rpc_unproven_total",
-		Help: "Calls whose caller said that it is a node and was not believed, by reason: no_key (this node has neither TLS nor a secret), no_proof, " +
+		Help: "Calls whose caller said that it is a node and was not believed, by reason: no_key (this node has " +
+			"neither TLS nor a secret), no_proof, " +
 			"unknown_key, clock, no_certificate. No node trusts another's word while this grows.",
 	}, []string{"reason"})
 	if cfg.Registerer != nil {
 		a.denied, a.unproven = registered(cfg.Registerer, a.denied), registered(cfg.Registerer, a.unproven)
 	}
+	a.doubts = make(map[doubtKind]prometheus.Counter, len(doubtKinds))
 	for _, why := range doubtKinds {
-		a.unproven.WithLabelValues(string(why))
+		a.doubts[why] = a.unproven.WithLabelValues(string(why))
 	}
 	if cfg.Audit != nil {
 		a.scribe = newScribe(cfg.Audit, cfg.Registerer)

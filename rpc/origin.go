@@ -20,10 +20,12 @@ import (
 	"github.com/ebbdb/ebb/proto"
 )
 
-// Metadata of calls between nodes. A node that asks for a client says for whom, and the receiver goes by that, not by what the other node has let pass.
-// A caller that does not prove that it is a node is an ordinary caller, whatever it says here.
+// Metadata of calls between nodes. A node that asks for a client says for whom, and the receiver goes by that, not by
+// what the other node has let pass. A caller that does not prove that it is a node is an ordinary caller, whatever it
+// says here.
 //
-//	ebb-peer    NAME [MS PROOF]   the node that calls; without TLS also when, and a proof by its root token, or else by its cluster secret
+//	ebb-peer    NAME [MS PROOF]   the node that calls; without TLS also when, and a proof by its root token,
+//	                              or else by its cluster secret
 //	ebb-proof   PROOF             the proof by its cluster secret, if it has a root token too
 //	ebb-origin  node              it asks for itself: raft, moves, status, audits
 //	            anyone            for a caller who has shown nothing
@@ -42,8 +44,8 @@ const hashed = "sha256:"
 // ProofLife is how long a proof holds, and how far the clocks of two nodes may differ.
 const ProofLife = 5 * time.Minute
 
-// statement is what a proof is of: one call, to one node, for one origin, at one time. A caller that overhears a proof, or is dialled by mistake, can use
-// it at no other node, for no other method and no other origin, and not for long.
+// statement is what a proof is of: one call, to one node, for one origin, at one time. A caller that overhears a proof,
+// or is dialled by mistake, can use it at no other node, for no other method and no other origin, and not for long.
 type statement struct {
 	from, to, method, origin string
 	ms                       int64 // since 1970
@@ -63,7 +65,8 @@ type peerKeys struct {
 
 func (k peerKeys) none() bool { return len(k.root)+len(k.secrets) == 0 }
 
-// sent are the proofs of a statement that this node sends. A build before storage version 8 looks at the first alone, and accepts root tokens alone.
+// sent are the proofs of a statement that this node sends. A build before storage version 8 looks at the first alone,
+// and accepts root tokens alone.
 func (k peerKeys) sent(s statement) (proofs []string) {
 	for _, keys := range [][]string{k.root, k.secrets} {
 		if len(keys) > 0 {
@@ -98,7 +101,8 @@ func fingerprint(key string) string {
 	return hex.EncodeToString(mac.Sum(nil)[:8])
 }
 
-// ProofKeys returns fingerprints of the keys by which this node proves that it is a node, and of those whose proofs it accepts.
+// ProofKeys returns fingerprints of the keys by which this node proves that it is a node, and of those whose proofs it
+// accepts.
 func (a *Access) ProofKeys() (shown, accepted []string) {
 	for _, keys := range [][]string{a.keys.root, a.keys.secrets} {
 		for i, key := range keys {
@@ -120,8 +124,8 @@ const (
 	bySecret      evidence = "proof by a cluster secret"
 )
 
-// doubt is why a caller that says that it is a node is not believed. The words of the refusal are made when there is one: in a cluster without tokens
-// and proofs all nodes call like this.
+// doubt is why a caller that says that it is a node is not believed. The words of the refusal are made when there is
+// one: in a cluster without tokens and proofs all nodes call like this.
 type doubt struct {
 	why doubtKind
 	off time.Duration // of doubtClock: how far the clock of the caller is behind this node's
@@ -144,13 +148,16 @@ func (d doubt) refusal(name string) error {
 	e := proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and does not prove it", name)
 	switch d.why {
 	case doubtKey:
-		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q: this node cannot check that, since it has neither TLS nor a cluster secret", name)
+		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q: this node cannot check that, since it "+
+			"has neither TLS nor a cluster secret", name)
 	case doubtWrong:
-		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and proves it by a secret that this node does not accept", name)
+		e = proto.ErrUnauthenticated.Errorf("a caller says that it is node %q, and proves it by a secret that this "+
+			"node does not accept", name)
 		return e.WithHint("give all nodes the same --cluster-secret-file, or the same --root-token-file; " +
 			"to replace a secret, add the new one as the last line on all nodes first")
 	case doubtClock:
-		e = proto.ErrUnauthenticated.Errorf("node %q proves that it called %v ago by this node's clock: a proof holds for %v", name, d.off.Round(time.Second), ProofLife)
+		e = proto.ErrUnauthenticated.Errorf("node %q proves that it called %v ago by this node's clock: a proof holds "+
+			"for %v", name, d.off.Round(time.Second), ProofLife)
 		return e.WithHint("set the clocks of the nodes right")
 	case doubtCertificate:
 		return e.WithHint("start all nodes with certificates of nodes: ebb cert node")
@@ -158,8 +165,8 @@ func (d doubt) refusal(name string) error {
 	return e.WithHint(proto.HintProofs)
 }
 
-// identify finds out by the metadata of a gRPC call who calls. It refuses what is shown and wrong. A caller who shows nothing is anyone, and one who says
-// without proof that it is a node is judged by what else it shows.
+// identify finds out by the metadata of a gRPC call who calls. It refuses what is shown and wrong. A caller who shows
+// nothing is anyone, and one who says without proof that it is a node is judged by what else it shows.
 func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c *caller) error {
 	claim := first(md, peerKey)
 	if claim == "" {
@@ -168,19 +175,22 @@ func (a *Access) identify(ctx context.Context, method string, md metadata.MD, c 
 	origin := first(md, originKey)
 	name, rest, _ := strings.Cut(claim, " ")
 	c.peer = clipTo(name, shownMax)
-	if c.doubt = a.prove(ctx, statement{from: name, to: a.cfg.Node, method: method, origin: origin}, rest, first(md, proofKey), c); c.doubt.why != "" {
-		a.unproven.WithLabelValues(string(c.doubt.why)).Inc()
+	if c.doubt = a.prove(ctx, statement{from: name, to: a.cfg.Node, method: method, origin: origin}, rest,
+		first(md, proofKey), c); c.doubt.why != "" {
+		a.doubts[c.doubt.why].Inc()
 		return a.show(ctx, first(md, authorizationKey), c)
 	}
 	c.node = true
 	return a.originate(origin, c)
 }
 
-// ProvenNode reports whether the caller of a request is another node that has proven that it is one, and asks for itself.
+// ProvenNode reports whether the caller of a request is another node that has proven that it is one, and asks for
+// itself.
 func ProvenNode(ctx context.Context) bool { return callerOf(ctx).own }
 
-// prove says why a caller is not believed to be a node: over TLS it needs the certificate of one, and otherwise a proof by a key of this node's. A node
-// without TLS and without keys believes none, also while no tokens are in force: its callers may do everything then, but it lends them no other name.
+// prove says why a caller is not believed to be a node: over TLS it needs the certificate of one, and otherwise a proof
+// by a key of this node's. A node without TLS and without keys believes none, also while no tokens are in force: its
+// callers may do everything then, but it lends them no other name.
 func (a *Access) prove(ctx context.Context, s statement, rest, more string, c *caller) doubt {
 	if trust.Encrypted(ctx) {
 		who, ok := trust.From(ctx)
@@ -286,7 +296,8 @@ func (n nodeCredentials) GetRequestMetadata(ctx context.Context, uri ...string) 
 		origin = c.origin()
 	}
 	md := map[string]string{peerKey: n.a.cfg.Node, originKey: origin}
-	if call, ok := credentials.RequestInfoFromContext(ctx); ok && !n.a.keys.none() && !encrypted(call.AuthInfo) && len(uri) > 0 {
+	if call, ok := credentials.RequestInfoFromContext(ctx); ok && !n.a.keys.none() && !encrypted(call.AuthInfo) &&
+		len(uri) > 0 {
 		to, err := url.Parse(uri[0])
 		if err != nil {
 			return nil, err

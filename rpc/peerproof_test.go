@@ -42,8 +42,8 @@ func judge(t *testing.T, a *Access, method string, md metadata.MD) (who caller, 
 	return who, verdict(err)
 }
 
-// Without a proof, what a caller says of nodes counts for nothing: neither on a node without any key, like one that is alone and has made its
-// first token, nor on one with keys. It may do what its own token may.
+// Without a proof, what a caller says of nodes counts for nothing: neither on a node without any key, like one that is
+// alone and has made its first token, nor on one with keys. It may do what its own token may.
 func TestUnprovenPeersAreOrdinaryCallers(t *testing.T) {
 	nodes := map[string]*Access{
 		"no keys":     nodeWith("ebb-0", nil, nil),
@@ -51,8 +51,10 @@ func TestUnprovenPeersAreOrdinaryCallers(t *testing.T) {
 		"root tokens": nodeWith("ebb-0", []string{rootSecret}, nil),
 	}
 	now := strconv.FormatInt(time.Now().UnixMilli(), 10)
-	claims := []string{"x", "ebb-0", "ebb-1", "ebb-1 ", "ebb-1 " + now, "ebb-1 " + now + " " + strings.Repeat("0", 32), "ebb-1 " + now + " ", " "}
-	origins := []string{proto.NameRoot, proto.NameNode, "operator", "cert:eve operator", hashed + boxOf().records[4].GetSha256(), ""}
+	claims := []string{"x", "ebb-0", "ebb-1", "ebb-1 ", "ebb-1 " + now, "ebb-1 " + now + " " + strings.Repeat("0",
+		32), "ebb-1 " + now + " ", " "}
+	origins := []string{proto.NameRoot, proto.NameNode, "operator", "cert:eve operator", hashed +
+		boxOf().records[4].GetSha256(), ""}
 	for keys, a := range nodes {
 		for _, claim := range claims {
 			for _, origin := range origins {
@@ -60,7 +62,8 @@ func TestUnprovenPeersAreOrdinaryCallers(t *testing.T) {
 					ebbv1grpc.Ebb_CreateToken_FullMethodName, ebbv1grpc.Ebb_Delete_FullMethodName, ebbv1grpc.Shards_Manage_FullMethodName,
 					ebbv1grpc.Shards_Repair_FullMethodName, peerv1.Peer_Append_FullMethodName,
 				} {
-					if who, got := judge(t, a, method, metadata.Pairs(peerKey, claim, originKey, origin)); got != "who?" || who.node || who.own {
+					if who, got := judge(t, a, method, metadata.Pairs(peerKey, claim, originKey, origin)); got != "who?" ||
+						who.node || who.own {
 						t.Errorf("%s: %s by %q for %q: %s", keys, method, claim, origin, got)
 					}
 				}
@@ -79,12 +82,13 @@ func TestUnprovenPeersAreOrdinaryCallers(t *testing.T) {
 	}
 }
 
-// A node proves itself by the first of its secrets and of its root tokens, and accepts all of both: secrets are introduced, replaced and taken out one
-// node after the other, and at each step every node believes every other.
+// A node proves itself by the first of its secrets and of its root tokens, and accepts all of both: secrets are
+// introduced, replaced and taken out one node after the other, and at each step every node believes every other.
 func TestKeysAreReplacedNodeByNode(t *testing.T) {
 	root := []string{rootSecret}
 	for _, steps := range [][]*Access{
-		{nodeWith("ebb-0", nil, []string{secretA}), nodeWith("ebb-0", nil, []string{secretA, secretB}), nodeWith("ebb-0", nil, []string{secretB, secretA}), nodeWith("ebb-0", nil, []string{secretB})},
+		{nodeWith("ebb-0", nil, []string{secretA}), nodeWith("ebb-0", nil, []string{secretA, secretB}),
+			nodeWith("ebb-0", nil, []string{secretB, secretA}), nodeWith("ebb-0", nil, []string{secretB})},
 		{nodeWith("ebb-0", root, nil), nodeWith("ebb-0", root, []string{secretA}), nodeWith("ebb-0", nil, []string{secretA})},
 	} {
 		for i, step := range steps {
@@ -99,7 +103,8 @@ func TestKeysAreReplacedNodeByNode(t *testing.T) {
 		}
 		first, last := steps[0], steps[len(steps)-1]
 		md := callOf(t, first, "ebb-0", ebbv1grpc.Shards_Repair_FullMethodName)
-		if who, got := judge(t, last, ebbv1grpc.Shards_Repair_FullMethodName, md); got != "who?" || who.doubt.why != doubtWrong {
+		if who, got := judge(t, last, ebbv1grpc.Shards_Repair_FullMethodName, md); got != "who?" ||
+			who.doubt.why != doubtWrong {
 			t.Errorf("a key that was taken out: %s, %v", got, who.doubt)
 		}
 	}
@@ -121,7 +126,8 @@ func callOf(t *testing.T, from *Access, to, method string) metadata.MD {
 	if len(md.Get(peerKey)) != 1 {
 		t.Fatalf("a call shows %v", md)
 	}
-	proofs := from.keys.sent(statement{from: from.cfg.Node, to: to, method: method, origin: proto.NameNode, ms: sentAt(t, md)})
+	proofs := from.keys.sent(statement{from: from.cfg.Node, to: to, method: method, origin: proto.NameNode,
+		ms: sentAt(t, md)})
 	words := strings.Split(md.Get(peerKey)[0], " ")
 	out := metadata.Pairs(peerKey, words[0]+" "+words[1]+" "+proofs[0], originKey, proto.NameNode)
 	if more := md.Get(proofKey); len(more) != len(proofs)-1 {
@@ -146,13 +152,14 @@ func sentAt(t *testing.T, md metadata.MD) int64 {
 	return ms
 }
 
-// A node that has not heard of tokens takes a caller's word for nothing either: what it passes on under its own proof is anyone's, whatever the
-// caller says of nodes.
+// A node that has not heard of tokens takes a caller's word for nothing either: what it passes on under its own proof
+// is anyone's, whatever the caller says of nodes.
 func TestAProofIsNotLentToOthers(t *testing.T) {
 	stale := NewAccess(AccessConfig{Tokens: (&tokenBox{}).tokens, Secrets: []string{secretA}, Node: "ebb-1"})
 	for _, origin := range []string{proto.NameNode, proto.NameRoot, "operator", "cert:eve operator"} {
 		var who caller
-		if err := stale.identify(context.Background(), ebbv1grpc.Ebb_Delete_FullMethodName, metadata.Pairs(peerKey, "x", originKey, origin), &who); err != nil {
+		if err := stale.identify(context.Background(), ebbv1grpc.Ebb_Delete_FullMethodName, metadata.Pairs(peerKey,
+			"x", originKey, origin), &who); err != nil {
 			t.Fatal(err)
 		}
 		md, err := stale.Credentials().GetRequestMetadata(context.WithValue(context.Background(), callerKey{}, &who))
@@ -181,7 +188,8 @@ func (p *peerStreams) Append(s grpc.BidiStreamingServer[peerv1.Frame, peerv1.Fra
 	}
 }
 
-// A stream that a stranger opened to replicate while there were no tokens ends with its next frame once there are. That of a node goes on.
+// A stream that a stranger opened to replicate while there were no tokens ends with its next frame once there are. That
+// of a node goes on.
 func TestStreamsOfStrangersEndWithTheFirstToken(t *testing.T) {
 	var closed atomic.Bool
 	all, none := boxOf().tokens(), (&tokenBox{}).tokens()
@@ -248,12 +256,18 @@ func TestAuditSaysHowCallersAreKnown(t *testing.T) {
 		{context.Background(), bearer(rootSecret), `"who":"root"/root token`},
 		{overTLS("ada", "reader"), nil, `"who":"cert:ada"/certificate`},
 		{context.Background(), nil, `"who":"anyone"/nothing`},
-		{context.Background(), metadata.Pairs(peerKey, "ebb-1", originKey, "root"), `"who":"anyone"/nothing; says without proof that it is node ebb-1`},
-		{context.Background(), metadata.Join(bearer(secretOf("reader")), metadata.Pairs(peerKey, "ebb-1")), `"who":"reader"/token; says without proof that it is node ebb-1`},
-		{overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-1", originKey, "node"), `"who":"node"/certificate of node ebb-2`},
-		{overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-2", originKey, "reader"), `"who":"reader"/token, by word of node ebb-2 (certificate)`},
-		{context.Background(), callOf(t, nodeWith("ebb-1", nil, []string{secretA}), "ebb-0", ebbv1grpc.Ebb_Delete_FullMethodName), `"who":"node"/proof by a cluster secret of node ebb-1`},
-		{context.Background(), callOf(t, nodeWith("ebb-1", []string{rootSecret}, nil), "ebb-0", ebbv1grpc.Ebb_Delete_FullMethodName), `"who":"node"/proof by a root token of node ebb-1`},
+		{context.Background(), metadata.Pairs(peerKey, "ebb-1", originKey, "root"),
+			`"who":"anyone"/nothing; says without proof that it is node ebb-1`},
+		{context.Background(), metadata.Join(bearer(secretOf("reader")), metadata.Pairs(peerKey, "ebb-1")),
+			`"who":"reader"/token; says without proof that it is node ebb-1`},
+		{overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-1", originKey, "node"),
+			`"who":"node"/certificate of node ebb-2`},
+		{overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-2", originKey, "reader"),
+			`"who":"reader"/token, by word of node ebb-2 (certificate)`},
+		{context.Background(), callOf(t, nodeWith("ebb-1", nil, []string{secretA}), "ebb-0",
+			ebbv1grpc.Ebb_Delete_FullMethodName), `"who":"node"/proof by a cluster secret of node ebb-1`},
+		{context.Background(), callOf(t, nodeWith("ebb-1", []string{rootSecret}, nil), "ebb-0",
+			ebbv1grpc.Ebb_Delete_FullMethodName), `"who":"node"/proof by a root token of node ebb-1`},
 	} {
 		var who caller
 		if err := access.identify(c.ctx, ebbv1grpc.Ebb_Delete_FullMethodName, c.md, &who); err != nil {

@@ -158,7 +158,8 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts, Secrets: []string{secret}}
+	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts,
+		Secrets: []string{secret}}
 	cluster, err := chaos.StartCluster(start, opts)
 	if err != nil && df.http != "" && strings.Contains(err.Error(), "address already in use") {
 		fmt.Fprintf(s.term.err, "%s is taken, so HTTP is on another port\n", df.http)
@@ -175,8 +176,8 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	return d, nil
 }
 
-// demoSecret is the cluster secret of the demo's nodes, so that `ebb token create` works on them. It stays with their data: a demo that is started again
-// in the same directory may have tokens.
+// demoSecret is the cluster secret of the demo's nodes, so that `ebb token create` works on them. It stays with their
+// data: a demo that is started again in the same directory may have tokens.
 func demoSecret(dir string) (string, error) {
 	path := filepath.Join(dir, "cluster.secret")
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {

@@ -110,8 +110,8 @@ func (u *upgrade) forge(i int) error {
 	return ebbv1grpc.FromStatus(err)
 }
 
-// secured gives a running cluster without tokens a secret node by node, makes the first token and replaces the secret, while w writes with the token of that text. Before
-// all nodes have the secret, the first token is refused.
+// secured gives a running cluster without tokens a secret node by node, makes the first token and replaces the secret,
+// while w writes with the token of that text. Before all nodes have the secret, the first token is refused.
 func (u *upgrade) secured(s *secrets, binary, text string) {
 	u.t.Helper()
 	for i := range u.f.Nodes() {
@@ -137,7 +137,8 @@ func (u *upgrade) secured(s *secrets, binary, text string) {
 		}
 	}
 	for i := range u.f.Nodes() {
-		for reason, want := range map[string]float64{"no_proof": 1, "unknown_key": 0, "clock": 0, "no_key": 0} { // the forged one sends no proof
+		for reason, want := range map[string]float64{"no_proof": 1, "unknown_key": 0, "clock": 0,
+			"no_key": 0} { // the forged one sends no proof
 			if n := u.sum(`ebb_rpc_unproven_total{reason="`+reason+`"}`, i); n != want {
 				u.t.Errorf("%s has not believed %v calls (%s), want %v", u.f.Name(i), n, reason, want)
 			}
@@ -145,7 +146,8 @@ func (u *upgrade) secured(s *secrets, binary, text string) {
 	}
 }
 
-// Three processes that count get a secret one after the other, then their first token, and then another secret: nothing is lost, and nothing counts twice.
+// Three processes that count get a secret one after the other, then their first token, and then another secret: nothing
+// is lost, and nothing counts twice.
 func TestSecretsNodeByNode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
@@ -196,8 +198,9 @@ func beforeProofs(t *testing.T, limit time.Duration) *upgrade {
 	return u
 }
 
-// TestRollingUpgradeToProofs rolls three processes without tokens under load from the build of the commit in EBB_UPGRADE to the present one, each with a secret from then
-// on; makes the first token, which waits for the last of them; and replaces the secret.
+// TestRollingUpgradeToProofs rolls three processes without tokens under load from the build of the commit in
+// EBB_UPGRADE to the present one, each with a secret from then on; makes the first token, which waits for the last of
+// them; and replaces the secret.
 func TestRollingUpgradeToProofs(t *testing.T) {
 	u := beforeProofs(t, 8*time.Minute)
 	s := newSecrets(t, "a", "b")
@@ -213,9 +216,10 @@ func TestRollingUpgradeToProofs(t *testing.T) {
 	mustVerify(u.ctx, t, u.f)
 }
 
-// TestUpgradeOfTokensWithoutProofs meets three processes of the build of the commit in EBB_UPGRADE that have tokens, and nothing by which nodes could prove themselves. The
-// present build does not start among them, without a secret and with one, also with an empty disk, and says why and what to do; the others go on, and take the node back as
-// it was. When all are stopped and start with the same secret, all is there, tokens too.
+// TestUpgradeOfTokensWithoutProofs meets three processes of the build of the commit in EBB_UPGRADE that have tokens,
+// and nothing by which nodes could prove themselves. The present build does not start among them, without a secret and
+// with one, also with an empty disk, and says why and what to do; the others go on, and take the node back as it was.
+// When all are stopped and start with the same secret, all is there, tokens too.
 func TestUpgradeOfTokensWithoutProofs(t *testing.T) {
 	u := beforeProofs(t, 8*time.Minute)
 	s := newSecrets(t, "a")
@@ -289,7 +293,8 @@ func TestUpgradeOfTokensWithoutProofs(t *testing.T) {
 	}
 	u.inForce(proto.StorageVersion)
 	var listed struct{ Tokens []tokenJSON }
-	if err := json.Unmarshal(mustEbb(u.ctx, t, u.f, "token", "list", "--json"), &listed); err != nil || len(listed.Tokens) != 1 || listed.Tokens[0].Name != "ops" {
+	if err := json.Unmarshal(mustEbb(u.ctx, t, u.f, "token", "list", "--json"), &listed); err != nil ||
+		len(listed.Tokens) != 1 || listed.Tokens[0].Name != "ops" {
 		t.Errorf("the tokens are %v (%v)", listed, err)
 	}
 	for i := range u.f.Nodes() {

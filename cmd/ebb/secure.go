@@ -106,7 +106,8 @@ func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
 // unencrypted says what it means that a node has no TLS.
 func unencrypted(cfg *node.Config) string {
 	if len(cfg.RootTokens)+len(cfg.ClusterSecrets) > 0 {
-		return "clients and nodes are not encrypted: any listener on the network hears tokens, and proofs of nodes that hold for five minutes"
+		return "clients and nodes are not encrypted: any listener on the network hears tokens, and proofs of nodes " +
+			"that hold for five minutes"
 	}
 	return "clients and nodes are not encrypted, and nodes cannot prove to each other that they are nodes"
 }

@@ -153,15 +153,19 @@ it the node refuses writes that need more memory, and goes on answering question
 	f.StringVar(&traces.endpoint, "otlp-endpoint", "", "`URL` of an OpenTelemetry collector (gRPC) for traces, like http://127.0.0.1:4317; empty for none")
 	f.Float64Var(&traces.share, "trace-share", 0.01, "`share` of requests that are traced, from 0 to 1; a caller that traces decides for its own")
 	f.StringVar(&rootTokens, "root-token-file", "", "`file` with tokens that may do everything, one a line (ebb token secret makes one), the same on all nodes: callers need a token from the start")
-	f.StringVar(&secrets, "cluster-secret-file", "", "`file` with secrets, one a line (ebb token secret makes one), the same on all nodes. By it nodes without TLS prove to each other that they are nodes, "+
-		"which a cluster of several needs for tokens. It lets no client in. The first line is used, all are accepted: to replace a secret, add the new one last on all nodes first")
+	f.StringVar(&secrets, "cluster-secret-file", "",
+		"`file` with secrets, one a line (ebb token secret makes one), the same on all nodes. By it nodes without TLS "+
+			"prove to each other that they are nodes, "+
+			"which a cluster of several needs for tokens. It lets no client in. The first line is used, all are accepted: "+
+			"to replace a secret, add the new one last on all nodes first")
 	f.StringVar(&auditLog, "audit-log", "", "`file` to which acts of administration and denials are appended, as JSON lines; without, they are in the log")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	return cmd
 }
 
-// secretsOf reads the file of a flag, one secret a line; none if the flag names no file. The log gets a warning of a file that others may read.
+// secretsOf reads the file of a flag, one secret a line; none if the flag names no file. The log gets a warning of a
+// file that others may read.
 func secretsOf(logger *slog.Logger, flag, path string) ([]string, error) {
 	if path == "" {
 		return nil, nil

@@ -18,8 +18,9 @@ const tokenHelp = `Roles are reader (asks), writer (writes and forgets keys) and
 behind it, where * is any number of letters; each may do what those before it may. An operator may do everything: also change, back up and restore the cluster, and
 make and revoke tokens.
 
-From the first token on callers without one may do nothing. Commands take theirs from --token-file or EBB_TOKEN. Before the first token of a cluster of several
-nodes, they must be able to prove to each other that they are nodes: by TLS, or by ebb serve --cluster-secret-file.`
+From the first token on callers without one may do nothing. Commands take theirs from --token-file or EBB_TOKEN.
+Before the first token of a cluster of several nodes, they must be able to prove to each other that they are nodes: by
+TLS, or by ebb serve --cluster-secret-file.`
 
 func newToken(s *session) *cobra.Command {
 	return children(
@@ -37,7 +38,8 @@ func newToken(s *session) *cobra.Command {
 func newTokenSecret(s *session) *cobra.Command {
 	var out secretFile
 	cmd := &cobra.Command{
-		Use: "secret", Short: "Make a new random secret, for ebb serve --cluster-secret-file or --root-token-file", Args: noArgs,
+		Use: "secret", Short: "Make a new random secret, for ebb serve --cluster-secret-file or " +
+			"--root-token-file", Args: noArgs,
 		Example: `  ebb token secret --out cluster.secret
   ebb token secret --out root.token`,
 		RunE: func(*cobra.Command, []string) error {

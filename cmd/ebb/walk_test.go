@@ -17,8 +17,9 @@ import (
 // bashBlocks are the commands of a page that a test runs as they stand there.
 var bashBlocks = regexp.MustCompile("(?s)```bash\n(.*?)```")
 
-// The way from a node on a laptop to three nodes with tokens is walked as docs/authorization.md has it, command by command, but for the ports: those of the page may be
-// taken. What is refused on the way is refused, and what the last commands show is there.
+// The way from a node on a laptop to three nodes with tokens is walked as docs/authorization.md has it, command by
+// command, but for the ports: those of the page may be taken. What is refused on the way is refused, and what the last
+// commands show is there.
 func TestTheWayToTokens(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three real processes, and waits until their shards have moved")
@@ -31,7 +32,8 @@ func TestTheWayToTokens(t *testing.T) {
 	for _, block := range bashBlocks.FindAllStringSubmatch(string(page), -1) {
 		script.WriteString(block[1])
 	}
-	documented := []string{"7170", "7171", "7181", "7270", "7271", "7281", "7071"} // the last of them is a default, and the page names it
+	documented := []string{"7170", "7171", "7181", "7270", "7271", "7281",
+		"7071"} // the last of them is a default, and the page names it
 	free, err := proc.FreeAddresses(len(documented) + 2)
 	if err != nil {
 		t.Fatal(err)
@@ -62,6 +64,7 @@ func TestTheWayToTokens(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
-	says(t, said, "from here on callers need a token", "token dashboard has not the role writer in namespace default", "a reader writes nothing",
+	says(t, said, "from here on callers need a token",
+		"token dashboard has not the role writer in namespace default", "a reader writes nothing",
 		"64 shards, 192 replicas: 64 shards are equal on all their nodes")
 }
