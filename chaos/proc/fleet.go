@@ -396,3 +396,6 @@ func metric(body []byte, name string) (float64, error) {
 	}
 	return 0, fmt.Errorf("no metric %s", name)
 }
+
+// PID is the number of node i's process, or of its last one.
+func (f *Fleet) PID(i int) int { return f.nodes[i].process().Pid }
