@@ -1,8 +1,6 @@
 package proto
 
 import (
-	pb "google.golang.org/protobuf/proto"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -141,8 +139,8 @@ func CheckStored(key []byte, x *ebbv1.BitmapExpr) *Error {
 
 func checkStoreCommand(raw []byte) *Error {
 	var c ebbv1.StoreBitmap
-	if pb.Unmarshal(raw, &c) != nil {
-		return errMalformed("command that stores a bitmap")
+	if err := Decode(raw, &c); err != nil {
+		return err
 	}
 	return CheckStored(c.GetKey(), c.GetExpr())
 }

@@ -3,8 +3,6 @@ package proto
 import (
 	"slices"
 
-	pb "google.golang.org/protobuf/proto"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -178,8 +176,8 @@ func checkKeysCommand(field int, raw []byte) *Error {
 	switch field {
 	case FieldCommandDelete:
 		var c ebbv1.DeleteKeys
-		if pb.Unmarshal(raw, &c) != nil {
-			return errMalformed("command")
+		if err := Decode(raw, &c); err != nil {
+			return err
 		}
 		if c.Checksum != nil && len(c.GetKeys()) != 1 {
 			return ErrBadRequest.Errorf("a checksum is of one key, and there are %d", len(c.GetKeys()))
@@ -187,8 +185,8 @@ func checkKeysCommand(field int, raw []byte) *Error {
 		return checkKeys(c.GetKeys())
 	case FieldCommandExpire:
 		var c ebbv1.ExpireKeys
-		if pb.Unmarshal(raw, &c) != nil {
-			return errMalformed("command")
+		if err := Decode(raw, &c); err != nil {
+			return err
 		}
 		if err := checkTTL(c.GetTtlUs()); err != nil {
 			return err
@@ -199,8 +197,8 @@ func checkKeysCommand(field int, raw []byte) *Error {
 		return checkKeys(c.GetKeys())
 	}
 	var c ebbv1.PutKey
-	if pb.Unmarshal(raw, &c) != nil {
-		return errMalformed("command")
+	if err := Decode(raw, &c); err != nil {
+		return err
 	}
 	if c.GetWhat() == nil {
 		return ErrBadRequest.Errorf("nothing to put: an image, or the key it comes from")

@@ -1,8 +1,6 @@
 package proto
 
 import (
-	pb "google.golang.org/protobuf/proto"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -23,7 +21,10 @@ const (
 // checkRestoreCommand checks a step of a restore.
 func checkRestoreCommand(raw []byte) *Error {
 	var c ebbv1.RestoreShard
-	if pb.Unmarshal(raw, &c) != nil || c.Step == nil {
+	if err := Decode(raw, &c); err != nil {
+		return err
+	}
+	if c.Step == nil {
 		return errMalformed("command")
 	}
 	return CheckRestore(&c)
@@ -59,13 +60,13 @@ func CheckSnapshot(req *ebbv1.SnapshotRequest) *Error {
 // restoreGrows says whether a step of a restore makes its shard larger.
 func restoreGrows(body []byte) bool {
 	var c ebbv1.RestoreShard
-	return pb.Unmarshal(body, &c) == nil && c.GetPiece() != nil
+	return Decode(body, &c) == nil && c.GetPiece() != nil
 }
 
 // RestoreStep names the step that the body of a command is which restores; "" of a piece.
 func RestoreStep(body []byte) string {
 	var c ebbv1.RestoreShard
-	if pb.Unmarshal(body, &c) != nil {
+	if Decode(body, &c) != nil {
 		return ""
 	}
 	switch c.GetStep().(type) {

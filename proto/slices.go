@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"slices"
 
-	pb "google.golang.org/protobuf/proto"
-
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -58,8 +56,8 @@ const (
 
 func checkHomeCommand(raw []byte) *Error {
 	var c ebbv1.HomeCommand
-	if pb.Unmarshal(raw, &c) != nil {
-		return errMalformed("command about numbers of bitmaps")
+	if err := Decode(raw, &c); err != nil {
+		return err
 	}
 	return CheckHome(&c)
 }
@@ -87,7 +85,7 @@ func CheckHome(c *ebbv1.HomeCommand) *Error {
 // homeGrows says whether a command about numbers of bitmaps makes the shard of their homes larger: a number that is reserved is remembered, and one that is put may make a key.
 func homeGrows(body []byte) bool {
 	var c ebbv1.HomeCommand
-	return pb.Unmarshal(body, &c) == nil && (c.GetReserve() != nil || c.GetPut().GetCount() > 0)
+	return Decode(body, &c) == nil && (c.GetReserve() != nil || c.GetPut().GetCount() > 0)
 }
 
 // CheckSliceKey refuses keys that no bitmap of a namespace of slices may have.
