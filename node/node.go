@@ -284,13 +284,14 @@ func (n *Node) serve() {
 		Now: n.cfg.Clock.Now,
 	})
 	door := cluster.NewKeys(n.router, n.coordinator)
+	budget := rpc.NewBudget(n.cfg.MemoryLimit, n.cfg.Registry)
 	services := rpc.Services{
 		Router: n.router, Coordinator: n.coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: n.backend, Cluster: clusterView{n}, Backups: newBackups(n),
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.Readiness, Started: n.startup, Logger: n.logger, Traces: n.cfg.Traces,
-		Access: n.access, Watches: n.watches, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
+		Access: n.access, Watches: n.watches, Budget: budget, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
-	options := append(n.cfg.tracedServer(), n.securedServer()...)
+	options := append(n.cfg.tracedServer(), n.securedServer(budget)...)
 	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.turnstile.unary))
 	g := rpc.NewGRPC(services, options...)
 	n.mux.Register(g)

@@ -20,6 +20,7 @@ import (
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 	"github.com/ebbdb/ebb/proto/peerv1"
+	"github.com/ebbdb/ebb/rpc"
 )
 
 const (
@@ -121,13 +122,13 @@ func (n *Node) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 // securedServer is how others, and clients, connect to this node.
-func (n *Node) securedServer() []grpc.ServerOption {
+func (n *Node) securedServer(budget *rpc.Budget) []grpc.ServerOption {
 	if n.trust == nil {
-		return []grpc.ServerOption{grpc.Creds(n.checks.Credentials())}
+		return []grpc.ServerOption{grpc.Creds(rpc.Metered(n.checks.Credentials(), budget))}
 	}
 	creds := credentials.NewTLS(n.trust.Server(n.cfg.TLS.RequireClientCert, "h2"))
 	return []grpc.ServerOption{
-		grpc.Creds(door{creds, n.handshakes}), grpc.ConnectionTimeout(handshakeMax),
+		grpc.Creds(rpc.Metered(door{creds, n.handshakes}, budget)), grpc.ConnectionTimeout(handshakeMax),
 		grpc.ChainUnaryInterceptor(nodesOnlyUnary), grpc.ChainStreamInterceptor(nodesOnlyStream),
 	}
 }

@@ -41,6 +41,9 @@ type rule struct {
 	audit auditRule
 	// harmless says why the method destroys nothing. A rule has either this or audit.
 	harmless string
+	// least is the role that the caller needs in some namespace, whatever the request says: it is asked before anything of the
+	// request is read. Unspecified if none is.
+	least ebbv1.Role
 }
 
 // rules has every method that there is. One that it does not have is for nobody.
@@ -53,9 +56,9 @@ var rules = map[string]rule{
 	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
 	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
 	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   in(admin, setNamespaceName).audited(always(setNamespaceAct)),
-	ebbv1grpc.Ebb_Ask_FullMethodName:            rule{who: granted, check: checkAsk}.destroysNothing(readOnly),
-	ebbv1grpc.Ebb_Query_FullMethodName:          rule{who: granted, check: checkQuery}.audited(queryActs),
-	ebbv1grpc.Ebb_Watch_FullMethodName:          rule{who: granted, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
+	ebbv1grpc.Ebb_Ask_FullMethodName:            rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
+	ebbv1grpc.Ebb_Query_FullMethodName:          rule{who: granted, least: reader, check: checkQuery}.audited(queryActs),
+	ebbv1grpc.Ebb_Watch_FullMethodName:          rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
 	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
 	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly), // the same
 	ebbv1grpc.Ebb_Status_FullMethodName:         rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
@@ -64,10 +67,10 @@ var rules = map[string]rule{
 	ebbv1grpc.Ebb_ListTokens_FullMethodName:     operators().destroysNothing(readOnly),
 	ebbv1grpc.Ebb_RevokeToken_FullMethodName:    operators().audited(always(revokeTokenAct)),
 
-	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known}.audited(applyActs), // command by command, see commandRules
-	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, check: checkShardAsk}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known, least: writer}.audited(applyActs), // command by command, see commandRules
+	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkShardAsk}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(always(snapshotAct)),
-	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAct)),
+	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, least: admin, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAct)),
 	ebbv1grpc.Shards_NodeStatus_FullMethodName:        rule{who: granted, check: checkStatus}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Audited_FullMethodName:           rule{who: nodes}.destroysNothing(readOnly),
@@ -93,7 +96,7 @@ const (
 
 // in is the rule of requests that are about one namespace.
 func in[Req any](role ebbv1.Role, namespace func(Req) string) rule {
-	return rule{who: granted, check: func(c *caller, req any) error {
+	return rule{who: granted, least: role, check: func(c *caller, req any) error {
 		r, ok := req.(Req)
 		if !ok {
 			return errUnchecked(req)
@@ -103,7 +106,7 @@ func in[Req any](role ebbv1.Role, namespace func(Req) string) rule {
 }
 
 func operators() rule {
-	return rule{who: granted, check: func(c *caller, _ any) error { return c.needs(operator, "") }}
+	return rule{who: granted, least: operator, check: func(c *caller, _ any) error { return c.needs(operator, "") }}
 }
 
 // audited is the rule of a method that administers or can destroy.

@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"google.golang.org/protobuf/encoding/protowire"
-	protobuf "google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/ebbdb/ebb/cluster"
@@ -478,7 +477,7 @@ func deleteKeysActs(body []byte) []auditRecord {
 
 func expireKeysActs(body []byte) []auditRecord {
 	var c ebbv1.ExpireKeys
-	if protobuf.Unmarshal(body, &c) == nil && c.GetUntil() == nil {
+	if proto.Decode(body, &c) == nil && c.GetUntil() == nil {
 		return nil // it takes an end back
 	}
 	return []auditRecord{{what: actExpire, keys: keysIn(body)}}
@@ -516,7 +515,7 @@ func storeBitmapActs(body []byte) []auditRecord {
 // homeActs is what becomes of the number of a bitmap that is placed by slice. To reserve one changes no bitmap.
 func homeActs(body []byte) []auditRecord {
 	var c ebbv1.HomeCommand
-	_ = protobuf.Unmarshal(body, &c) // what is malformed has no step, and is refused
+	_ = proto.Decode(body, &c) // what is malformed has no step, and is refused
 	switch what := c.GetWhat().(type) {
 	case *ebbv1.HomeCommand_Put:
 		return []auditRecord{{what: actStore, keys: keysOf(what.Put.GetNumber().GetKey())}}

@@ -83,9 +83,13 @@ func (s *Services) operated(h http.HandlerFunc) http.HandlerFunc {
 			writeError(w, err)
 			return
 		}
+		r.Body = http.MaxBytesReader(w, r.Body, adminBodyMax)
 		h(w, r)
 	}
 }
+
+// adminBodyMax is how many bytes of a request the profiles read: addresses of which the symbols are asked for.
+const adminBodyMax = 64 << 10
 
 // fromHere reports whether a request comes from this machine.
 func fromHere(r *http.Request) bool {

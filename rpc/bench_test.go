@@ -120,7 +120,7 @@ func BenchmarkJSON(b *testing.B) {
 	b.SetBytes(int64(len(doc)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := parseJSON(doc, &ebbv1.IncrementRequest{}); err != nil {
+		if err := parseJSON(new(charge), doc, &ebbv1.IncrementRequest{}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -45,7 +45,7 @@ func serveBits(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, er
 		return nil, err
 	}
 	change := &ebbv1.BitChange{}
-	if err := parseJSON(c.body, change); err != nil {
+	if err := parseJSON(c.charge, c.body, change); err != nil {
 		return nil, err
 	}
 	if len(change.GetKey()) > 0 {

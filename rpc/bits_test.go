@@ -44,7 +44,7 @@ func TestBitmapsThroughTheDoors(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := &ebbv1.Answer{}
-	if err := parseJSON(visit(t, h, "GET", "/v1/ns/default/bits/b?ids=true&limit=3", ""), got); err != nil || !protobuf.Equal(resp.GetAnswers()[0], got) {
+	if err := parseJSON(new(charge), visit(t, h, "GET", "/v1/ns/default/bits/b?ids=true&limit=3", ""), got); err != nil || !protobuf.Equal(resp.GetAnswers()[0], got) {
 		t.Errorf("gRPC: %v\nHTTP: %v (%v)", resp.GetAnswers()[0], got, err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 	"github.com/ebbdb/ebb/query"
 )
 
@@ -69,7 +70,7 @@ func TestDepthOfDocuments(t *testing.T) {
 
 // A mistake deep in a document is named in words that can be read.
 func TestPathOfAMistakeIsShort(t *testing.T) {
-	err := parseJSON([]byte(`{"expr":`+strings.Repeat(`{"or":{"of":[`, 1000)+`{"key":1}`), &ebbv1.StoreBitmapRequest{})
+	err := parseJSON(new(charge), []byte(`{"expr":`+strings.Repeat(`{"or":{"of":[`, 1000)+`{"key":1}`), &ebbv1.StoreBitmapRequest{})
 	if err == nil || !strings.HasPrefix(err.Message, "expr.or.of[0].or") || !strings.Contains(err.Message, "of[0].key: it must be a string") || len(err.Message) > 400 {
 		t.Errorf("%v", err)
 	}
@@ -101,11 +102,67 @@ func TestNothingIsReadOfStrangers(t *testing.T) {
 			}
 		}
 	}
-	r := jsonRequest("POST", "/v1/store", strings.NewReader(`{"namespace":"clicks",`))
+	r := jsonRequest("POST", "/v1/query", strings.NewReader(`{"text":"top 10 k",`))
 	r.Header.Set("Authorization", "Bearer "+secretOf("reader"))
 	w := httptest.NewRecorder()
 	if h.ServeHTTP(w, r); w.Code != 400 {
 		t.Errorf("what somebody who is known sends is not read: %d: %s", w.Code, w.Body)
+	}
+}
+
+// Where somebody is known, nothing is read of a request that no role of his allows: none for the method in any namespace, or none in the
+// namespace that the path names.
+func TestNothingIsReadOfWhoMayNot(t *testing.T) {
+	s, _ := guardedServices(boxOf())
+	h := NewHTTP(s)
+	for _, who := range []struct{ name, target string }{
+		{"reader", "/v1/increment"},
+		{"reader", "/v1/feed"},
+		{"reader", "/v1/bits"},
+		{"reader", "/v1/store"},
+		{"reader", "/v1/delete"},
+		{"reader", "/v1/ns/clicks/bits/k"},
+		{"reader", "/incr"},
+		{"reader", "/ns/clicks/incr"},
+		{"writer", "/v1/ns/other/bits/k"},
+		{"writer", "/ns/other/incr"},
+		{"writer", "/ns/other/dist"},
+		{"writer", "/v1/namespaces"},
+		{"admin", "/v1/tokens"},
+		{"admin", "/v1/cluster"},
+	} {
+		r := httptest.NewRequest("POST", who.target, unread{t})
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+		r.Header.Set("Authorization", "Bearer "+secretOf(who.name))
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		if said := w.Body.String() + w.Header().Get("Ebb-Error"); w.Code != 403 || !strings.Contains(said, "EBB-2051") {
+			t.Errorf("%s of %s: %d: %s", who.target, who.name, w.Code, said)
+		}
+	}
+	for _, rt := range routes {
+		if rt.body != nil && rules[rt.calls].who == nobody {
+			t.Errorf("%s %s has a body, and no rule says for whom it is read", rt.method, rt.pattern)
+		}
+	}
+	client := rawHTTP2(t, s)
+	for method, name := range map[string]string{
+		ebbv1grpc.Ebb_Increment_FullMethodName: "reader", ebbv1grpc.Shards_Apply_FullMethodName: "reader",
+		ebbv1grpc.Ebb_SetNamespace_FullMethodName: "writer", ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: "writer",
+		ebbv1grpc.Ebb_CreateToken_FullMethodName: "admin", ebbv1grpc.Shards_Snapshot_FullMethodName: "admin",
+	} {
+		body, never := io.Pipe() // of which nothing comes
+		req := grpcRequest(t, method, body)
+		req.Header.Set("Authorization", "Bearer "+secretOf(name))
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		never.Close()
+		if got := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status"); got != "7" {
+			t.Errorf("%s of %s: status %q: it is not refused for want of a role", method, name, got)
+		}
 	}
 }
 

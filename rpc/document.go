@@ -15,8 +15,8 @@ import (
 
 // parseJSON reads a document into m, which is empty. What it does not
 // understand it refuses, and says where it stands. On an error m is half-filled
-// and good for nothing.
-func parseJSON(b []byte, m protobuf.Message) *proto.Error {
+// and good for nothing. What m takes is charged to c before it is made.
+func parseJSON(c *charge, b []byte, m protobuf.Message) *proto.Error {
 	l, err := newLexer(b)
 	if err != nil {
 		return err
@@ -24,7 +24,7 @@ func parseJSON(b []byte, m protobuf.Message) *proto.Error {
 	if l.peek() == 0 && l.i == len(b) {
 		return proto.ErrBadRequest.Errorf("empty body: a JSON object is expected")
 	}
-	d := document{lexer: l}
+	d := document{lexer: l, charge: c}
 	if err := d.message(m.ProtoReflect()); err != nil {
 		return err
 	}
@@ -34,8 +34,31 @@ func parseJSON(b []byte, m protobuf.Message) *proto.Error {
 // document is a JSON text being read. Its path says where it is, for errors.
 type document struct {
 	*lexer
-	path  jsonPath
-	depth int // of the objects that have begun: each keeps a part of the stack until it ends
+	path    jsonPath
+	depth   int // of the objects that have begun: each keeps a part of the stack until it ends
+	charge  *charge
+	weight  int64 // bytes of memory that the message takes so far
+	charged int64 // with how many of them, and of those to come
+}
+
+// chargeStep is how many bytes are charged at a time, so that small documents are charged once.
+const chargeStep = 64 << 10
+
+// weigh adds n bytes to what the message takes. It comes before they are taken.
+func (d *document) weigh(n int64) *proto.Error {
+	d.weight += n
+	if d.weight <= d.charged {
+		return nil
+	}
+	if err := proto.CheckWeight(d.weight); err != nil {
+		return err
+	}
+	step := max(d.weight-d.charged, chargeStep)
+	if err := d.charge.add(step); err != nil {
+		return asError(err)
+	}
+	d.charged += step
+	return nil
 }
 
 func (d *document) message(m protoreflect.Message) *proto.Error {
@@ -158,6 +181,9 @@ func (d *document) field(m protoreflect.Message, fd protoreflect.FieldDescriptor
 	case fd.IsList():
 		return d.list(m.Mutable(fd).List(), fd)
 	case fd.Message() != nil:
+		if err := d.weigh(proto.ElementWeight(fd)); err != nil {
+			return err
+		}
 		return d.message(m.Mutable(fd).Message())
 	}
 	v, err := d.scalar(fd)
@@ -192,7 +218,13 @@ func (d *document) list(l protoreflect.List, fd protoreflect.FieldDescriptor) *p
 func (d *document) element(l protoreflect.List, fd protoreflect.FieldDescriptor) *proto.Error {
 	mark := d.path.pushIndex(l.Len())
 	defer d.path.pop(mark)
+	if err := proto.CheckElements(fd, l.Len()+1); err != nil {
+		return err
+	}
 	if fd.Message() != nil {
+		if err := d.weigh(proto.ElementWeight(fd)); err != nil {
+			return err
+		}
 		return d.message(l.AppendMutable().Message())
 	}
 	v, err := d.scalar(fd)
@@ -207,7 +239,13 @@ func (d *document) scalar(fd protoreflect.FieldDescriptor) (protoreflect.Value, 
 	switch fd.Kind() {
 	case protoreflect.BytesKind:
 		s, err := d.text(fd)
-		return protoreflect.ValueOfBytes([]byte(s)), err
+		if err == nil {
+			err = d.weigh(proto.TextWeight(fd, len(s)))
+		}
+		if err != nil {
+			return protoreflect.Value{}, err
+		}
+		return protoreflect.ValueOfBytes([]byte(s)), nil
 	case protoreflect.StringKind:
 		s, err := d.text(fd)
 		return protoreflect.ValueOfString(s), err
@@ -215,6 +253,9 @@ func (d *document) scalar(fd protoreflect.FieldDescriptor) (protoreflect.Value, 
 		return d.boolean(fd)
 	}
 	s, err := d.numeral(fd)
+	if err == nil {
+		err = d.weigh(proto.ElementWeight(fd))
+	}
 	if err != nil {
 		return protoreflect.Value{}, err
 	}
@@ -229,7 +270,11 @@ func (d *document) text(fd protoreflect.FieldDescriptor) (string, *proto.Error) 
 	if d.peek() != '"' {
 		return "", d.mismatch(complaint(fd), "a string")
 	}
-	return d.str()
+	s, err := d.str()
+	if err == nil {
+		err = d.weigh(proto.TextWeight(fd, len(s)))
+	}
+	return s, err
 }
 
 func (d *document) boolean(fd protoreflect.FieldDescriptor) (protoreflect.Value, *proto.Error) {

@@ -183,7 +183,7 @@ func compareDoors(t *testing.T, c ebbv1grpc.EbbClient, h http.Handler, ns *ebbv1
 
 	got := &ebbv1.Answer{}
 	target := fmt.Sprintf("/v1/ns/%s/distribution/%s?top=%d&as_of=%d", ns.GetName(), key, n, asOf)
-	if err := parseJSON(visit(t, h, "GET", target, ""), got); err != nil {
+	if err := parseJSON(new(charge), visit(t, h, "GET", target, ""), got); err != nil {
 		t.Fatal(err)
 	}
 	if !protobuf.Equal(want, got) {

@@ -117,6 +117,8 @@ func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp)
 	}
 	ctx, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
+	ctx, held := f.ebb.Budget.charged(ctx)
+	defer held.end()
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(f.ebb.Services, op.name, p)
@@ -134,6 +136,13 @@ func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp)
 }
 
 func (f *forgettable) run(ctx context.Context, w http.ResponseWriter, r *http.Request, op forgetOp) (forgetReply, *forgetError) {
+	method := ebbv1grpc.Ebb_Ask_FullMethodName
+	if op.name == "incr" {
+		method = ebbv1grpc.Ebb_Increment_FullMethodName
+	}
+	if err := f.ebb.Access.begin(ctx, method, orName(op.namespace, proto.DefaultNamespace)); err != nil {
+		return forgetReply{}, refuse("", err)
+	}
 	args, err := formArgs(ctx, w, r)
 	if err != nil {
 		return forgetReply{}, refuse(codeInvalidURI, err)

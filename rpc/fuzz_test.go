@@ -30,7 +30,7 @@ func FuzzJSON(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte) {
 		m := &ebbv1.AskRequest{}
-		if err := parseJSON(doc, m); err != nil {
+		if err := parseJSON(new(charge), doc, m); err != nil {
 			if err.Code == 0 || err.Message == "" || !utf8.ValidString(err.Message) {
 				t.Fatalf("an error that says nothing: %+v", err)
 			}
@@ -47,7 +47,7 @@ func FuzzJSON(f *testing.F) {
 			t.Fatalf("wrote %q, which is no JSON", out)
 		}
 		again := &ebbv1.AskRequest{}
-		if err := parseJSON(out, again); err != nil {
+		if err := parseJSON(new(charge), out, again); err != nil {
 			t.Fatalf("wrote %s and does not read it: %v", out, err)
 		}
 		if !bytes.Equal(marshal(t, m), marshal(t, again)) {
@@ -184,7 +184,7 @@ func TestJSONRoundTrip(t *testing.T) {
 			t.Fatal(err)
 		}
 		again := m.ProtoReflect().New().Interface()
-		if err := parseJSON(out, again); err != nil {
+		if err := parseJSON(new(charge), out, again); err != nil {
 			t.Fatalf("%s: %v", out, err)
 		}
 		if !protobuf.Equal(m, again) {

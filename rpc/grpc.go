@@ -8,9 +8,11 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
 	"github.com/ebbdb/ebb/proto"
@@ -51,15 +53,19 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 	if s.Watches == nil {
 		s.Watches = NewWatches(s.Registerer)
 	}
+	if s.Budget == nil {
+		s.Budget = NewBudget(0, s.Registerer)
+	}
 	m := newMetrics("grpc", s.Registerer)
 	own := []grpc.ServerOption{
+		grpc.Creds(Metered(insecure.NewCredentials(), s.Budget)),
 		grpc.MaxRecvMsgSize(recvBytesMax),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
 		grpc.ConnectionTimeout(handshakeMax),
 		grpc.InTapHandle(s.receive),
 		grpc.ChainUnaryInterceptor(unary(&s, m)),
-		grpc.ChainStreamInterceptor(s.stream),
+		grpc.ChainStreamInterceptor(s.stream(m)),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 10 * time.Second, Timeout: 5 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.StaticStreamWindowSize(proto.StreamWindow),
@@ -68,9 +74,9 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 		grpc.WaitForHandlers(true),
 	}
 	srv := grpc.NewServer(append(own, opts...)...)
-	ebbv1grpc.RegisterEbbServer(srv, &ebbServer{Services: &s})
-	ebbv1grpc.RegisterShardsServer(srv, &shardsServer{Services: &s})
-	grpc_health_v1.RegisterHealthServer(srv, newHealth(s.ready, s.Registerer))
+	srv.RegisterService(s.weighed(ebbv1grpc.Ebb_ServiceDesc, m), &ebbServer{Services: &s})
+	srv.RegisterService(s.weighed(ebbv1grpc.Shards_ServiceDesc, m), &shardsServer{Services: &s})
+	srv.RegisterService(s.weighed(grpc_health_v1.Health_ServiceDesc, m), newHealth(s.ready, s.Registerer))
 	reflection.Register(srv)
 	return srv
 }
@@ -79,9 +85,17 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 // DeadlineExceeded when that takes longer than receiveTimeout.
 type receipt struct {
 	context.Context
-	timer  *time.Timer
-	late   atomic.Bool
-	caller caller
+	cancel  context.CancelFunc
+	timer   *time.Timer
+	late    atomic.Bool
+	refused atomic.Bool // for want of memory
+	caller  caller
+
+	stream grpc.ServerTransportStream // set before it is among those that arrive
+
+	// Of its connection, with its mu held.
+	place      int         // among those that arrive
+	generation *generation // nil when it does not arrive any more
 }
 
 type receiptKey struct{}
@@ -90,18 +104,40 @@ type receiptKey struct{}
 // who is not known.
 func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &receipt{Context: ctx}
-	if s.Access != nil {
-		if err := s.Access.welcome(r, info); err != nil {
-			cancel()
-			return nil, ebbv1grpc.Status(err)
-		}
+	r := &receipt{Context: ctx, cancel: cancel}
+	if err := s.welcome(r, info); err != nil {
+		cancel()
+		return nil, ebbv1grpc.Status(err)
 	}
 	r.timer = time.AfterFunc(receiveTimeout, func() {
 		r.late.Store(true)
 		cancel() // a stream that has ended does not mind
 	})
 	return r, nil
+}
+
+// welcome refuses a stream for who begins it, and for want of memory. What nodes tell each other, and health, there is room for.
+func (s *Services) welcome(r *receipt, info *tap.Info) error {
+	if s.Access != nil {
+		if err := s.Access.welcome(r, info); err != nil {
+			return err
+		}
+	}
+	if who := rules[info.FullMethodName].who; s.Budget == nil || who == nodes || who == everyone {
+		return nil
+	}
+	return s.Budget.admit()
+}
+
+// refuse ends a stream of which something has arrived. Its answer is sent by the transport: the handler waits for the message, and
+// gRPC knows of a context that has ended only whether it was cancelled.
+func (r *receipt) refuse(err error) {
+	r.refused.Store(true)
+	if w, ok := r.stream.(interface{ WriteStatus(*status.Status) error }); ok {
+		st, _ := status.FromError(ebbv1grpc.Status(err))
+		_ = w.WriteStatus(st) // the caller went away
+	}
+	r.cancel()
 }
 
 // received notes that the first message of a stream is here.
@@ -132,7 +168,13 @@ func (r *receipt) Value(key any) any {
 
 // stream awaits the first message of streams of several, and ends one of a client that panics and nothing else. Reflection is done with all
 // of its messages in that time.
-func (s *Services) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+func (s *Services) stream(m *metrics) grpc.StreamServerInterceptor {
+	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+		return s.streams(m, srv, ss, info, handler)
+	}
+}
+
+func (s *Services) streams(m *metrics, srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
 	if rules[info.FullMethod].who != nodes { // a replica that cannot go on is not to go on
 		defer func() {
 			if p := recover(); p != nil { // also of what looks at the first message, which is not the handler's
@@ -148,7 +190,9 @@ func (s *Services) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 			return ebbv1grpc.Status(err)
 		}
 	}
-	stream := &receivingStream{ServerStream: ss, services: s, method: info.FullMethod}
+	in := s.receivingOf(ss.Context(), m, info.FullMethod)
+	defer in.end()
+	stream := &receivingStream{ServerStream: ss, services: s, method: info.FullMethod, in: in}
 	stream.doubtful = rules[info.FullMethod].who == nodes && !callerOf(ss.Context()).own
 	return handler(srv, stream)
 }
@@ -158,6 +202,7 @@ type receivingStream struct {
 	grpc.ServerStream
 	services *Services
 	method   string
+	in       *receiving
 	begun    bool
 	// doubtful is whether the stream is for nodes, and its caller has not proven that it is one: it was let in because no
 	// token was in force, and ends with its next message after one is.
@@ -169,17 +214,19 @@ type begun struct{}
 
 // RecvMsg is called by one goroutine at a time, as gRPC has it.
 func (s *receivingStream) RecvMsg(m any) error {
-	err := s.ServerStream.RecvMsg(m)
-	if err == nil && !s.begun {
+	if err := s.in.receive(s.ServerStream.RecvMsg, m); err != nil {
+		return err
+	}
+	if !s.begun {
 		s.begun = true
 		received(s.Context())
-		_, err = s.services.guarded(s.Context(), s.method, m, func(context.Context, any) (any, error) { return begun{}, nil })
+		_, err := s.services.guarded(s.Context(), s.method, m, func(context.Context, any) (any, error) { return begun{}, nil })
 		return ebbv1grpc.Status(err)
 	}
-	if err == nil && s.doubtful {
+	if s.doubtful {
 		return ebbv1grpc.Status(s.services.Access.admit(s.Context(), s.method, m))
 	}
-	return err
+	return nil
 }
 
 // unary is the one interceptor: a deadline, a latency, a code, and a panic that

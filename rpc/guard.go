@@ -219,6 +219,14 @@ func (c *caller) hintOf(grant string) string {
 	return hint
 }
 
+func (c *caller) needsAnywhere(role ebbv1.Role) error {
+	if c.token.Has(role) {
+		return nil
+	}
+	return proto.ErrPermissionDenied.Errorf("%s has the role %s in no namespace", c.shows(), proto.RoleName(role)).
+		WithHint(c.hintOf(proto.RoleName(role) + "=NAMESPACE"))
+}
+
 // sees reports whether a caller may know of a namespace.
 func (c *caller) sees(namespace string) bool {
 	return c.token == nil || c.node || c.token.May(reader, namespace)
@@ -289,11 +297,44 @@ func (a *Access) lasts(t *cluster.Token) error {
 // welcome says who begins a stream, and lets nobody begin one whom its method is not for.
 func (a *Access) welcome(r *receipt, info *tap.Info) error {
 	err := a.identify(r, info.FullMethodName, info.Header, &r.caller)
-	if err == nil && a.InForce() && r.caller.token == nil && !r.caller.own && rules[info.FullMethodName].who != everyone {
-		err = r.caller.noToken()
+	if err == nil && a.InForce() {
+		err = r.caller.mayBegin(info.FullMethodName)
 	}
 	if err != nil {
 		a.deny(r, shortMethod(info.FullMethodName), err)
+	}
+	return err
+}
+
+// mayBegin refuses a caller who may not call a method at all, whatever the request says.
+func (c *caller) mayBegin(method string) error {
+	r := rules[method]
+	switch {
+	case r.who == everyone || c.own:
+		return nil
+	case c.token == nil:
+		return c.noToken()
+	case r.least == operator:
+		return c.needs(operator, "")
+	case r.least != ebbv1.Role_ROLE_UNSPECIFIED:
+		return c.needsAnywhere(r.least)
+	}
+	return nil
+}
+
+// begin refuses a caller over HTTP who may not call a method at all, or not in the namespace that the path names, before the body is read. An empty namespace
+// is one that the path does not name.
+func (a *Access) begin(ctx context.Context, method, namespace string) error {
+	if !a.InForce() {
+		return nil
+	}
+	c := callerOf(ctx)
+	err := c.mayBegin(method)
+	if least := rules[method].least; err == nil && namespace != "" && least != ebbv1.Role_ROLE_UNSPECIFIED && c.token != nil {
+		err = c.needs(least, namespace)
+	}
+	if err != nil {
+		a.deny(ctx, shortMethod(method), err)
 	}
 	return err
 }

@@ -24,6 +24,9 @@ func NewHTTP(s Services) http.Handler {
 	if s.Watches == nil {
 		s.Watches = NewWatches(s.Registerer)
 	}
+	if s.Budget == nil {
+		s.Budget = NewBudget(0, s.Registerer)
+	}
 	h := &httpServer{
 		Services: &s,
 		ebb:      &ebbServer{Services: &s},
@@ -129,6 +132,8 @@ func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *rout
 	ctx, cancel := context.WithTimeout(r.Context(), DefaultTimeout)
 	defer cancel()
 	ctx, traced := h.traced(ctx, r, name)
+	ctx, held := h.Budget.charged(ctx)
+	defer held.end()
 	var err error
 	defer func() {
 		if p := recover(); p != nil {
@@ -166,11 +171,14 @@ func (h *httpServer) taken(ctx context.Context, w http.ResponseWriter, r *http.R
 			return nil, err
 		}
 	}
-	c := &call{path: values, query: query}
+	c := &call{path: values, query: query, charge: chargeOf(ctx)}
 	if err := c.checkParams(rt.params); err != nil {
 		return nil, err
 	}
 	if rt.body != nil {
+		if err := h.Access.begin(ctx, rt.calls, values["ns"]); err != nil {
+			return nil, err
+		}
 		if c.body, err = readBody(ctx, w, r); err != nil {
 			return nil, err
 		}
@@ -187,10 +195,14 @@ func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]by
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = http.NewResponseController(w).SetReadDeadline(deadline) // not every writer has one; the server's own is then the limit
 	}
-	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, proto.MessageBytesMax))
+	b, err := readCharged(chargeOf(ctx), http.MaxBytesReader(w, r.Body, proto.MessageBytesMax))
+	var spent *proto.Error
 	var tooLarge *http.MaxBytesError
 	var late net.Error
 	switch {
+	case errors.As(err, &spent):
+		w.Header().Set("Connection", "close") // the rest of the body is not waited for
+		return nil, err
 	case errors.As(err, &tooLarge):
 		return nil, proto.ErrMessageTooLarge.Errorf("body of more than %d bytes: that is the limit", proto.MessageBytesMax).
 			WithHint("send it in smaller batches")
@@ -200,6 +212,38 @@ func readBody(ctx context.Context, w http.ResponseWriter, r *http.Request) ([]by
 		return nil, proto.ErrBadRequest.Errorf("the body broke off: %v", err)
 	}
 	return b, nil
+}
+
+// bodyBytesFirst is how much of a body is made room for before any of it is here.
+const bodyBytesFirst = 4 << 10
+
+// readCharged reads all of a body. What it makes room for is charged first.
+func readCharged(c *charge, body io.Reader) (b []byte, err error) {
+	arriving := int64(0) // bytes that count as arriving, which are part of the charge
+	defer func() { c.arrived(arriving) }()
+	for {
+		if len(b) == cap(b) {
+			size := max(bodyBytesFirst, 2*cap(b))
+			if err := c.arrives(int64(size)); err != nil {
+				return b, err
+			}
+			arriving += int64(size)
+			grown := make([]byte, len(b), size)
+			copy(grown, b)
+			c.arrived(int64(cap(b)))
+			c.drop(int64(cap(b)))
+			arriving -= int64(cap(b))
+			b = grown
+		}
+		n, err := body.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			return b, nil
+		}
+		if err != nil {
+			return b, err
+		}
+	}
 }
 
 // parseQuery reads a query string or a form of at most a batch of arguments,

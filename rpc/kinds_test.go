@@ -49,7 +49,7 @@ func TestKindsThroughTheDoors(t *testing.T) {
 			want := resp.GetAnswers()[0]
 			page := visit(t, h, "GET", "/v1/ns/"+ns+c.path, "")
 			got := &ebbv1.Answer{}
-			if err := parseJSON(page, got); err != nil {
+			if err := parseJSON(new(charge), page, got); err != nil {
 				t.Fatal(err)
 			}
 			if !protobuf.Equal(want, got) || want.GetError() != nil {
@@ -111,7 +111,7 @@ func TestSetsThroughTheDoors(t *testing.T) {
 			}
 			want, got := resp.GetAnswers()[0], &ebbv1.Answer{}
 			page := visit(t, h, "GET", "/v1/ns/"+ns+c.path, "")
-			if err := parseJSON(page, got); err != nil || !protobuf.Equal(want, got) || want.GetError() != nil {
+			if err := parseJSON(new(charge), page, got); err != nil || !protobuf.Equal(want, got) || want.GetError() != nil {
 				t.Errorf("%s: gRPC: %v\nHTTP: %s, %v", c.path, want, page, err)
 			}
 			if ns == "plain" && !strings.Contains(string(page), c.has) {

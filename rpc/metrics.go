@@ -78,6 +78,13 @@ func (m *metrics) observe(method string, start time.Time, err error) {
 	m.total.WithLabelValues(m.door, method, codeLabel(err)).Inc()
 }
 
+// refused counts a request that was refused before it began.
+func (m *metrics) refused(method string, err error) {
+	if m.total != nil {
+		m.total.WithLabelValues(m.door, method, codeLabel(err)).Inc()
+	}
+}
+
 func (m *metrics) meter(method string) *meter {
 	if mt, ok := m.meters.Load(method); ok {
 		return mt.(*meter)

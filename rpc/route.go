@@ -24,6 +24,7 @@ type route struct {
 	summary string
 	params  []param
 	body    protobuf.Message // nil: no body
+	calls   string           // the method of service Ebb that it calls; of those with a body
 	answer  protobuf.Message
 	serve   func(context.Context, *ebbServer, *call) (protobuf.Message, error)
 	watch   func(*call) (*ebbv1.WatchRequest, error) // instead of serve: the answer goes on, as server-sent events
@@ -99,30 +100,35 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/increment", id: "increment",
 		summary: "Add to bins of distributions of one namespace, or bring members and values to keys of other kinds.",
 		body:    &ebbv1.IncrementRequest{}, answer: &ebbv1.IncrementResponse{},
+		calls: ebbv1grpc.Ebb_Increment_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Increment_FullMethodName, (*ebbServer).Increment),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/ask", id: "ask",
 		summary: "Answer a batch of questions.",
 		body:    &ebbv1.AskRequest{}, answer: &ebbv1.AskResponse{},
+		calls: ebbv1grpc.Ebb_Ask_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Ask_FullMethodName, (*ebbServer).Ask),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/query", id: "query",
 		summary: "Answer a question in the query language.",
 		body:    &ebbv1.QueryRequest{}, answer: &ebbv1.QueryResponse{},
+		calls: ebbv1grpc.Ebb_Query_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Query_FullMethodName, (*ebbServer).Query),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/feed", id: "feed",
 		summary: "Count the phrases of a key that stand in texts.",
 		body:    &ebbv1.FeedRequest{}, answer: &ebbv1.FeedResponse{},
+		calls: ebbv1grpc.Ebb_Feed_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Feed_FullMethodName, (*ebbServer).Feed),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/watch", id: "watch",
 		summary: "Answer a question again and again: server-sent events named answer, raised, cleared and at last end.",
 		body:    &ebbv1.WatchRequest{}, answer: &ebbv1.WatchEvent{},
+		calls: ebbv1grpc.Ebb_Watch_FullMethodName,
 		watch: postedWatch,
 	},
 	{
@@ -135,6 +141,7 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/namespaces", id: "setNamespace",
 		summary: "Create a namespace or change its settings.",
 		body:    &ebbv1.SetNamespaceRequest{}, answer: &ebbv1.SetNamespaceResponse{},
+		calls: ebbv1grpc.Ebb_SetNamespace_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_SetNamespace_FullMethodName, (*ebbServer).SetNamespace),
 	},
 	{
@@ -159,12 +166,14 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/cluster", id: "changeCluster",
 		summary: "Say which nodes are to hold replicas, and how many there are; without a change, what moves.",
 		body:    &ebbv1.ChangeClusterRequest{}, answer: &ebbv1.ChangeClusterResponse{},
+		calls: ebbv1grpc.Ebb_ChangeCluster_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_ChangeCluster_FullMethodName, (*ebbServer).ChangeCluster),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/tokens", id: "createToken",
 		summary: "Make a token of its SHA-256. From the first on, callers need one.",
 		body:    &ebbv1.CreateTokenRequest{}, answer: &ebbv1.CreateTokenResponse{},
+		calls: ebbv1grpc.Ebb_CreateToken_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_CreateToken_FullMethodName, (*ebbServer).CreateToken),
 	},
 	{
@@ -177,6 +186,7 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/tokens/revoke", id: "revokeToken",
 		summary: "End a token.",
 		body:    &ebbv1.RevokeTokenRequest{}, answer: &ebbv1.RevokeTokenResponse{},
+		calls: ebbv1grpc.Ebb_RevokeToken_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_RevokeToken_FullMethodName, (*ebbServer).RevokeToken),
 	},
 	{
@@ -195,12 +205,14 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/bits", id: "bits",
 		summary: "Put ids into bitmaps of one namespace, or take them out.",
 		body:    &ebbv1.BitsRequest{}, answer: &ebbv1.BitsResponse{},
+		calls: ebbv1grpc.Ebb_Bits_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Bits_FullMethodName, (*ebbServer).Bits),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/ns/{ns}/bits/{key...}", id: "changeBitmap",
 		summary: "Put ids into one bitmap, or take them out.",
 		body:    &ebbv1.BitChange{}, answer: &ebbv1.BitsResponse{},
+		calls: ebbv1grpc.Ebb_Bits_FullMethodName,
 		serve: serveBits,
 	},
 	{
@@ -213,24 +225,28 @@ var routes = []*route{
 		method: http.MethodPost, pattern: "/v1/store", id: "storeBitmap",
 		summary: "Make a bitmap of an expression over others.",
 		body:    &ebbv1.StoreBitmapRequest{}, answer: &ebbv1.StoreBitmapResponse{},
+		calls: ebbv1grpc.Ebb_StoreBitmap_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_StoreBitmap_FullMethodName, (*ebbServer).StoreBitmap),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/delete", id: "delete",
 		summary: "Forget keys.",
 		body:    &ebbv1.DeleteRequest{}, answer: &ebbv1.DeleteResponse{},
+		calls: ebbv1grpc.Ebb_Delete_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Delete_FullMethodName, (*ebbServer).Delete),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/expire", id: "expire",
 		summary: "Say until when keys live at most.",
 		body:    &ebbv1.ExpireRequest{}, answer: &ebbv1.ExpireResponse{},
+		calls: ebbv1grpc.Ebb_Expire_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Expire_FullMethodName, (*ebbServer).Expire),
 	},
 	{
 		method: http.MethodPost, pattern: "/v1/rename", id: "rename",
 		summary: "Give a key another name.",
 		body:    &ebbv1.RenameRequest{}, answer: &ebbv1.RenameResponse{},
+		calls: ebbv1grpc.Ebb_Rename_FullMethodName,
 		serve: rpc(ebbv1grpc.Ebb_Rename_FullMethodName, (*ebbServer).Rename),
 	},
 	{
@@ -294,6 +310,8 @@ type call struct {
 	path  pathValues
 	query url.Values
 	body  []byte
+
+	charge *charge // what the request takes
 }
 
 // rpc serves a method of service Ebb whose request is the body, if it has one.
@@ -304,7 +322,7 @@ func rpc[Req any, PReq interface {
 	return func(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
 		req := PReq(new(Req))
 		if c.body != nil {
-			if err := parseJSON(c.body, req); err != nil {
+			if err := parseJSON(c.charge, c.body, req); err != nil {
 				return nil, err
 			}
 		}

@@ -80,6 +80,9 @@ type Services struct {
 	// Watches counts and ends the watches of all doors; each door has its own when nil.
 	Watches *Watches
 
+	// Budget is the memory of requests of all doors; each door has its own when nil.
+	Budget *Budget
+
 	// Node is the name of this node.
 	Node string
 	// Version is the version of this binary.

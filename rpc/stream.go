@@ -86,6 +86,9 @@ func (h *httpServer) serveStream(w http.ResponseWriter, r *http.Request, rt *rou
 			stream.end(err)
 		}
 	}()
+	ctx, held := h.Budget.charged(r.Context())
+	defer held.end()
+	r = r.WithContext(ctx)
 	var req *ebbv1.WatchRequest
 	if req, err = h.watchRequest(w, r, rt, values); err == nil {
 		err = h.Access.admit(r.Context(), ebbv1grpc.Ebb_Watch_FullMethodName, req)
@@ -108,7 +111,7 @@ func (h *httpServer) watchRequest(w http.ResponseWriter, r *http.Request, rt *ro
 // postedWatch reads a request from the body.
 func postedWatch(c *call) (*ebbv1.WatchRequest, error) {
 	req := &ebbv1.WatchRequest{}
-	if err := parseJSON(c.body, req); err != nil {
+	if err := parseJSON(c.charge, c.body, req); err != nil {
 		return nil, err
 	}
 	return req, nil

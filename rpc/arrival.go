@@ -1,0 +1,443 @@
+package rpc
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/encoding"
+	protocodec "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/peer"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+const (
+	// receiptBytes is what a gRPC request takes before any of its message has arrived: a goroutine, a stream, its
+	// headers.
+	receiptBytes = 16 << 10
+	// frameBytes is what a frame of HTTP/2 takes beside its bytes: a message may come a byte a frame.
+	frameBytes = 96
+	// frameHead is the length of the head of a frame: a length of 3 bytes, a type, flags, and the number of a stream.
+	frameHead = 9
+	// prefaceLen is the length of what a client of HTTP/2 says before its first frame.
+	prefaceLen = len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+)
+
+// Metered returns credentials of a server whose connections charge a budget with what arrives of requests.
+func Metered(creds credentials.TransportCredentials, b *Budget) credentials.TransportCredentials {
+	return metered{creds, b}
+}
+
+type metered struct {
+	credentials.TransportCredentials
+	budget *Budget
+}
+
+// ServerHandshake implements credentials.TransportCredentials.
+func (m metered) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
+	conn, info, err := m.TransportCredentials.ServerHandshake(raw)
+	if err != nil {
+		return nil, nil, err
+	}
+	c := &meteredConn{Conn: conn, budget: m.budget, frames: frames{left: prefaceLen}}
+	m.budget.enter(c)
+	return c, info, nil
+}
+
+// Clone implements credentials.TransportCredentials.
+func (m metered) Clone() credentials.TransportCredentials {
+	return metered{m.TransportCredentials.Clone(), m.budget}
+}
+
+// meteredConn is a connection of gRPC. It counts the DATA frames that come while first messages of requests are
+// awaited.
+//
+// It does not know which request a byte is of. So bytes are of a generation of requests: of those that had begun when
+// they came. They are given back when all of that generation have arrived or ended, and none of a younger generation is
+// before. So nothing is given back that a request may still hold. A message that has arrived is given back at once: it
+// is charged to its request.
+type meteredConn struct {
+	net.Conn
+	budget  *Budget
+	frames  frames // of the one reader
+	waiting atomic.Int32
+	held    atomic.Int64 // bytes that the budget is charged with for this connection; written with mu held
+
+	mu       sync.Mutex
+	arriving []*receipt
+	older    *generation
+	newer    *generation
+}
+
+// generation is requests that began to arrive at about the same time.
+type generation struct {
+	requests int
+	bytes    int64 // that came, and may be of them
+}
+
+// meteredAddr leads from a request to its connection: handlers see the address of their caller.
+type meteredAddr struct {
+	net.Addr
+	conn *meteredConn
+}
+
+// meteredOf returns the connection of a request over gRPC; nil if it is not metered.
+func meteredOf(ctx context.Context) *meteredConn {
+	if p, ok := peer.FromContext(ctx); ok {
+		if a, ok := p.Addr.(meteredAddr); ok {
+			return a.conn
+		}
+	}
+	return nil
+}
+
+// RemoteAddr implements net.Conn.
+func (c *meteredConn) RemoteAddr() net.Addr { return meteredAddr{c.Conn.RemoteAddr(), c} }
+
+// Read implements net.Conn.
+func (c *meteredConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if arrived := c.frames.read(p[:n]); arrived > 0 && c.waiting.Load() > 0 {
+		c.count(arrived)
+	}
+	return n, err
+}
+
+// Close implements net.Conn.
+func (c *meteredConn) Close() error {
+	c.budget.leave(c)
+	c.mu.Lock()
+	c.forget()
+	c.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// count charges n bytes that have arrived.
+func (c *meteredConn) count(n int64) {
+	c.mu.Lock()
+	if len(c.arriving) == 0 {
+		c.mu.Unlock()
+		return
+	}
+	c.newer.bytes += n
+	c.charge(n)
+	c.mu.Unlock()
+	c.budget.relieve()
+}
+
+// charge is called with mu held.
+func (c *meteredConn) charge(n int64) {
+	c.held.Add(n)
+	c.budget.overGRPC.Add(n)
+	c.budget.used.Add(n)
+}
+
+// begin notes that the first message of a request is awaited.
+func (c *meteredConn) begin(r *receipt) {
+	c.mu.Lock()
+	if c.newer == nil {
+		c.older, c.newer = new(generation), new(generation)
+	}
+	r.place, r.generation = len(c.arriving), c.newer
+	c.arriving = append(c.arriving, r)
+	c.waiting.Add(1)
+	c.newer.requests++
+	c.charge(receiptBytes)
+	c.mu.Unlock()
+}
+
+// arrived notes that a message of n bytes has arrived.
+func (c *meteredConn) arrived(n int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.newer != nil {
+		// No less than it was charged with, unless its frames are very small.
+		c.charge(-c.take(n + (n/1024+2)*frameBytes))
+	}
+}
+
+// end notes that nothing more arrives of a request. It may be called again.
+func (c *meteredConn) end(r *receipt) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.generation == nil {
+		return
+	}
+	last := len(c.arriving) - 1
+	c.arriving[r.place] = c.arriving[last]
+	c.arriving[r.place].place = r.place
+	c.arriving[last] = nil
+	c.arriving = c.arriving[:last]
+	c.waiting.Add(-1)
+	r.generation.requests--
+	r.generation = nil
+	back := int64(receiptBytes)
+	for range 2 {
+		if c.older.requests > 0 {
+			break
+		}
+		back += c.older.bytes
+		c.older.bytes = 0
+		c.older, c.newer = c.newer, c.older
+	}
+	c.charge(-back)
+}
+
+// take takes up to n bytes out of the generations.
+func (c *meteredConn) take(n int64) (taken int64) {
+	for _, g := range []*generation{c.newer, c.older} {
+		k := min(n-taken, g.bytes)
+		g.bytes -= k
+		taken += k
+	}
+	return taken
+}
+
+// forget gives back all that the connection holds, and returns the requests that arrived. It is called with mu held.
+func (c *meteredConn) forget() []*receipt {
+	all := c.arriving
+	for _, r := range all {
+		r.generation = nil
+	}
+	c.arriving, c.older, c.newer = nil, nil, nil
+	c.waiting.Store(0)
+	c.charge(-c.held.Load())
+	return all
+}
+
+// refuse ends all requests that arrive on the connection.
+func (c *meteredConn) refuse() (n int) {
+	c.mu.Lock()
+	all := c.forget()
+	c.mu.Unlock()
+	for _, r := range all {
+		r.refuse(c.budget.errSpent())
+	}
+	return len(all)
+}
+
+func (b *Budget) enter(c *meteredConn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.conns[c] = struct{}{}
+}
+
+func (b *Budget) leave(c *meteredConn) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.conns, c)
+}
+
+// crowded reports whether more has arrived over gRPC than may.
+func (b *Budget) crowded() bool {
+	n := b.overGRPC.Load()
+	return n > b.arrivals || n > 0 && b.used.Load() > b.limit
+}
+
+// relieve ends what arrives on the connections that hold most, until there is room again.
+func (b *Budget) relieve() {
+	for b.crowded() {
+		b.mu.Lock()
+		var most *meteredConn
+		for c := range b.conns {
+			if held := c.held.Load(); held > 0 && (most == nil || held > most.held.Load()) {
+				most = c
+			}
+		}
+		b.mu.Unlock()
+		if most == nil {
+			return
+		}
+		b.ended.Add(uint64(most.refuse()))
+	}
+}
+
+// admit refuses a request over gRPC of which nothing has been read, if there is no room for it.
+func (b *Budget) admit() error {
+	if b.overGRPC.Load()+receiptBytes > b.arrivals {
+		b.relieve()
+	}
+	if b.used.Load()+receiptBytes > b.limit {
+		return b.errSpent()
+	}
+	return nil
+}
+
+// frames finds DATA frames in what is read of a connection.
+type frames struct {
+	left   int  // bytes of the current frame, or of the preface
+	data   bool // it is a DATA frame
+	head   [frameHead]byte
+	filled int // bytes of head
+}
+
+// read goes on with b. It returns what the DATA in it takes.
+func (f *frames) read(b []byte) (arrived int64) {
+	for len(b) > 0 {
+		if f.left > 0 {
+			n := min(f.left, len(b))
+			if f.data {
+				arrived += int64(n)
+			}
+			f.left -= n
+			b = b[n:]
+			continue
+		}
+		n := copy(f.head[f.filled:], b)
+		b = b[n:]
+		if f.filled += n; f.filled < frameHead {
+			break
+		}
+		f.filled = 0
+		f.left = int(f.head[0])<<16 | int(f.head[1])<<8 | int(f.head[2])
+		const typeData = 0
+		if f.data = f.head[3] == typeData; f.data {
+			arrived += frameBytes
+		}
+	}
+	return arrived
+}
+
+// arrival is a message that is received. The codec takes its bytes before they are decoded.
+type arrival struct {
+	message protobuf.Message
+	charge  *charge
+	here    func(n int64) // called when n bytes have arrived
+	decoded bool
+	err     error // why it is refused
+}
+
+// codec is protobuf's, and weighs what arrives. It takes the place of gRPC's own, which it uses for all that is not an
+// arrival.
+type codec struct{ encoding.CodecV2 }
+
+func init() { encoding.RegisterCodecV2(codec{encoding.GetCodecV2(protocodec.Name)}) }
+
+// Unmarshal implements encoding.CodecV2.
+func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
+	a, ok := v.(*arrival)
+	if !ok {
+		return c.CodecV2.Unmarshal(data, v)
+	}
+	if !a.decoded { // gRPC refuses a second message, once it has read it
+		a.decoded = true
+		a.err = a.decode(data)
+	}
+	return nil // gRPC would answer with an error of its own, without a code
+}
+
+// decode charges the bytes, what they take once they are decoded, and then decodes them.
+func (a *arrival) decode(data mem.BufferSlice) error {
+	n := int64(data.Len())
+	a.here(n)
+	if n > proto.MessageBytesMax {
+		return errMessageTooLarge(int(n))
+	}
+	arrived := 2 * n // the frames, and in one piece
+	if err := a.charge.add(arrived); err != nil {
+		return err
+	}
+	defer a.charge.drop(arrived)
+	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	defer whole.Free()
+	weight, bad := proto.Weigh(whole.ReadOnlyData(), a.message.ProtoReflect().Descriptor())
+	if bad != nil {
+		return bad
+	}
+	if err := a.charge.add(weight); err != nil {
+		return err
+	}
+	if err := protobuf.Unmarshal(whole.ReadOnlyData(), a.message); err != nil {
+		return proto.ErrBadRequest.Errorf("malformed %s: %v", a.message.ProtoReflect().Descriptor().Name(), err)
+	}
+	return nil
+}
+
+// receiving is a request over gRPC of which the first message is received.
+type receiving struct {
+	services *Services
+	metrics  *metrics
+	method   string
+	receipt  *receipt     // nil in tests that call a method as it is
+	conn     *meteredConn // nil if it is not metered
+	charge   charge
+}
+
+// receivingOf begins to receive a request. The caller ends it.
+func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *receiving {
+	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget}}
+	in.receipt, _ = ctx.Value(receiptKey{}).(*receipt)
+	if in.receipt == nil {
+		return in
+	}
+	if in.conn = meteredOf(ctx); in.conn != nil {
+		in.receipt.stream = grpc.ServerTransportStreamFromContext(ctx)
+		in.conn.begin(in.receipt)
+	}
+	return in
+}
+
+// end gives back what the request is charged with.
+func (in *receiving) end() {
+	in.arrived()
+	in.charge.end()
+}
+
+// arrived notes that nothing more arrives of the request.
+func (in *receiving) arrived() {
+	if in.conn != nil {
+		in.conn.end(in.receipt)
+	}
+}
+
+// here notes that a message of n bytes has arrived.
+func (in *receiving) here(n int64) {
+	if in.conn != nil {
+		in.conn.arrived(n)
+	}
+}
+
+// receive receives v by dec. What it refuses itself has the status of a coded error.
+func (in *receiving) receive(dec func(any) error, v any) error {
+	m, ok := v.(protobuf.Message)
+	if !ok {
+		return dec(v) // a frame between nodes
+	}
+	a := &arrival{message: m, charge: &in.charge, here: in.here}
+	err := dec(a)
+	in.arrived()
+	switch {
+	case a.err != nil:
+		err = a.err
+	case err != nil && in.receipt != nil && in.receipt.refused.Load():
+		err = in.services.Budget.errSpent()
+	default:
+		return err // gRPC's own, which streams look at
+	}
+	in.metrics.refused(in.method, err)
+	return ebbv1grpc.Status(err)
+}
+
+// weighed returns a service whose requests are weighed as they arrive, over all of its methods that have one answer.
+// Those with several go through receivingStream.
+func (s *Services) weighed(desc grpc.ServiceDesc, m *metrics) *grpc.ServiceDesc {
+	desc.Methods = append([]grpc.MethodDesc(nil), desc.Methods...)
+	for i, method := range desc.Methods {
+		name := "/" + desc.ServiceName + "/" + method.MethodName
+		desc.Methods[i].Handler = func(
+			srv any, ctx context.Context, dec func(any) error, interceptor grpc.UnaryServerInterceptor,
+		) (any, error) {
+			in := s.receivingOf(ctx, m, name)
+			defer in.end()
+			return method.Handler(srv, ctx, func(v any) error { return in.receive(dec, v) }, interceptor)
+		}
+	}
+	return &desc
+}

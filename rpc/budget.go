@@ -1,0 +1,171 @@
+package rpc
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	// budgetBytesMin and budgetBytesMax bound what a node gives its requests. Without a memory limit it is
+	// budgetBytesDefault.
+	budgetBytesMin, budgetBytesDefault, budgetBytesMax = 64 << 20, 256 << 20, 1 << 30
+	// budgetShare is the part of a memory limit that requests get: one byte in so many.
+	budgetShare = 8
+	// budgetRetry is what callers are told when the budget is spent: requests that hold it end within DefaultTimeout.
+	budgetRetry = 200 * time.Millisecond
+)
+
+// Budget is how many bytes of memory requests may take at a time while they arrive and once they are decoded, over all
+// doors of a node.
+//
+//	used = bodies of HTTP + what has arrived over gRPC + weights of decoded requests (proto.Weigh)
+//
+// Invariant: used never exceeds limit by more than one frame of HTTP/2 for each connection. Who wants more than is left
+// is refused with OVERLOADED before memory is taken for it. gRPC receives by itself and cannot refuse. So its bytes are
+// counted as they come (see meteredConn), and beyond their share the connection is told off that holds most of them.
+//
+// What arrives takes at most three eighths over HTTP and as much over gRPC. So a flood of slow senders at one door
+// leaves the other door its share, and a quarter is left to what has arrived.
+//
+// No request waits for room. One that waits holds what has arrived of it, so that slow senders would keep each other
+// and all others waiting. Who is refused holds nothing, and may come again.
+type Budget struct {
+	limit    int64
+	arrivals int64 // the most that arrives at one door
+
+	used     atomic.Int64
+	overHTTP atomic.Int64  // part of used: bodies that arrive
+	overGRPC atomic.Int64  // part of used: what arrives
+	ended    atomic.Uint64 // requests that were ended while they arrived
+
+	mu    sync.Mutex
+	conns map[*meteredConn]struct{} // of gRPC, with requests that arrive
+}
+
+// NewBudget returns a Budget for a process that may take limit bytes of memory, 0 for any number. r collects its
+// metrics; none are kept when nil.
+func NewBudget(limit int64, r prometheus.Registerer) *Budget {
+	size := int64(budgetBytesDefault)
+	if limit > 0 {
+		size = min(max(limit/budgetShare, budgetBytesMin), budgetBytesMax)
+	}
+	b := &Budget{limit: size, arrivals: size / 8 * 3, conns: make(map[*meteredConn]struct{})}
+	if r != nil {
+		b.register(r)
+	}
+	return b
+}
+
+func (b *Budget) register(r prometheus.Registerer) {
+	registered(r, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ebb_rpc_inflight_bytes", Help: "Memory of requests that arrive or are worked on, over all doors.",
+	}, func() float64 { return float64(b.used.Load()) }))
+	registered(r, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "ebb_rpc_inflight_limit_bytes",
+		Help: "The most of it: beyond, requests are refused as OVERLOADED (EBB-1004).",
+	}, func() float64 { return float64(b.limit) }))
+	registered(r, prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "ebb_rpc_arrivals_ended_total",
+		Help: "Requests over gRPC that were ended while they arrived: memory for requests was spent.",
+	}, func() float64 { return float64(b.ended.Load()) }))
+}
+
+// take charges n bytes, or refuses with OVERLOADED.
+func (b *Budget) take(n int64) error {
+	if b.used.Add(n) <= b.limit {
+		return nil
+	}
+	b.used.Add(-n)
+	return b.errSpent()
+}
+
+// takeBody charges n bytes of a body that arrives over HTTP, or refuses with OVERLOADED.
+func (b *Budget) takeBody(n int64) error {
+	if b.overHTTP.Add(n) > b.arrivals {
+		b.overHTTP.Add(-n)
+		return b.errSpent()
+	}
+	if err := b.take(n); err != nil {
+		b.overHTTP.Add(-n)
+		return err
+	}
+	return nil
+}
+
+func (b *Budget) errSpent() error {
+	err := proto.ErrOverloaded.Errorf("requests in flight take the %d bytes of memory that there are for them", b.limit).
+		WithHint("send it again later, or in smaller batches; a larger memory limit gives requests more")
+	err.RetryAfterUS = budgetRetry.Microseconds()
+	return err
+}
+
+// charge is what one request has been charged with. Without a budget it is charged nothing. It is used by one
+// goroutine.
+type charge struct {
+	budget *Budget
+	n      int64
+}
+
+// add charges n bytes more, or refuses with OVERLOADED.
+func (c *charge) add(n int64) error {
+	if c.budget == nil || n == 0 {
+		return nil
+	}
+	if err := c.budget.take(n); err != nil {
+		return err
+	}
+	c.n += n
+	return nil
+}
+
+// arrives charges n bytes of a body that arrives over HTTP, or refuses with OVERLOADED.
+func (c *charge) arrives(n int64) error {
+	if c.budget == nil {
+		return nil
+	}
+	if err := c.budget.takeBody(n); err != nil {
+		return err
+	}
+	c.n += n
+	return nil
+}
+
+// arrived notes that n of these bytes do not arrive any more. They stay charged.
+func (c *charge) arrived(n int64) {
+	if c.budget != nil {
+		c.budget.overHTTP.Add(-n)
+	}
+}
+
+// drop takes back n bytes of it.
+func (c *charge) drop(n int64) {
+	if c.budget != nil {
+		c.budget.used.Add(-n)
+		c.n -= n
+	}
+}
+
+// end takes all of it back.
+func (c *charge) end() { c.drop(c.n) }
+
+type chargeKey struct{}
+
+// charged returns a context in which a request over HTTP is charged, and its charge. b may be nil.
+func (b *Budget) charged(ctx context.Context) (context.Context, *charge) {
+	c := &charge{budget: b}
+	return context.WithValue(ctx, chargeKey{}, c), c
+}
+
+// chargeOf returns what the request of a context is charged with; one without a budget if it is not.
+func chargeOf(ctx context.Context) *charge {
+	if c, ok := ctx.Value(chargeKey{}).(*charge); ok {
+		return c
+	}
+	return new(charge)
+}
