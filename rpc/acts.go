@@ -354,11 +354,19 @@ func snapshotAct(r *ebbv1.SnapshotRequest) (what, on string) {
 
 func restoreNamespacesAct(r *ebbv1.RestoreNamespacesRequest) (what, on string) {
 	var names []string
-	for _, ns := range r.GetNamespaces() {
-		names = append(names, ns.GetName())
+	all := r.GetNamespaces()
+	for _, ns := range all[:min(len(all), namespacesNamed)] {
+		names = append(names, clipTo(ns.GetName(), proto.NamespaceLenMax))
 	}
-	return "restore namespaces", strings.Join(names, ",")
+	on = strings.Join(names, ",")
+	if more := len(all) - len(names); more > 0 {
+		on += fmt.Sprintf(" and %d more", more)
+	}
+	return "restore namespaces", on
 }
+
+// namespacesNamed is how many namespaces of an act are named.
+const namespacesNamed = 100
 
 // shardsNamed is how many shards of an act are named.
 const shardsNamed = 8

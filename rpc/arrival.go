@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -71,6 +72,7 @@ type meteredConn struct {
 	held    atomic.Int64 // bytes that the budget is charged with for this connection; written with mu held
 
 	mu       sync.Mutex
+	ending   int64 // part of held: of requests that are ended, and have not yet let go of it
 	arriving []*receipt
 	older    *generation
 	newer    *generation
@@ -134,7 +136,10 @@ func (c *meteredConn) count(n int64) {
 
 // charge is called with mu held.
 func (c *meteredConn) charge(n int64) {
-	c.held.Add(n)
+	if c.held.Add(n) < c.ending {
+		c.budget.ending.Add(c.held.Load() - c.ending)
+		c.ending = c.held.Load()
+	}
 	c.budget.overGRPC.Add(n)
 	c.budget.used.Add(n)
 }
@@ -200,27 +205,33 @@ func (c *meteredConn) take(n int64) (taken int64) {
 	return taken
 }
 
-// forget gives back all that the connection holds, and returns the requests that arrived. It is called with mu held.
-func (c *meteredConn) forget() []*receipt {
-	all := c.arriving
-	for _, r := range all {
+// arrivingBytes are those that it holds of requests that are not being ended.
+func (c *meteredConn) arrivingBytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.held.Load() - c.ending
+}
+
+// forget gives back all that the connection holds. It is called with mu held.
+func (c *meteredConn) forget() {
+	for _, r := range c.arriving {
 		r.generation = nil
 	}
 	c.arriving, c.older, c.newer = nil, nil, nil
 	c.waiting.Store(0)
 	c.charge(-c.held.Load())
-	return all
 }
 
-// refuse ends all requests that arrive on the connection.
-func (c *meteredConn) refuse() (n int) {
+// refuse ends all requests that arrive on the connection. What it holds stays charged until they have let go of it.
+func (c *meteredConn) refuse() {
 	c.mu.Lock()
-	all := c.forget()
+	all := slices.Clone(c.arriving)
+	c.budget.ending.Add(c.held.Load() - c.ending)
+	c.ending = c.held.Load()
 	c.mu.Unlock()
 	for _, r := range all {
-		r.refuse(c.budget.errSpent())
+		r.refuse(c.budget)
 	}
-	return len(all)
 }
 
 func (b *Budget) enter(c *meteredConn) {
@@ -237,8 +248,9 @@ func (b *Budget) leave(c *meteredConn) {
 
 // crowded reports whether more has arrived over gRPC than may.
 func (b *Budget) crowded() bool {
-	n := b.overGRPC.Load()
-	return n > b.arrivals || n > 0 && b.used.Load() > b.limit
+	ending := b.ending.Load()
+	n := b.overGRPC.Load() - ending
+	return n > b.arrivals || n > 0 && b.used.Load()-ending > b.limit
 }
 
 // relieve ends what arrives on the connections that hold most, until there is room again.
@@ -247,15 +259,15 @@ func (b *Budget) relieve() {
 		b.mu.Lock()
 		var most *meteredConn
 		for c := range b.conns {
-			if held := c.held.Load(); held > 0 && (most == nil || held > most.held.Load()) {
+			if most == nil || c.arrivingBytes() > most.arrivingBytes() {
 				most = c
 			}
 		}
 		b.mu.Unlock()
-		if most == nil {
+		if most == nil || most.arrivingBytes() <= 0 {
 			return
 		}
-		b.ended.Add(uint64(most.refuse()))
+		most.refuse()
 	}
 }
 
@@ -345,7 +357,7 @@ func (a *arrival) decode(data mem.BufferSlice) error {
 		return err
 	}
 	defer a.charge.drop(arrived)
-	whole := data.MaterializeToBuffer(mem.DefaultBufferPool())
+	whole := data.MaterializeToBuffer(mem.NopBufferPool{}) // of no more than n bytes, if it is in pieces
 	defer whole.Free()
 	weight, bad := proto.Weigh(whole.ReadOnlyData(), a.message.ProtoReflect().Descriptor())
 	if bad != nil {
@@ -377,10 +389,8 @@ func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *
 	if in.receipt == nil {
 		return in
 	}
-	if in.conn = meteredOf(ctx); in.conn != nil {
-		in.receipt.stream = grpc.ServerTransportStreamFromContext(ctx)
-		in.conn.begin(in.receipt)
-	}
+	in.conn = in.receipt.conn
+	in.receipt.starts(grpc.ServerTransportStreamFromContext(ctx), s.Budget)
 	return in
 }
 
@@ -416,7 +426,7 @@ func (in *receiving) receive(dec func(any) error, v any) error {
 	switch {
 	case a.err != nil:
 		err = a.err
-	case err != nil && in.receipt != nil && in.receipt.refused.Load():
+	case err != nil && in.receipt != nil && in.receipt.wasRefused():
 		err = in.services.Budget.errSpent()
 	default:
 		return err // gRPC's own, which streams look at

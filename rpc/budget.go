@@ -26,9 +26,9 @@ const (
 //
 //	used = bodies of HTTP + what has arrived over gRPC + weights of decoded requests (proto.Weigh)
 //
-// Invariant: used never exceeds limit by more than one frame of HTTP/2 for each connection. Who wants more than is left
-// is refused with OVERLOADED before memory is taken for it. gRPC receives by itself and cannot refuse. So its bytes are
-// counted as they come (see meteredConn), and beyond their share the connection is told off that holds most of them.
+// Who wants more than is left is refused with OVERLOADED before memory is taken for it. gRPC receives by itself and
+// cannot refuse. So its bytes are counted as they come (see meteredConn). Beyond their share all requests are ended that
+// arrive on the connection that holds most of them. What they hold stays charged until they have let go of it.
 //
 // What arrives takes at most three eighths over HTTP and as much over gRPC. So a flood of slow senders at one door
 // leaves the other door its share, and a quarter is left to what has arrived.
@@ -42,6 +42,7 @@ type Budget struct {
 	used     atomic.Int64
 	overHTTP atomic.Int64  // part of used: bodies that arrive
 	overGRPC atomic.Int64  // part of used: what arrives
+	ending   atomic.Int64  // part of overGRPC: of requests that are ended, and have not yet let go of it
 	ended    atomic.Uint64 // requests that were ended while they arrived
 
 	mu    sync.Mutex

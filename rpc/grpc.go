@@ -4,11 +4,13 @@ import (
 	"context"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -59,6 +61,7 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 	m := newMetrics("grpc", s.Registerer)
 	own := []grpc.ServerOption{
 		grpc.Creds(Metered(insecure.NewCredentials(), s.Budget)),
+		experimental.BufferPool(&receiveBuffers{budget: s.Budget}),
 		grpc.MaxRecvMsgSize(recvBytesMax),
 		grpc.MaxHeaderListSize(headerBytesMax),
 		grpc.MaxConcurrentStreams(streamsMax),
@@ -85,14 +88,16 @@ func NewGRPC(s Services, opts ...grpc.ServerOption) *grpc.Server {
 // DeadlineExceeded when that takes longer than receiveTimeout.
 type receipt struct {
 	context.Context
-	cancel  context.CancelFunc
-	timer   *time.Timer
-	late    atomic.Bool
-	refused atomic.Bool // for want of memory
-	caller  caller
+	cancel context.CancelFunc
+	timer  *time.Timer
+	late   atomic.Bool
+	caller caller
 
-	stream grpc.ServerTransportStream // set before it is among those that arrive
+	mu      sync.Mutex
+	refused bool                       // for want of memory
+	stream  grpc.ServerTransportStream // nil before its handler has begun
 
+	conn *meteredConn // nil if it is not metered
 	// Of its connection, with its mu held.
 	place      int         // among those that arrive
 	generation *generation // nil when it does not arrive any more
@@ -104,15 +109,19 @@ type receiptKey struct{}
 // who is not known.
 func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
 	ctx, cancel := context.WithCancel(ctx)
-	r := &receipt{Context: ctx, cancel: cancel}
+	r := &receipt{Context: ctx, cancel: cancel, conn: meteredOf(ctx)}
 	if err := s.welcome(r, info); err != nil {
 		cancel()
 		return nil, ebbv1grpc.Status(err)
 	}
 	r.timer = time.AfterFunc(receiveTimeout, func() {
 		r.late.Store(true)
-		cancel() // a stream that has ended does not mind
+		cancel()  // a stream that has ended does not mind
+		r.ended() // nor one that no handler ever got
 	})
+	if _, served := rules[info.FullMethodName]; served && r.conn != nil {
+		r.conn.begin(r)
+	}
 	return r, nil
 }
 
@@ -131,13 +140,50 @@ func (s *Services) welcome(r *receipt, info *tap.Info) error {
 
 // refuse ends a stream of which something has arrived. Its answer is sent by the transport: the handler waits for the message, and
 // gRPC knows of a context that has ended only whether it was cancelled.
-func (r *receipt) refuse(err error) {
-	r.refused.Store(true)
+func (r *receipt) refuse(b *Budget) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refused {
+		return
+	}
+	r.refused = true
+	b.ended.Add(1)
+	if r.stream != nil {
+		r.turnAway(b)
+	}
+}
+
+// turnAway is called with mu held, once.
+func (r *receipt) turnAway(b *Budget) {
 	if w, ok := r.stream.(interface{ WriteStatus(*status.Status) error }); ok {
-		st, _ := status.FromError(ebbv1grpc.Status(err))
+		st, _ := status.FromError(ebbv1grpc.Status(b.errSpent()))
 		_ = w.WriteStatus(st) // the caller went away
 	}
 	r.cancel()
+}
+
+// starts notes that its handler begins, on a stream.
+func (r *receipt) starts(stream grpc.ServerTransportStream, b *Budget) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stream = stream
+	if r.refused {
+		r.turnAway(b)
+	}
+}
+
+// wasRefused reports whether it was ended for want of memory.
+func (r *receipt) wasRefused() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refused
+}
+
+// ended notes that nothing more arrives of it.
+func (r *receipt) ended() {
+	if r.conn != nil {
+		r.conn.end(r)
+	}
 }
 
 // received notes that the first message of a stream is here.
