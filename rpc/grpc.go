@@ -116,8 +116,8 @@ func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context
 	}
 	r.timer = time.AfterFunc(receiveTimeout, func() {
 		r.late.Store(true)
-		cancel()  // a stream that has ended does not mind
-		r.ended() // nor one that no handler ever got
+		r.ended()
+		cancel() // a stream that has ended does not mind
 	})
 	if _, served := rules[info.FullMethodName]; served && r.conn != nil {
 		r.conn.begin(r)
