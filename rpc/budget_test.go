@@ -43,7 +43,7 @@ func TestCrowdsTakeNoMemory(t *testing.T) {
 	} {
 		h := NewHTTP((&fake{}).services())
 		w := httptest.NewRecorder()
-		took := allocated(func() { h.ServeHTTP(w, httptest.NewRequest("POST", name, strings.NewReader(document))) })
+		took := allocated(func() { h.ServeHTTP(w, jsonRequest("POST", name, strings.NewReader(document))) })
 		if w.Code != 413 && w.Code != 400 || !strings.Contains(w.Body.String(), "limit") {
 			t.Errorf("%s: %d: %s", name, w.Code, w.Body)
 		}

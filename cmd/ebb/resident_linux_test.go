@@ -166,8 +166,8 @@ type outcome struct {
 	admitted bool // it was not refused for want of memory
 }
 
-// asked is a kind of request: it makes one, sends it and reads the answer.
-type asked struct {
+// residentKind is a kind of request: it makes one, sends it and reads the answer.
+type residentKind struct {
 	name string
 	ask  func(ctx context.Context, n *residentNode, r *rand.Rand) outcome
 }
@@ -348,7 +348,7 @@ func whole(r *rand.Rand) *ebbv1.IncrementRequest {
 }
 
 // telling are requests that write, or are refused.
-var telling = []asked{
+var telling = []residentKind{
 	{"batch", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
 		raw, err := protobuf.Marshal(whole(r))
 		if err != nil {
@@ -428,7 +428,7 @@ func wholeDistribution(r *rand.Rand) *ebbv1.Question {
 }
 
 // questioning are requests that are answered from what the node holds.
-var questioning = []asked{
+var questioning = []residentKind{
 	{"questions", func(ctx context.Context, n *residentNode, r *rand.Rand) outcome {
 		req := &ebbv1.AskRequest{}
 		for range sizeUpTo(r, proto.QuestionsMax) {
@@ -488,7 +488,7 @@ func TestResidentMemoryIsBounded(t *testing.T) {
 	}
 	kinds := telling
 	if cmp.Or(os.Getenv("EBB_RESIDENT_KINDS"), residentKinds) == "all" {
-		kinds = append(append([]asked(nil), telling...), questioning...)
+		kinds = append(append([]residentKind(nil), telling...), questioning...)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), length+2*time.Minute)
 	defer cancel()
