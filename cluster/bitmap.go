@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -28,6 +29,13 @@ type spreadAsk struct {
 	namespace string
 	coverage  *ebbv1.Coverage
 	covered   map[uint32]bool
+	rounds    [2]*budget.Request // of the last round and of the one before, whose answers may still be read
+}
+
+// letGo gives back what the round before the last was charged.
+func (s *spreadAsk) letGo() {
+	s.rounds[1].Close()
+	s.rounds[1], s.rounds[0] = s.rounds[0], nil
 }
 
 func (c *Coordinator) spreadAsk(ctx context.Context, table *Table, p *askPlan, namespace string) *spreadAsk {
@@ -38,6 +46,13 @@ func (c *Coordinator) askSpread(ctx context.Context, table *Table, p *askPlan, q
 	q = spelledOut(q)
 	s := c.spreadAsk(ctx, table, p, q.GetNamespace())
 	answer, err := s.answer(q)
+	s.letGo()
+	s.letGo()
+	if err == nil {
+		if full := keep(ctx, answer); full != nil {
+			err = full
+		}
+	}
 	if err != nil {
 		answer = &ebbv1.Answer{Error: proto.AsError(err).Wire()}
 	}
@@ -74,7 +89,10 @@ func (s *spreadAsk) ask(questions []*ebbv1.ShardQuestion) ([]*ebbv1.ShardAnswer,
 	for _, q := range questions {
 		round.parts = append(round.parts, askPart{question: q})
 	}
-	s.c.scatter(s.ctx, s.table, round)
+	s.letGo()
+	ctx, held := budget.Stage(s.ctx)
+	s.rounds[0] = held
+	s.c.scatter(ctx, s.table, round)
 	for i := range round.parts {
 		if part := &round.parts[i]; !s.covered[part.question.Shard] {
 			s.covered[part.question.Shard] = true

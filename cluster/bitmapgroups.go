@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -68,6 +69,7 @@ func (c *Coordinator) members(ctx context.Context, of *ebbv1.AskRequest, namespa
 				Keys: &ebbv1.KeysQuestion{Pattern: pattern, Kind: ebbv1.Kind_KIND_BITMAP, Limit: proto.KeysListMax},
 			}})
 		}
+		ctx, _ := budget.Stage(ctx)
 		resp, err := c.Ask(ctx, req)
 		if err != nil {
 			return nil, err

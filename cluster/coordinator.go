@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -13,8 +14,8 @@ import (
 const (
 	// askTimeout is how long a question may take when its context has no deadline.
 	askTimeout = 2 * time.Second
-	// partsMax bounds what one request fans out to, over all its questions.
-	partsMax = 1 << 16
+	// PartsMax bounds what one request fans out to, over all its questions.
+	PartsMax = 1 << 16
 )
 
 // CoordinatorConfig is what a Coordinator works with. All fields are required
@@ -67,6 +68,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	}
 	ctx, cancel := inTime(ctx)
 	defer cancel()
+	req, repeats := distinctRequest(req)
 	req, refused := spelledFor(table, req)
 	req, unknown := c.withIDs(ctx, table, req)
 	answers, err := c.answer(ctx, table, req)
@@ -80,6 +82,7 @@ func (c *Coordinator) Ask(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.As
 	for i, err := range refused {
 		answers[i] = &ebbv1.Answer{Error: err.Wire()}
 	}
+	answers = spread(answers, repeats)
 	limitResponse(answers)
 	return &ebbv1.AskResponse{Answers: answers}, nil
 }
@@ -126,10 +129,19 @@ func (c *Coordinator) answerWhole(ctx context.Context, table *Table, req *ebbv1.
 	if err != nil {
 		return nil, err
 	}
-	c.scatter(ctx, table, p)
+	shards, held := budget.Stage(ctx)
+	defer held.Close()
+	held.Limit(budget.From(ctx))
+	c.scatter(shards, table, p)
 	_, folded := stage.Begin(ctx, "fold")
-	answers := p.fold()
+	answers := p.fold(shards)
 	folded()
+	held.Close()
+	for i, a := range answers {
+		if err := keep(ctx, a); err != nil {
+			answers[i] = &ebbv1.Answer{Error: err.Wire(), Coverage: a.GetCoverage()}
+		}
+	}
 	for _, i := range p.spread {
 		if q := req.GetQuestions()[i]; q.GetNames() != nil {
 			answers[i] = c.askNames(ctx, table, req, q)
@@ -170,7 +182,7 @@ func (c *Coordinator) scatter(ctx context.Context, table *Table, p *askPlan) {
 	c.address(table, p)
 	calls := p.calls(envelope, nil)
 	for try := 1; len(calls) > 0; try++ {
-		c.send(ctx, table, calls)
+		c.send(ctx, table, calls, try)
 		again := c.collect(table, p, calls)
 		if len(again) == 0 || !pause(ctx, try) {
 			return
@@ -197,11 +209,13 @@ func (c *Coordinator) address(table *Table, p *askPlan) {
 
 // send makes all calls at once and waits for all: the local one, or else the
 // last, on the calling goroutine.
-func (c *Coordinator) send(ctx context.Context, table *Table, calls []askCall) {
+func (c *Coordinator) send(ctx context.Context, table *Table, calls []askCall, try int) {
 	here := len(calls) - 1
 	for i := range calls {
 		if calls[i].node == c.cfg.Node {
 			here = i
+		} else if err := calls[i].charge(ctx, try, len(calls)-i); err != nil {
+			calls[i].err = err
 		}
 	}
 	var wg sync.WaitGroup
@@ -223,6 +237,11 @@ func (c *Coordinator) call(ctx context.Context, table *Table, call *askCall) {
 		call.resp, call.err = c.cfg.Local.Ask(ctx, call.req)
 		return
 	}
+	if call.err != nil {
+		return
+	}
+	whole := ctx
+	defer func() { call.settle(whole) }()
 	backend, err := c.cfg.Peers.Backend(call.node)
 	if err != nil {
 		call.err = proto.ErrUnreachable.Errorf("node %s: %v", call.node, err)
@@ -247,6 +266,9 @@ func (c *Coordinator) collect(table *Table, p *askPlan, calls []askCall) (again 
 	for i := range calls {
 		call := &calls[i]
 		failure := call.failure()
+		if failure == nil && call.stuck() {
+			failure = &ebbv1.ShardAnswer{Error: budget.TooLarge(budget.RequestMax).Wire()}
+		}
 		for j, question := range call.req.Questions {
 			at := call.position(j)
 			part := &p.parts[at]
@@ -273,7 +295,7 @@ func (c *Coordinator) redirect(table *Table, part *askPart, shard uint32, e *ebb
 			correct(c.cfg.Node, table, c.cfg.Leaders, shard, part.node, table.after(shard, part.node), false)
 		}
 	case ebbv1.Code_CODE_OVERLOADED:
-		return true // of the same node: with the others there was too much to say at once
+		return asksAgain(e) // of the same node: with the others there was too much to say at once
 	case ebbv1.Code_CODE_TOO_STALE:
 		asked, before := part.node, part.stale
 		part.stale = true

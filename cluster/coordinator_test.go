@@ -221,6 +221,10 @@ func TestCoordinatorRefusesBadRequests(t *testing.T) {
 	for i := range many {
 		many[i] = countKeys()
 	}
+	different := make([]*ebbv1.Question, 1000)
+	for i := range different {
+		different[i] = &ebbv1.Question{Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Limit: uint32(i + 1)}}}
+	}
 	wide := newEnsemble(t, 128)
 	for what, c := range map[string]struct {
 		e    *ensemble
@@ -228,7 +232,7 @@ func TestCoordinatorRefusesBadRequests(t *testing.T) {
 		want *proto.Error
 	}{
 		"too many questions":        {e, &ebbv1.AskRequest{Questions: many}, proto.ErrBatchTooLarge},
-		"too many parts":            {wide, &ebbv1.AskRequest{Questions: many[:1000]}, proto.ErrBatchTooLarge},
+		"too many parts":            {wide, &ebbv1.AskRequest{Questions: different}, proto.ErrBatchTooLarge},
 		"bounded without a bound":   {e, &ebbv1.AskRequest{Consistency: ebbv1.Consistency_CONSISTENCY_BOUNDED}, proto.ErrBadRequest},
 		"an unknown consistency":    {e, &ebbv1.AskRequest{Consistency: 9}, proto.ErrBadRequest},
 		"a cluster without a table": {&ensemble{t: t, table: NewControl().Table(), leaders: NewLeaders(1)}, &ebbv1.AskRequest{}, proto.ErrStarting},

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -122,7 +123,13 @@ func (c *Coordinator) hedged(ctx context.Context, table *Table, backend Backend,
 	}
 	c.hedges.took(call.node, time.Since(start)) // at the least
 	others := c.elsewhere(table, call)
-	if others == nil || !c.hedges.spend() {
+	b, twice := budget.From(ctx), roomFactor*call.room*len(others)
+	if others == nil || !b.Try(twice) {
+		a := <-first
+		return a.resp, a.err
+	}
+	defer b.Refund(twice)
+	if !c.hedges.spend() {
 		a := <-first
 		return a.resp, a.err
 	}

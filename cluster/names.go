@@ -9,6 +9,7 @@ import (
 
 	pb "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -144,6 +145,8 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 	if len(p.parts) == 0 {
 		return nil
 	}
+	ctx, held := budget.Stage(ctx)
+	defer held.Close()
 	c.scatter(ctx, table, p)
 	w.coverage = ebbv1.Coverage{}
 	for i := range p.parts {
@@ -189,7 +192,11 @@ func (c *Coordinator) askNames(ctx context.Context, table *Table, req *ebbv1.Ask
 	if w.coverage.ShardsTotal == 0 { // nobody had to be asked: what the node knows stays
 		w.coverage = ebbv1.Coverage{AsOfMinUs: w.answer.AsOfUs, AsOfMaxUs: w.answer.AsOfUs}
 	}
-	return &ebbv1.Answer{Coverage: &w.coverage, Value: &ebbv1.Answer_Names{Names: w.answer}}
+	answer := &ebbv1.Answer{Coverage: &w.coverage, Value: &ebbv1.Answer_Names{Names: w.answer}}
+	if err := keep(ctx, answer); err != nil {
+		return &ebbv1.Answer{Error: err.Wire(), Coverage: &w.coverage}
+	}
+	return answer
 }
 
 // checkNamed refuses strings where ids are numbers.

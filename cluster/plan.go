@@ -9,6 +9,7 @@ import (
 
 	pb "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -58,8 +59,8 @@ func plan(table *Table, req *ebbv1.AskRequest) (*askPlan, error) {
 			continue
 		}
 		p.add(table, shared(table, spelledOut(q)), &single[i])
-		if len(p.parts) > partsMax {
-			return nil, proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", partsMax)
+		if len(p.parts) > PartsMax {
+			return nil, proto.ErrBatchTooLarge.Errorf("the questions need more than %d answers from shards, which is the limit", PartsMax)
 		}
 	}
 	p.first = append(p.first, len(p.parts))
@@ -219,6 +220,9 @@ type askCall struct {
 	req  *ebbv1.ShardAskRequest
 	resp *ebbv1.ShardAskResponse
 	err  error
+
+	room   int  // bytes that the answers may take; 0: no budget is kept
+	capped bool // it is all that is left of the request's budget
 }
 
 func (c *askCall) position(i int) int {
@@ -303,7 +307,7 @@ func (p *askPlan) oneCall(envelope *ebbv1.ShardAskRequest) (call askCall, one bo
 }
 
 // fold makes one answer a question.
-func (p *askPlan) fold() []*ebbv1.Answer {
+func (p *askPlan) fold(ctx context.Context) []*ebbv1.Answer {
 	answers := make([]*ebbv1.Answer, len(p.req.GetQuestions()))
 	coverage := make([]ebbv1.Coverage, len(answers))
 	for i, q := range p.req.GetQuestions() {
@@ -318,7 +322,7 @@ func (p *askPlan) fold() []*ebbv1.Answer {
 		for j := range parts {
 			cover(&coverage[i], &parts[j])
 		}
-		answers[i] = foldOne(q, parts, &coverage[i], p.req.GetAllowPartial())
+		answers[i] = foldOne(ctx, q, parts, &coverage[i], p.req.GetAllowPartial())
 		answers[i].Coverage = &coverage[i]
 	}
 	return answers
@@ -343,7 +347,7 @@ func cover(c *ebbv1.Coverage, part *askPart) {
 	c.AsOfMaxUs = max(c.AsOfMaxUs, answer.AsOfUs)
 }
 
-func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool) *ebbv1.Answer {
+func foldOne(ctx context.Context, q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial bool) *ebbv1.Answer {
 	if e := verdict(parts); e != nil {
 		return &ebbv1.Answer{Error: e}
 	}
@@ -359,9 +363,40 @@ func foldOne(q *ebbv1.Question, parts []askPart, c *ebbv1.Coverage, allowPartial
 			heard = append(heard, parts[i].answer)
 		}
 	}
+	b := budget.From(ctx)
+	if err := b.Full(); err != nil {
+		return &ebbv1.Answer{Error: err.Wire()}
+	}
+	work := shard.MergeBytes(heard)
+	if err := b.Charge(ctx, work); err != nil {
+		return &ebbv1.Answer{Error: err.Wire()}
+	}
 	answer, err := shard.Merge(q, heard)
+	b.Refund(work)
 	if err != nil {
 		return &ebbv1.Answer{Error: proto.AsError(err).Wire()}
+	}
+	return merged(ctx, answer, parts)
+}
+
+// merged charges for an answer that was made of parts, and lets go of these.
+func merged(ctx context.Context, answer *ebbv1.Answer, parts []askPart) *ebbv1.Answer {
+	b := budget.From(ctx)
+	if b == nil {
+		return answer
+	}
+	for i := range parts {
+		if a := parts[i].answer; a.GetError() == nil {
+			b.Refund(shard.AnswerHeld(a))
+			parts[i].answer = &ebbv1.ShardAnswer{AsOfUs: a.GetAsOfUs()}
+		}
+	}
+	n := shard.AnswerSize(answer)
+	if err := b.Charge(ctx, n); err != nil {
+		return &ebbv1.Answer{Error: err.Wire()}
+	}
+	if err := b.Finished(n); err != nil {
+		return &ebbv1.Answer{Error: err.Wire()}
 	}
 	return answer
 }
@@ -389,10 +424,11 @@ func named(e *ebbv1.Error, number uint32) *ebbv1.Error {
 }
 
 // verdict returns the error of the first shard that found the question itself
-// wrong (of another kind than the key, say); that is no matter of coverage.
+// wrong (of another kind than the key, say), or of a node that has no memory for
+// the answer now; that is no matter of coverage.
 func verdict(parts []askPart) *ebbv1.Error {
 	for i := range parts {
-		if e := parts[i].answer.GetError(); e.GetCode()/1000 == 2 {
+		if e := parts[i].answer.GetError(); e.GetCode()/1000 == 2 || overloaded(e) {
 			return named(e, parts[i].question.Shard)
 		}
 	}
@@ -442,6 +478,9 @@ func namesSize(a *ebbv1.Answer) int {
 func limitResponse(answers []*ebbv1.Answer) {
 	bound := 0
 	for _, a := range answers {
+		if bound > proto.MessageBytesMax {
+			break
+		}
 		d, s, x := a.GetDistribution(), a.GetSummary(), a.GetSurprise()
 		keys := len(d.GetKeys()) + len(s.GetKeys()) + len(x.GetKeys()) + len(x.GetAgainst())
 		bins := len(d.GetBins()) + len(s.GetItems()) + len(s.GetMembers()) + len(x.GetBins())
@@ -457,9 +496,13 @@ func limitResponse(answers []*ebbv1.Answer) {
 	if bound <= proto.MessageBytesMax {
 		return
 	}
-	total := 0
+	total, sizes := 0, make(map[*ebbv1.Answer]int, len(answers)) // equal questions share their answer
 	for i, a := range answers {
-		size := pb.Size(a) + keyRoom
+		size, known := sizes[a]
+		if !known {
+			size = pb.Size(a) + keyRoom
+			sizes[a] = size
+		}
 		if total+size > proto.MessageBytesMax {
 			answers[i] = &ebbv1.Answer{Coverage: a.GetCoverage(), Error: proto.ErrResponseTooLarge.
 				Errorf("answer of %d bytes does not fit the response: the limit is %d", size, proto.MessageBytesMax).

@@ -7,6 +7,7 @@ import (
 
 	pb "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/query"
@@ -46,6 +47,7 @@ func (q *Queries) Query(ctx context.Context, req *ebbv1.QueryRequest) (*ebbv1.Qu
 		ctx, cancel = context.WithTimeout(ctx, askTimeout)
 		defer cancel()
 	}
+	ctx, _ = budget.Stage(ctx) // what its stages find out is no answer
 	if resp.Answer, err = q.run(ctx, plan, e); err != nil {
 		return nil, err
 	}

@@ -252,7 +252,7 @@ func TestQueryExplain(t *testing.T) {
 	} {
 		resp, err := q.Query(t.Context(), &ebbv1.QueryRequest{Text: c.text, Explain: true})
 		got := resp.GetExplanation()
-		if err != nil || !slices.Equal(got.GetShards(), c.shards) || got.GetCost() != c.cost || got.GetCostMax() != partsMax || resp.GetAnswer() != nil {
+		if err != nil || !slices.Equal(got.GetShards(), c.shards) || got.GetCost() != c.cost || got.GetCostMax() != PartsMax || resp.GetAnswer() != nil {
 			t.Errorf("%s: %v %v", c.text, resp, err)
 		}
 		if (got.GetRefusal() != nil) != (c.shards == nil) {

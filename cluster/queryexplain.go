@@ -12,7 +12,7 @@ import (
 
 // explain says what an errand would do: which shards it asks, and how many answers of shards that takes. Nothing is asked.
 func (i *inquiry) explain(e *errand, bad *proto.Error) *ebbv1.Explanation {
-	out := &ebbv1.Explanation{CostMax: partsMax, Refusal: bad.Wire()}
+	out := &ebbv1.Explanation{CostMax: PartsMax, Refusal: bad.Wire()}
 	out.Root = &ebbv1.ExplainedStep{Of: query.Text(i.plan)}
 	if e == nil {
 		out.Root.Step = "refused"

@@ -9,6 +9,7 @@ import (
 
 	pb "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -179,8 +180,8 @@ func (c *Coordinator) askSlices(ctx context.Context, table *Table, req *ebbv1.As
 			parts += int(table.Shards()) + len(proto.QuestionKeys(req.GetQuestions()[at[n]]))
 			n++
 		}
-		if parts > partsMax {
-			return proto.ErrBatchTooLarge.Errorf("a question needs %d answers from shards: the limit is %d", parts, partsMax)
+		if parts > PartsMax {
+			return proto.ErrBatchTooLarge.Errorf("a question needs %d answers from shards: the limit is %d", parts, PartsMax)
 		}
 		var round []*ebbv1.Question
 		for _, i := range at[:n] {
@@ -247,6 +248,8 @@ func (c *Coordinator) slicedGroups(ctx context.Context, req *ebbv1.AskRequest, q
 
 // slicedRound asks all shards, and adds up what they say. Of pages it takes the first ids of all.
 func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.AskRequest) []*ebbv1.Answer {
+	shards, held := budget.Stage(ctx)
+	defer held.Close()
 	asks := make([]*slicedAsk, len(req.GetQuestions()))
 	open := make([]*slicedAsk, len(asks))
 	for i, q := range req.GetQuestions() {
@@ -255,7 +258,7 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 	}
 	for try := 1; len(open) > 0; try++ {
 		began := c.cfg.Now().UnixMicro()
-		c.slicedScatter(ctx, table, req, open)
+		c.slicedScatter(shards, table, req, open)
 		took := c.cfg.Now().UnixMicro() - began
 		var again []*slicedAsk
 		for _, a := range open {
@@ -273,6 +276,9 @@ func (c *Coordinator) slicedRound(ctx context.Context, table *Table, req *ebbv1.
 	answers := make([]*ebbv1.Answer, len(asks))
 	for i, a := range asks {
 		answers[i] = a.answer(req.GetAllowPartial())
+		if err := keep(ctx, answers[i]); err != nil {
+			answers[i] = &ebbv1.Answer{Error: err.Wire()}
+		}
 	}
 	return answers
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/internal/stage"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -123,7 +124,8 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	gates := b.gates(barrier, req)
 	confirmed()
 	resp := &ebbv1.ShardAskResponse{Answers: make([]*ebbv1.ShardAnswer, len(req.GetQuestions()))}
-	var long []int // questions that take long, by their positions
+	take := &taker{budget: budget.From(ctx), most: int64(req.GetAnswerBytes())}
+	var long []longQuestion
 	for i, q := range req.GetQuestions() {
 		gate := gates.of(q.GetShard())
 		if ctx.Err() != nil {
@@ -134,14 +136,34 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 			continue
 		}
 		b.count.questions.Add(1)
-		if resp.Answers[i] = gate.replica.state.ask(q, sketch.Tick(now)); resp.Answers[i] == nil {
-			long = append(long, i)
+		state, needs, view := gate.replica.state, 0, false
+		if resp.Answers[i] = take.refused(); resp.Answers[i] != nil {
+			continue
 		}
+		if resp.Answers[i], needs, view = state.ask(q, sketch.Tick(now), take.budget); resp.Answers[i] != nil {
+			resp.Answers[i] = take.built(q, resp.Answers[i], needs)
+			continue
+		}
+		if view {
+			long = append(long, longQuestion{i, needs})
+			continue
+		}
+		resp.Answers[i] = take.charged(ctx, q, needs, func(room int) *ebbv1.ShardAnswer {
+			return state.askCharged(q, sketch.Tick(now), room)
+		})
 	}
 	onAllCores(len(long), func(n, cores int) {
-		if q := req.GetQuestions()[long[n]]; ctx.Err() == nil {
-			resp.Answers[long[n]] = gates.of(q.GetShard()).replica.state.askView(q, sketch.Tick(now), cores, b.count)
+		at := long[n].at
+		q := req.GetQuestions()[at]
+		if ctx.Err() != nil {
+			return
 		}
+		if resp.Answers[at] = take.refused(); resp.Answers[at] != nil {
+			return
+		}
+		resp.Answers[at] = take.charged(ctx, q, long[n].needs, func(room int) *ebbv1.ShardAnswer {
+			return gates.of(q.GetShard()).replica.state.askView(q, sketch.Tick(now), cores, room, b.count)
+		})
 	})
 	if len(long) > 0 && ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -59,6 +59,11 @@ var (
 	descMemoryLimit  = describe("memory_limit_bytes", "Memory that this process may take; 0 without a limit.")
 	descMemoryFull   = describe("memory_full", "1 while this node refuses what would make its shards larger.")
 	descNoRoom       = describe("memory_refusals_total", "Commands refused because this node, or another that holds the shard, had no memory left for more.")
+	descAnswers      = describe("answer_memory_bytes", "Memory that is charged for answers of requests under way, until they have left this node.")
+	descAnswersMax   = describe("answer_memory_limit_bytes", "Memory that answers may take together: a request for more waits, and is then refused with EBB-1004.")
+	descAnswersWait  = describe("answer_memory_waits_total", "How often a request waited for memory for its answers.")
+	descAnswersNot   = describe("answer_memory_refusals_total", "How often a request was refused because there was none.")
+	descWatchKept    = describe("watch_memory_bytes", "Memory of the last answers of watches, with which the next are compared.")
 	descAudits       = describe("audits_total", "Comparisons of the replicas of a shard that this node led.")
 	descDiverged     = describe("replicas_diverged_total", "Replicas found to differ from the majority of their shard, by this node as leader.")
 	descUndecided    = describe("audits_undecided_total", "Comparisons at which replicas differed and no majority agreed.")
@@ -173,6 +178,11 @@ func (c *collector) memory(gauge func(*prometheus.Desc, float64, ...string), cou
 	gauge(descMemoryLimit, float64(r.limit))
 	gauge(descMemoryFull, full)
 	count(descNoRoom, r.refusals.Load())
+	gauge(descAnswers, float64(c.n.answers.Used()))
+	gauge(descAnswersMax, float64(c.n.answers.Size()))
+	count(descAnswersWait, c.n.answers.Waits())
+	count(descAnswersNot, c.n.answers.Refusals())
+	gauge(descWatchKept, float64(c.n.kept.Used()))
 }
 
 func (c *collector) unions(gauge func(*prometheus.Desc, float64, ...string), count func(*prometheus.Desc, uint64)) {

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/internal/trust"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/node/wal"
@@ -68,6 +69,8 @@ type Node struct {
 	servers     *servers
 	turnstile   turnstile
 	watches     *rpc.Watches // of all doors
+	answers     *budget.Pool // memory of answers, of all requests
+	kept        *budget.Pool // memory of the last answers of watches
 	trust       *trust.Store // nil: no TLS
 	handshakes  *handshakes
 	checks      *transport.Checks // of connections in the clear
@@ -192,6 +195,8 @@ func (n *Node) wire() {
 	n.statuses = newStatusCache(func(node string) *ebbv1.NodeStatus { return n.statusOn(n.ctx, node) })
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
 	n.lore = newLore(n.Table, n.askNamespaces)
+	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
+	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
 	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, memoryUsed, n.mux, n.logger)
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
 	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
@@ -289,7 +294,8 @@ func (n *Node) serve() {
 		Router: n.router, Coordinator: n.coordinator, Keys: door, Queries: cluster.NewQueries(door),
 		Local: n.backend, Cluster: clusterView{n}, Backups: newBackups(n),
 		Node: n.cfg.Name, Version: n.cfg.Version, Ready: n.Readiness, Started: n.startup, Logger: n.logger, Traces: n.cfg.Traces,
-		Access: n.access, Watches: n.watches, Budget: budget, Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
+		Access: n.access, Watches: n.watches, Budget: budget, Answers: n.answers, Kept: n.kept,
+		Registerer: n.cfg.Registry, Gatherer: n.cfg.Registry,
 	}
 	options := append(n.cfg.tracedServer(), n.securedServer(budget)...)
 	options = append(options, grpc.InitialWindowSize(1<<20), grpc.InitialConnWindowSize(4<<20), grpc.ChainUnaryInterceptor(n.turnstile.unary))

@@ -20,6 +20,8 @@ const (
 	fullShare, roomShare = 0.90, 0.85
 	// fullRetry is what callers are told when there is no memory: it does not come back soon.
 	fullRetry = time.Second
+	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with the last.
+	keptShare = 3
 )
 
 // room refuses what would make shards larger while a node that holds them has no memory left for it. Otherwise the

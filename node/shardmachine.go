@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/node/fail"
 	"github.com/ebbdb/ebb/node/snap"
 	"github.com/ebbdb/ebb/proto"
@@ -144,8 +145,11 @@ func (m *shardMachine) inhabited(namespace string) *ebbv1.Namespace {
 // answered under the lock: about a millisecond.
 const viewCost = 50_000
 
-// askView answers one question on a view, on so many cores: one that would keep applies waiting.
-func (m *shardMachine) askView(q *ebbv1.ShardQuestion, at sketch.Tick, cores int, count *readMetrics) *ebbv1.ShardAnswer {
+// askView answers one question on a view, on so many cores: one that would keep applies waiting. The answer has room bytes of memory; nil if
+// they are too few.
+func (m *shardMachine) askView(
+	q *ebbv1.ShardQuestion, at sketch.Tick, cores, room int, count *readMetrics,
+) *ebbv1.ShardAnswer {
 	count.views.Add(1)
 	era := m.kept.era(m.id)
 	view := m.freeze()
@@ -155,7 +159,7 @@ func (m *shardMachine) askView(q *ebbv1.ShardQuestion, at sketch.Tick, cores int
 		count.pieces.Add(uint64(len(pieces)))
 		return atOnce(view, pieces, at)
 	}
-	return view.Ask(q, at)
+	return view.AskWithin(q, at, room)
 }
 
 // atOnce answers the pieces of a question on as many cores.
@@ -170,14 +174,30 @@ func atOnce(view *shard.View, pieces []*ebbv1.ShardQuestion, at sketch.Tick) *eb
 	return shard.JoinPieces(answers)
 }
 
-// ask answers a question that is cheap; nil if it is not.
-func (m *shardMachine) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+// ask answers a question that is cheap, if what it takes can be charged at once. Otherwise the answer is nil, and needs says how many bytes of
+// memory to charge first. view says that it is to be answered on a view.
+func (m *shardMachine) ask(
+	q *ebbv1.ShardQuestion, at sketch.Tick, charge *budget.Request,
+) (answer *ebbv1.ShardAnswer, needs int, view bool) {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	if m.state.CostsMore(q, viewCost) {
-		return nil
+	cost, more := m.state.CostTo(q, viewCost)
+	needs = m.state.AnswerBytes(q, cost)
+	if more || !charge.Try(needs) {
+		return nil, needs, more
 	}
-	return m.state.Ask(q, at)
+	if answer = m.state.AskWithin(q, at, needs); answer == nil {
+		charge.Refund(needs)
+		return nil, roomStep * needs, false
+	}
+	return answer, needs, false
+}
+
+// askCharged answers a cheap question whose room is charged; nil if it is too small.
+func (m *shardMachine) askCharged(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.AskWithin(q, at, room)
 }
 
 // freeze returns a view that others may take their time with.

@@ -603,6 +603,7 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 func Readdressed(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
 	return &ebbv1.ShardAskRequest{
 		Questions: questions, Consistency: req.GetConsistency(), MaxStalenessUs: req.GetMaxStalenessUs(), NowUs: req.GetNowUs(), Follow: req.GetFollow(),
+		AnswerBytes: req.GetAnswerBytes(),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -119,6 +120,8 @@ func (f *forgettable) serve(w http.ResponseWriter, r *http.Request, op forgetOp)
 	defer cancel()
 	ctx, held := f.ebb.Budget.charged(ctx)
 	defer held.end()
+	ctx, answers := f.ebb.begin(ctx, answersMax)
+	defer answers.Close()
 	defer func() {
 		if p := recover(); p != nil {
 			err = panicked(f.ebb.Services, op.name, p)
@@ -277,6 +280,9 @@ func (f *forgettable) distribution(ctx context.Context, op forgetOp, args url.Va
 	if err != nil {
 		return forgetReply{}, refuse(code, err)
 	}
+	if err := budget.From(ctx).Charge(ctx, forgetBytes(a.GetDistribution())); err != nil {
+		return forgetReply{}, refuse(code, err)
+	}
 	data, err := f.appendDistribution(nil, op, q, a.GetDistribution())
 	if err != nil {
 		return forgetReply{}, refuse(code, err)
@@ -369,6 +375,17 @@ func parseN(args url.Values, fallback int64, code string) (int64, *forgetError) 
 		return 0, refuse(code, proto.ErrBadCount.Errorf("N = %s is not a whole number", quote(raw)))
 	}
 	return n, nil
+}
+
+// forgetBytes is at most what it takes to write a distribution: a byte of a name takes six where it is escaped, and the slice is copied as it
+// grows.
+func forgetBytes(d *ebbv1.Distribution) int {
+	const bin = 80 // without its name
+	n := 1 << 10
+	for _, b := range d.GetBins() {
+		n += bin + 6*len(b.GetBin())
+	}
+	return jsonGrowth * n
 }
 
 // appendRounded writes the nearest integer.

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/grpc/tap"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
@@ -281,6 +282,8 @@ func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 		start := time.Now()
 		received(ctx)
+		answers := s.Answers.Begin(answerLimit(info.FullMethod))
+		ctx = budget.With(ctx, answers)
 		if _, ok := ctx.Deadline(); !ok {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, DefaultTimeout)
@@ -290,10 +293,17 @@ func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 			if p := recover(); p != nil {
 				resp, err = nil, panicked(s, info.FullMethod, p)
 			}
+			if err != nil {
+				resp = nil
+				answers.Close()
+			}
 			m.observe(info.FullMethod, start, err)
 			err = ebbv1grpc.Status(err)
 		}()
-		return s.guarded(ctx, info.FullMethod, req, handler)
+		if resp, err = s.guarded(ctx, info.FullMethod, req, handler); err != nil {
+			return nil, err
+		}
+		return leaving(ctx, answers, resp)
 	}
 }
 

@@ -134,6 +134,8 @@ func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *rout
 	ctx, traced := h.traced(ctx, r, name)
 	ctx, held := h.Budget.charged(ctx)
 	defer held.end()
+	ctx, answers := h.begin(ctx, answersMax)
+	defer answers.Close()
 	var err error
 	defer func() {
 		if p := recover(); p != nil {
@@ -145,7 +147,7 @@ func (h *httpServer) serveRoute(w http.ResponseWriter, r *http.Request, rt *rout
 	}()
 	var resp protobuf.Message
 	if resp, err = h.call(ctx, w, r, rt, values); err == nil {
-		err = writeMessage(w, resp)
+		err = writeMessage(ctx, w, resp)
 	}
 	if err != nil {
 		writeError(w, err)
@@ -260,11 +262,11 @@ func parseQuery(raw string) (url.Values, error) {
 }
 
 // writeMessage writes nothing when m has no JSON, so that an error still can be.
-func writeMessage(w http.ResponseWriter, m protobuf.Message) error {
+func writeMessage(ctx context.Context, w http.ResponseWriter, m protobuf.Message) error {
 	if resp, ok := m.(*ebbv1.IncrementResponse); ok && nothingApplied(resp) {
 		return &refusedBatch{resp}
 	}
-	b, err := appendJSON(nil, m)
+	b, err := chargedJSON(ctx, nil, m)
 	if err != nil {
 		return err
 	}

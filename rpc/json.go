@@ -38,10 +38,26 @@ func appendJSON(b []byte, m protobuf.Message) ([]byte, error) {
 	return w.b, err
 }
 
-// jsonWriter appends to b. Its path says where it is, for errors.
+// jsonWriter appends to b. Its path says where it is, for errors. grow charges for memory, when there are more than room bytes; nil charges
+// nothing.
 type jsonWriter struct {
 	b    []byte
 	path jsonPath
+	room int
+	grow func(bytes int) error
+}
+
+// charge charges for half as many bytes again as there are, and for the copy that is made when the slice grows: in all two to three times what
+// is written.
+func (w *jsonWriter) charge() error {
+	if w.grow == nil || len(w.b) <= w.room {
+		return nil
+	}
+	if err := w.grow(len(w.b)); err != nil {
+		return err
+	}
+	w.room = len(w.b) + len(w.b)/2
+	return nil
 }
 
 func (w *jsonWriter) message(m protoreflect.Message) error {
@@ -96,6 +112,9 @@ func (w *jsonWriter) field(fd protoreflect.FieldDescriptor, v protoreflect.Value
 	for i := range v.List().Len() {
 		if i > 0 {
 			w.b = append(w.b, ',')
+		}
+		if err := w.charge(); err != nil {
+			return err
 		}
 		mark := w.path.pushIndex(i)
 		if err := w.value(fd, v.List().Get(i)); err != nil {

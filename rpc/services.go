@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -76,6 +77,10 @@ type Services struct {
 
 	// Hosts are the names by which a listener over HTTP may be asked; any when nil. Listeners have lists of their own.
 	Hosts *Hosts
+	// Answers is the memory that answers of all doors may take together; without limit when nil.
+	Answers *budget.Pool
+	// Kept is the memory that the last answers of watches may take together; without limit when nil.
+	Kept *budget.Pool
 
 	// Watches counts and ends the watches of all doors; each door has its own when nil.
 	Watches *Watches

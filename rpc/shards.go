@@ -6,6 +6,7 @@ import (
 
 	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -95,12 +96,39 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 	if err := checkShardAskRequest(req); err != nil {
 		return nil, err
 	}
-	resp, err := s.Local.Ask(ctx, spreadOut(req))
+	once, at := askedOnce(spreadOut(req))
+	resp, err := s.Local.Ask(ctx, once)
 	if err != nil {
 		return nil, err
 	}
-	limitParts(resp.GetAnswers())
+	if at != nil {
+		answers := make([]*ebbv1.ShardAnswer, len(at))
+		for i, j := range at {
+			answers[i] = resp.GetAnswers()[j]
+		}
+		resp = &ebbv1.ShardAskResponse{Answers: answers}
+	}
+	limitParts(resp.GetAnswers(), req.GetAnswerBytes())
 	return resp, nil
+}
+
+// askedOnce is a request in which no question is asked twice of a shard, and for each of the given ones which of its questions it is; nil
+// when they all are different.
+func askedOnce(req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskRequest, []int) {
+	firsts := proto.RepeatedShardQuestions(req.GetQuestions())
+	if firsts == nil {
+		return req, nil
+	}
+	out, at := proto.Readdressed(req, nil), make([]int, len(firsts))
+	for i, first := range firsts {
+		if first != i {
+			at[i] = at[first]
+			continue
+		}
+		at[i] = len(out.Questions)
+		out.Questions = append(out.Questions, req.GetQuestions()[i])
+	}
+	return out, at
 }
 
 // gathered makes one question of those that follow each other and ask several shards the same, which travel once.
@@ -134,6 +162,10 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 	}
 	out := proto.Readdressed(req, nil)
 	for _, q := range req.GetQuestions() {
+		if len(q.GetAlso()) == 0 {
+			out.Questions = append(out.Questions, q)
+			continue
+		}
 		for _, number := range append([]uint32{q.GetShard()}, q.GetAlso()...) {
 			out.Questions = append(out.Questions, &ebbv1.ShardQuestion{Shard: number, Question: q.GetQuestion(), Partial: q.GetPartial()})
 		}
@@ -144,19 +176,30 @@ func spreadOut(req *ebbv1.ShardAskRequest) *ebbv1.ShardAskRequest {
 // partsBytesMax is what the answers of one call take together, with room for refusals of the others below what a peer receives.
 const partsBytesMax = peerRecvBytesMax - 2*proto.MessageBytesMax
 
-// limitParts lets go of the answers that would push a response over what a peer receives: who asked asks for these again, in a call of
-// their own. The first is always kept, so it comes to an end.
-func limitParts(answers []*ebbv1.ShardAnswer) {
-	if partsBound(answers) <= partsBytesMax {
+// limitParts lets go of the answers that would push a response over what the caller takes, or over what a peer receives when the caller does
+// not say: who asked asks for these again, in a call of their own. Where the caller does not say, the first is always kept, so it comes to an end.
+func limitParts(answers []*ebbv1.ShardAnswer, most uint64) {
+	room, first := partsBytesMax, 1
+	if most > 0 {
+		room, first = int(min(most, partsBytesMax)), 0
+	}
+	if partsBound(answers) <= room {
 		return
 	}
-	total := 0
+	refused := &ebbv1.ShardAnswer{Error: proto.ErrOverloaded.Errorf("the answers of one call take more than %d bytes", room).
+		WithHint("ask for the others again").Wire()}
+	total, sizes := 0, make(map[*ebbv1.ShardAnswer]int, len(answers)) // equal questions share their answer
 	for i, a := range answers {
-		if total += protobuf.Size(a) + answerRoom; total > partsBytesMax && i > 0 {
-			answers[i] = &ebbv1.ShardAnswer{Error: proto.ErrOverloaded.Errorf("the answers of one call take more than %d bytes", partsBytesMax).
-				WithHint("ask for the others again").Wire()}
-			total -= protobuf.Size(a)
+		size, known := sizes[a]
+		if !known {
+			size = protobuf.Size(a)
+			sizes[a] = size
 		}
+		if total+size > room && i >= first && a.GetError() == nil {
+			answers[i] = refused
+			continue
+		}
+		total += size
 	}
 }
 
@@ -205,10 +248,9 @@ func (s *shardsServer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*e
 	return s.Cluster.Manage(ctx, req)
 }
 
-// checkShardAskRequest allows one question in every shard for each that a
-// client may ask.
+// checkShardAskRequest allows as many questions to shards as a coordinator makes of one request.
 func checkShardAskRequest(req *ebbv1.ShardAskRequest) error {
-	const questionsMax = proto.QuestionsMax * proto.ShardsMax
+	const questionsMax = cluster.PartsMax
 	n := len(req.GetQuestions())
 	for _, q := range req.GetQuestions() {
 		n += len(q.GetAlso())

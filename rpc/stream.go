@@ -29,7 +29,7 @@ type eventStream struct {
 	begun bool
 }
 
-func (s *eventStream) send(e *ebbv1.WatchEvent) error {
+func (s *eventStream) send(ctx context.Context, e *ebbv1.WatchEvent) error {
 	if e == nil {
 		return s.write([]byte(":\n\n"))
 	}
@@ -40,7 +40,7 @@ func (s *eventStream) send(e *ebbv1.WatchEvent) error {
 	case e.GetCrossed():
 		name = "cleared"
 	}
-	b, err := appendJSON([]byte("event: "+name+"\ndata: "), e)
+	b, err := chargedJSON(ctx, []byte("event: "+name+"\ndata: "), e)
 	if err != nil {
 		return err
 	}

@@ -58,18 +58,23 @@ func (w *Watches) enter() (leave func(), err error) {
 
 // Watch implements service Ebb.
 func (s *ebbServer) Watch(req *ebbv1.WatchRequest, stream grpc.ServerStreamingServer[ebbv1.WatchEvent]) error {
-	return ebbv1grpc.Status(s.watch(stream.Context(), req, func(e *ebbv1.WatchEvent) error {
+	return ebbv1grpc.Status(s.watch(stream.Context(), req, func(ctx context.Context, e *ebbv1.WatchEvent) error {
 		if e == nil {
 			return nil // the transport finds out by itself who has gone
 		}
-		return stream.Send(e)
+		sent := s.Answers.Begin(0)
+		m, err := leaving(ctx, sent, e)
+		if err != nil {
+			return err
+		}
+		return stream.SendMsg(m)
 	}))
 }
 
 // watch asks again and again, and sends what is worth it, nil when that is long nothing, until ctx ends or send fails. While send waits
 // for a slow reader nothing is asked: what it hears next is then news. A question that takes long is asked less often than its interval says: it rests
 // as long as the last answer took.
-func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send func(*ebbv1.WatchEvent) error) error {
+func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send func(context.Context, *ebbv1.WatchEvent) error) error {
 	if err := proto.CheckWatch(req); err != nil {
 		return err
 	}
@@ -84,24 +89,17 @@ func (s *ebbServer) watch(ctx context.Context, req *ebbv1.WatchRequest, send fun
 		return err
 	}
 	defer leave()
-	w := newWatcher(req)
+	w, last := newWatcher(req), &kept{pool: s.Kept}
+	defer last.close()
 	interval := time.Duration(orElse(req.GetMinIntervalUs(), proto.DefaultWatchIntervalUS)) * time.Microsecond
 	sent := time.Now()
 	for {
 		asked := time.Now()
-		answer, err := s.inspect(ctx, req)
+		took, began, err := s.inspectOnce(ctx, req, w, last, sent, send)
 		if err != nil {
 			return err
 		}
-		took := time.Since(asked)
-		event := w.next(answer)
-		if event != nil || time.Since(sent) >= watchIdleMax {
-			if err := send(event); err != nil {
-				return err
-			}
-			sent = time.Now()
-			s.Watches.events.Inc()
-		}
+		sent = began
 		if err := s.rest(ctx, req, max(interval-time.Since(asked), took)); err != nil {
 			return err
 		}
@@ -131,6 +129,36 @@ func (s *ebbServer) rest(ctx context.Context, req *ebbv1.WatchRequest, d time.Du
 			return nil
 		}
 	}
+}
+
+// inspectOnce asks the question of a watch once, and sends the answer if it is worth it. It returns how long it took to ask, and when the
+// watch has sent something last.
+func (s *ebbServer) inspectOnce(
+	ctx context.Context, req *ebbv1.WatchRequest, w *watcher, last *kept, sent time.Time,
+	send func(context.Context, *ebbv1.WatchEvent) error,
+) (took time.Duration, lastSent time.Time, err error) {
+	ctx, answers := s.begin(ctx, answersMax)
+	defer answers.Close()
+	asked := time.Now()
+	answer, err := s.inspect(ctx, req)
+	if err != nil {
+		return 0, sent, err
+	}
+	took = time.Since(asked)
+	event := w.next(answer)
+	if w.last == answer {
+		if err := last.hold(ctx, answer); err != nil {
+			return took, sent, err
+		}
+	}
+	if event == nil && time.Since(sent) < watchIdleMax {
+		return took, sent, nil
+	}
+	if err := send(ctx, event); err != nil {
+		return took, sent, err
+	}
+	s.Watches.events.Inc()
+	return took, time.Now(), nil
 }
 
 // inspect asks the question of a watch once. What may pass is an answer; an error is the end of it.

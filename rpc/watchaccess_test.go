@@ -77,7 +77,7 @@ func TestWatchesEndWithTheirToken(t *testing.T) {
 				done := make(chan error, 1)
 				go func() {
 					req := &ebbv1.WatchRequest{Question: clicksKey, MinIntervalUs: proto.WatchIntervalMaxUS}
-					done <- (&ebbServer{Services: &s}).watch(ctx, req, func(*ebbv1.WatchEvent) error { return nil })
+					done <- (&ebbServer{Services: &s}).watch(ctx, req, func(context.Context, *ebbv1.WatchEvent) error { return nil })
 				}()
 				time.Sleep(7 * time.Second)
 				mu.Lock()

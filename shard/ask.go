@@ -36,13 +36,22 @@ func (f *frame) Cost(q *ebbv1.ShardQuestion) int {
 	return f.namedCost(q)
 }
 
-// CostsMore reports whether the cost of a question is above a limit, without finding out by how much.
-func (f *frame) CostsMore(q *ebbv1.ShardQuestion, than int) bool {
+// CostTo returns the cost of a question, and whether it is above a limit. Of a question about bitmaps that costs more it does not find out
+// how much.
+func (f *frame) CostTo(q *ebbv1.ShardQuestion, limit int) (cost int, more bool) {
 	switch q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
-		return f.bitmapWorkTo(q.Question, than).cost() > than
+		cost = f.bitmapWorkTo(q.Question, limit).cost()
+	default:
+		cost = f.Cost(q)
 	}
-	return f.Cost(q) > than
+	return cost, cost > limit
+}
+
+// CostsMore reports whether the cost of a question is above a limit, without finding out by how much.
+func (f *frame) CostsMore(q *ebbv1.ShardQuestion, than int) bool {
+	_, more := f.CostTo(q, than)
+	return more
 }
 
 // namedCost is that of the keys that a question names, or of all keys if it is about a namespace.
@@ -105,17 +114,14 @@ func (f *frame) bodyCost(namespace string, keys [][]byte) int {
 // question names a later time. The answer says which time it was. With
 // q.Partial set it is a part for Merge.
 func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+	return f.AskWithin(q, at, unlimited)
+}
+
+// ask answers a question that no pattern makes larger than it looks.
+func (f *frame) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	switch ask := q.GetQuestion().GetAsk().(type) {
-	case *ebbv1.Question_Distribution:
-		return f.askDistribution(q, ask.Distribution, at)
-	case *ebbv1.Question_Summary:
-		return f.askSummary(q, ask.Summary, at)
-	case *ebbv1.Question_Surprise:
-		return f.askSurprise(q, ask.Surprise, at)
 	case *ebbv1.Question_Overlap:
 		return f.askOverlap(q, ask.Overlap, at)
-	case *ebbv1.Question_Graph:
-		return f.askGraph(q, ask.Graph, at)
 	case *ebbv1.Question_Keys:
 		return f.askKeys(q, ask.Keys, at)
 	case *ebbv1.Question_Describe:
@@ -136,7 +142,11 @@ func (f *frame) Ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 	return f.unanswered(proto.ErrUnasked())
 }
 
+// unanswered is the answer that says why there is none; nil when there was no room for one, see AskWithin.
 func (f *frame) unanswered(err *proto.Error) *ebbv1.ShardAnswer {
+	if err == errNoRoom {
+		return nil
+	}
 	return &ebbv1.ShardAnswer{Error: err.WithShard(uint32(f.id)).Wire()}
 }
 
@@ -173,7 +183,9 @@ func (f *frame) present(ns *namespace, sum *summary, at sketch.Tick) *sketch.Dis
 	return &d
 }
 
-func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+func (f *frame) askDistribution(
+	q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQuestion, at sketch.Tick, room int,
+) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
 	t := total{at: at, words: f}
@@ -182,7 +194,8 @@ func (f *frame) askDistribution(q *ebbv1.ShardQuestion, ask *ebbv1.DistributionQ
 		if err := f.tooCostly(q); err != nil {
 			return f.unanswered(err)
 		}
-		if err := f.foldAll(&t, ns, ask.Keys, ask.Patterns, q.Partial, 1); err != nil {
+		fits := func(bins int) bool { return distributionBytes(q, bins, true) <= room }
+		if err := f.foldAll(&t, ns, ask.Keys, ask.Patterns, q.Partial, 1, fits); err != nil {
 			return f.unanswered(err)
 		}
 	}
@@ -211,8 +224,9 @@ func (f *frame) overCost(cost int) *proto.Error {
 	return nil
 }
 
-// fold adds keys up. A single one is read where it lies.
+// fold adds keys up, each once. A single one is read where it lies.
 func (f *frame) fold(t *total, ns *namespace, keys [][]byte, partial bool) *proto.Error {
+	keys = proto.DistinctKeys(keys)
 	for _, name := range keys {
 		key, ok := f.findKey(ns, name)
 		if !ok || f.expired(key, t.at) {
@@ -431,6 +445,10 @@ func (t *total) bins(q *ebbv1.DistributionQuestion, r sketch.Reading) ([]*ebbv1.
 		bins := r.TopTied(n, buf[:0])
 		t.orderTies(bins)
 		return t.write(bins[:min(n, len(bins))], confidence(q), r)
+	}
+	if r.Bins > binsMost {
+		return nil, proto.ErrResponseTooLarge.Errorf("%d bins take more than %d bytes: that is the limit of an answer", r.Bins, answerBytesMax).
+			WithHint("ask for the top n")
 	}
 	bins := r.All(buf[:0])
 	t.orderTies(bins)

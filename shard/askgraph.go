@@ -25,9 +25,9 @@ const (
 
 // askGraph sends of each set what a graph needs: its hashes while it is exact and they take no more than the question says, else its signature;
 // of one that forgets as many things as fit.
-func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+func (f *frame) askGraph(q *ebbv1.ShardQuestion, ask *ebbv1.GraphQuestion, at sketch.Tick, within int) *ebbv1.ShardAnswer {
 	room := int(cmp.Or(ask.PartBytes, GraphBytes))
-	return f.askSets(q, partGraph, ask.AsOfUs, at, func(b body, of int) body { return fitting(b, min(room/of, setBytesMax)) })
+	return f.askSets(q, partGraph, ask.AsOfUs, at, within, func(b body, of int) body { return fitting(b, min(room/of, setBytesMax)) })
 }
 
 // inOrder lists the sets in the order of the keys named, and then by name.

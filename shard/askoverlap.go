@@ -9,7 +9,7 @@ import (
 )
 
 func (f *frame) askOverlap(q *ebbv1.ShardQuestion, ask *ebbv1.OverlapQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
-	return f.askSets(q, partOverlap, ask.AsOfUs, at, func(b body, _ int) body { return nameless(b, math.MaxInt) })
+	return f.askSets(q, partOverlap, ask.AsOfUs, at, unlimited, func(b body, _ int) body { return nameless(b, math.MaxInt) })
 }
 
 // mergeOverlaps compares the sets of all parts. One that no shard has told of leaves nothing to say: without it the others say something else.

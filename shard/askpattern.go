@@ -52,8 +52,11 @@ func (f *frame) matching(ns *namespace, p *patterns, at sketch.Tick, yield func(
 	return p.exhausted()
 }
 
-// foldAll adds up the keys named and the distributions that match, each once. Each bin costs so much.
-func (f *frame) foldAll(t *total, ns *namespace, keys, texts [][]byte, partial bool, binCost int) *proto.Error {
+// foldAll adds up the keys named and the distributions that match, each once. Each bin costs so much. fits says whether there is room for a
+// sum of so many bins.
+func (f *frame) foldAll(
+	t *total, ns *namespace, keys, texts [][]byte, partial bool, binCost int, fits func(bins int) bool,
+) *proto.Error {
 	if err := f.fold(t, ns, keys, partial || len(texts) > 0); err != nil || len(texts) == 0 {
 		return err
 	}
@@ -69,12 +72,16 @@ func (f *frame) foldAll(t *total, ns *namespace, keys, texts [][]byte, partial b
 		if err := f.overCost(cost); err != nil {
 			return err
 		}
+		if bins := f.summaries.record(key).bins(); t.dist != nil && !fits(t.dist.Len()+bins) || !fits(bins) {
+			return errNoRoom
+		}
 		return f.foldKey(t, ns, key)
 	})
 }
 
-// addMatching adds to a union the keys that match, distributions apart, and are not named.
-func (f *frame) addMatching(u *union, ns *namespace, keys, texts [][]byte) *proto.Error {
+// addMatching adds to a union the keys that match, distributions apart, and are not named. fits says whether there is room for a union that
+// holds so many bytes.
+func (f *frame) addMatching(u *union, ns *namespace, keys, texts [][]byte, fits func(held int) bool) *proto.Error {
 	if len(texts) == 0 {
 		return nil
 	}
@@ -89,6 +96,9 @@ func (f *frame) addMatching(u *union, ns *namespace, keys, texts [][]byte) *prot
 		cost += f.totalCost(key)
 		if err := f.overCost(cost); err != nil {
 			return err
+		}
+		if u.body != nil && !fits(u.body.Held()) {
+			return errNoRoom
 		}
 		return f.addSlot(u, key)
 	})

@@ -28,7 +28,7 @@ type namedSet struct {
 }
 
 // askSets answers with a part, or with what follows from it alone. small makes a body, one of so many, fit to travel.
-func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, small func(b body, of int) body) *ebbv1.ShardAnswer {
+func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch.Tick, room int, small func(b body, of int) body) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(asOf), at)
 	if err := f.tooCostly(q); err != nil {
@@ -42,7 +42,7 @@ func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch
 		}
 		sets = append(sets, s)
 	}
-	sets, err := f.setsMatching(sets, ns, q.Question, at)
+	sets, err := f.setsMatching(sets, ns, q.Question, at, room)
 	if err != nil {
 		return f.unanswered(err)
 	}
@@ -65,7 +65,7 @@ func (f *frame) askSets(q *ebbv1.ShardQuestion, kind byte, asOf int64, at sketch
 }
 
 // setsMatching adds to sets those whose keys match the patterns of a question and are not named by it.
-func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, at sketch.Tick) ([]namedSet, *proto.Error) {
+func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, at sketch.Tick, room int) ([]namedSet, *proto.Error) {
 	texts := proto.QuestionPatterns(q)
 	if ns == nil || len(texts) == 0 {
 		return sets, nil
@@ -78,9 +78,12 @@ func (f *frame) setsMatching(sets []namedSet, ns *namespace, q *ebbv1.Question, 
 		if len(sets) == proto.GraphKeysMax {
 			return tooManySets(len(sets) + 1)
 		}
+		cost += f.totalCost(key)
+		if heldCopies*bytesPerCost*cost > room {
+			return errNoRoom
+		}
 		b := f.summary(key).body
 		sets = append(sets, namedSet{name: f.keys.bytesOf(key), body: b, size: sizeOf(b, at)})
-		cost += f.totalCost(key)
 		return f.overCost(cost)
 	})
 	return sets, err

@@ -16,7 +16,7 @@ import (
 //	               body
 const partSummary = 's'
 
-func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
 	if err := f.tooCostly(q); err != nil {
@@ -24,12 +24,12 @@ func (f *frame) askSummary(q *ebbv1.ShardQuestion, ask *ebbv1.SummaryQuestion, a
 	}
 	sum := union{at: at, alone: len(ask.Keys) == 1 && len(ask.Patterns) == 0 && !q.Partial}
 	if ns != nil {
-		for _, name := range ask.Keys {
+		for _, name := range proto.DistinctKeys(ask.Keys) {
 			if err := f.addKey(&sum, ns, name); err != nil {
 				return f.unanswered(err)
 			}
 		}
-		if err := f.addMatching(&sum, ns, ask.Keys, ask.Patterns); err != nil {
+		if err := f.addMatching(&sum, ns, ask.Keys, ask.Patterns, func(held int) bool { return summaryBytes(ask, held) <= room }); err != nil {
 			return f.unanswered(err)
 		}
 	}

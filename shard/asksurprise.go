@@ -17,7 +17,7 @@ const partSurprise = 'x'
 // differencesDefault is how many bins of a difference an answer names when the question does not say.
 const differencesDefault = 10
 
-func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
+func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
 	ns := f.lookup([]byte(q.Question.Namespace))
 	at = f.evaluation(ns, sketch.Tick(ask.AsOfUs), at)
 	t, base := total{at: at, words: f}, total{at: at, words: f}
@@ -27,10 +27,11 @@ func (f *frame) askSurprise(q *ebbv1.ShardQuestion, ask *ebbv1.SurpriseQuestion,
 		if err := f.tooCostly(q); err != nil {
 			return f.unanswered(err)
 		}
-		if err := f.foldAll(&t, ns, ask.Keys, ask.Patterns, q.Partial, compareCost); err != nil {
+		fits := func(bins int) bool { return 2*comparisonBytes(bins) <= room }
+		if err := f.foldAll(&t, ns, ask.Keys, ask.Patterns, q.Partial, compareCost, fits); err != nil {
 			return f.unanswered(err)
 		}
-		if err := f.foldAll(&base, ns, ask.Against, ask.AgainstPatterns, q.Partial, compareCost); err != nil {
+		if err := f.foldAll(&base, ns, ask.Against, ask.AgainstPatterns, q.Partial, compareCost, fits); err != nil {
 			return f.unanswered(err)
 		}
 	}

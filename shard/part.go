@@ -56,6 +56,9 @@ func (t *total) appendPart(b []byte, words lexicon) []byte {
 	b = t.dist.AppendBinary(b)
 	for _, bin := range sortedBins(t.dist) {
 		name := words.binName(bin)
+		if len(b) > answerBytesMax {
+			return b // it is refused, however long it is
+		}
 		b = append(binary.AppendUvarint(b, uint64(len(name))), name...)
 	}
 	return b

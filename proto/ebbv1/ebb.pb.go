@@ -10827,7 +10827,10 @@ type ShardAskRequest struct {
 	NowUs int64 `protobuf:"varint,4,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
 	// of linearizable questions: a replica that does not lead asks who does how far it must be, and answers
 	// when it is, instead of NOT_LEADER
-	Follow        bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	Follow bool `protobuf:"varint,5,opt,name=follow,proto3" json:"follow,omitempty"`
+	// how many bytes the answers may take together; those that do not fit are OVERLOADED without a retry time, and are
+	// asked for again. What a node receives in a call when 0
+	AnswerBytes   uint64 `protobuf:"varint,6,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -10895,6 +10898,13 @@ func (x *ShardAskRequest) GetFollow() bool {
 		return x.Follow
 	}
 	return false
+}
+
+func (x *ShardAskRequest) GetAnswerBytes() uint64 {
+	if x != nil {
+		return x.AnswerBytes
+	}
+	return 0
 }
 
 // ReadIndexRequest asks the leaders of shards how far another replica must be to answer a linearizable question.
@@ -13891,13 +13901,14 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12,\n" +
 	"\bquestion\x18\x02 \x01(\v2\x10.ebb.v1.QuestionR\bquestion\x12\x18\n" +
 	"\apartial\x18\x03 \x01(\bR\apartial\x12\x12\n" +
-	"\x04also\x18\x04 \x03(\rR\x04also\"\xd6\x01\n" +
+	"\x04also\x18\x04 \x03(\rR\x04also\"\xf9\x01\n" +
 	"\x0fShardAskRequest\x123\n" +
 	"\tquestions\x18\x01 \x03(\v2\x15.ebb.v1.ShardQuestionR\tquestions\x125\n" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x13.ebb.v1.ConsistencyR\vconsistency\x12(\n" +
 	"\x10max_staleness_us\x18\x03 \x01(\x03R\x0emaxStalenessUs\x12\x15\n" +
 	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\x12\x16\n" +
-	"\x06follow\x18\x05 \x01(\bR\x06follow\"D\n" +
+	"\x06follow\x18\x05 \x01(\bR\x06follow\x12!\n" +
+	"\fanswer_bytes\x18\x06 \x01(\x04R\vanswerBytes\"D\n" +
 	"\x10ReadIndexRequest\x12\x16\n" +
 	"\x06shards\x18\x01 \x03(\rR\x06shards\x12\x18\n" +
 	"\aapplied\x18\x02 \x03(\x04R\aapplied\"T\n" +

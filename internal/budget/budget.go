@@ -1,0 +1,405 @@
+// Package budget bounds the memory that answers take: those of one request, and those of all requests of a node at a time.
+package budget
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+const (
+	// RequestMax is the most bytes of memory that the answers of one request take at a time. On a node with little memory it is half of the pool.
+	RequestMax = 256 << 20
+	// poolShare is the part of a node's memory limit that answers may take, poolLeast the least, and poolDefault what they take without a limit.
+	poolShare   = 4
+	poolLeast   = 64 << 20
+	poolDefault = 1 << 30
+	// waitMax is how long a request waits for room. One that holds answers already waits for heldWaitMax: others may wait for what it holds.
+	waitMax     = time.Second
+	heldWaitMax = 100 * time.Millisecond
+	// retryAfter is what a caller is told that found no room.
+	retryAfter = 250 * time.Millisecond
+)
+
+// Pool is how many bytes of memory something may take on a node at a time, over all requests. Who finds no room waits for it, first come
+// first served. A nil Pool has no limit and counts nothing.
+//
+// Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what the answer did not
+// take, and gives back the rest when the answer has left the node.
+type Pool struct {
+	what string // as errors name it
+	size int64
+
+	used    atomic.Int64
+	waiting atomic.Int64 // entries of queue
+
+	mu    sync.Mutex // guards queue
+	queue []*waiter
+
+	waits, refusals atomic.Uint64
+}
+
+// waiter is a request that waits for room.
+type waiter struct {
+	n       int64
+	granted chan struct{} // closed under the pool's lock when n bytes are its own
+}
+
+// New returns a pool of size bytes. what names in errors what takes them: "answers".
+func New(what string, size int64) *Pool { return &Pool{what: what, size: size} }
+
+// SizeFor returns the size of the pool of answers for a process that may take limit bytes; 0 is no limit.
+func SizeFor(limit int64) int64 {
+	if limit <= 0 {
+		return poolDefault
+	}
+	return max(limit/poolShare, poolLeast)
+}
+
+// Size returns how many bytes there are; 0 of a nil pool.
+func (p *Pool) Size() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.size
+}
+
+// Used returns how many bytes are taken.
+func (p *Pool) Used() int64 {
+	if p == nil {
+		return 0
+	}
+	return p.used.Load()
+}
+
+// Waits returns how often a request had to wait for room, and Refusals how often it found none.
+func (p *Pool) Waits() uint64 { return p.waits.Load() }
+
+// Refusals returns how often a request found no room.
+func (p *Pool) Refusals() uint64 { return p.refusals.Load() }
+
+// take takes n bytes if they are free and nobody waits.
+func (p *Pool) take(n int64) bool {
+	if p.waiting.Load() > 0 {
+		return false
+	}
+	return p.grab(n)
+}
+
+func (p *Pool) grab(n int64) bool {
+	for {
+		used := p.used.Load()
+		if used+n > p.size {
+			return false
+		}
+		if p.used.CompareAndSwap(used, used+n) {
+			return true
+		}
+	}
+}
+
+func (p *Pool) release(n int64) {
+	if n == 0 {
+		return
+	}
+	p.used.Add(-n)
+	if p.waiting.Load() > 0 {
+		p.mu.Lock()
+		p.grant()
+		p.mu.Unlock()
+	}
+}
+
+// grant serves the queue from its head, as far as there is room. p.mu is held.
+func (p *Pool) grant() {
+	for len(p.queue) > 0 && p.grab(p.queue[0].n) {
+		close(p.queue[0].granted)
+		p.queue = p.queue[1:]
+		p.waiting.Add(-1)
+	}
+}
+
+// await waits for n bytes: no longer than d, and than ctx lasts.
+func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error {
+	w := &waiter{n: n, granted: make(chan struct{})}
+	p.mu.Lock()
+	p.queue = append(p.queue, w)
+	p.waiting.Add(1)
+	p.grant() // a release between take and here has seen no waiter
+	p.mu.Unlock()
+	select {
+	case <-w.granted:
+		return nil
+	default:
+	}
+	p.waits.Add(1)
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-w.granted:
+		return nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	if !p.leave(w) {
+		return nil
+	}
+	p.refusals.Add(1)
+	err := proto.ErrOverloaded.Errorf("%s take %d of the %d bytes that this node has for them, and %d more are needed", p.what, p.Used(), p.size, n).
+		WithHint("try again in a moment, or ask for less at once")
+	err.RetryAfterUS = retryAfter.Microseconds()
+	return err
+}
+
+// leave takes a waiter out of the queue. It returns false if the bytes were granted.
+func (p *Pool) leave(w *waiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for i, other := range p.queue {
+		if other == w {
+			p.queue = append(p.queue[:i:i], p.queue[i+1:]...)
+			p.waiting.Add(-1)
+			p.grant() // the next may need less
+			return true
+		}
+	}
+	return false
+}
+
+// Request is what the answers of one request take of a pool. It is for concurrent use. A nil Request has no limit and counts nothing.
+type Request struct {
+	pool   *Pool
+	parent *Request // instead of a pool: what is taken is taken from it
+	limit  int64    // bytes that it may hold at a time
+	answer int64    // bytes that its finished answers may hold; 0: no limit of their own
+
+	mu     sync.Mutex // guards what follows
+	used   int64      // with what it waits for
+	taken  int64      // from the pool or the parent
+	wholes int64      // of taken: finished answers
+	closed bool
+}
+
+// Begin returns the budget of a request. answer is how many bytes of memory its finished answers may take; 0 is no limit of their own.
+func (p *Pool) Begin(answer int64) *Request {
+	if p == nil {
+		return nil
+	}
+	return &Request{pool: p, limit: min(RequestMax, p.size/2), answer: answer}
+}
+
+// errOver is for who asks for room for a request that has ended.
+var errOver = proto.ErrDeadline.Errorf("the request is over")
+
+// Charge takes n bytes before they are allocated. It may wait. It returns RESPONSE_TOO_LARGE when the request would hold more than one
+// request may, and OVERLOADED with a retry time when the node finds no room.
+func (r *Request) Charge(ctx context.Context, n int) *proto.Error {
+	if r == nil || n <= 0 {
+		return nil
+	}
+	held, err := r.reserve(int64(n))
+	if err != nil {
+		return err
+	}
+	switch {
+	case r.parent != nil:
+		err = r.parent.Charge(ctx, n)
+	case !r.pool.take(int64(n)):
+		wait := waitMax
+		if held > 0 {
+			wait = heldWaitMax
+		}
+		err = r.pool.await(ctx, int64(n), wait)
+	}
+	return r.settle(int64(n), err)
+}
+
+// Try is Charge for who cannot wait: it returns false where Charge would wait or fail.
+func (r *Request) Try(n int) bool {
+	if r == nil || n <= 0 {
+		return true
+	}
+	if _, err := r.reserve(int64(n)); err != nil {
+		return false
+	}
+	ok := false
+	if r.parent != nil {
+		ok = r.parent.Try(n)
+	} else {
+		ok = r.pool.take(int64(n))
+	}
+	var err *proto.Error
+	if !ok {
+		err = proto.ErrOverloaded
+	}
+	return r.settle(int64(n), err) == nil
+}
+
+func (r *Request) reserve(n int64) (held int64, err *proto.Error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.closed:
+		return 0, errOver
+	case r.parent == nil && r.used+n > r.limit:
+		return 0, TooLarge(r.limit)
+	}
+	r.used += n
+	return r.taken, nil
+}
+
+// TooLarge is the error of a request whose answers would take more than limit bytes of memory.
+func TooLarge(limit int64) *proto.Error {
+	return proto.ErrResponseTooLarge.Errorf("the answers of the request take more than %d bytes of memory, which is the limit", limit).
+		WithHint("ask fewer questions at once, for the top n bins, or for fewer keys")
+}
+
+func (r *Request) settle(n int64, err *proto.Error) *proto.Error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case err != nil:
+		r.used -= n
+	case r.closed:
+		r.giveBack(n)
+		return errOver
+	default:
+		r.taken += n
+	}
+	return err
+}
+
+// giveBack returns bytes to where they came from. r.mu is held.
+func (r *Request) giveBack(n int64) {
+	if r.parent != nil {
+		r.parent.Refund(int(n))
+	} else {
+		r.pool.release(n)
+	}
+}
+
+// Refund gives back n bytes that were charged and are not taken any more.
+func (r *Request) Refund(n int) {
+	if r == nil || n <= 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return
+	}
+	m := min(int64(n), r.taken)
+	r.taken -= m
+	r.used -= m
+	r.giveBack(m)
+}
+
+// Finished notes that n bytes of what was charged are a finished answer. It returns RESPONSE_TOO_LARGE when finished answers take more than
+// the request's limit for them: the caller then drops the answer and gives the bytes back.
+func (r *Request) Finished(n int) *proto.Error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answer > 0 && r.wholes+int64(n) > r.answer {
+		return TooLarge(r.answer)
+	}
+	r.wholes += int64(n)
+	return nil
+}
+
+// Limit gives a stage whose answers are those of the request the room that the request has left for finished answers.
+func (r *Request) Limit(of *Request) {
+	if r == nil || of.answer == 0 {
+		return
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	r.answer = max(of.answer-of.wholes, 1)
+}
+
+// Full returns RESPONSE_TOO_LARGE when there is no room left for another finished answer.
+func (r *Request) Full() *proto.Error {
+	if r == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.answer > 0 && r.wholes >= r.answer {
+		return TooLarge(r.answer)
+	}
+	return nil
+}
+
+func (r *Request) top() *Request {
+	for r.parent != nil {
+		r = r.parent
+	}
+	return r
+}
+
+// Left returns how many bytes the request may still charge.
+func (r *Request) Left() int {
+	top := r.top()
+	top.mu.Lock()
+	defer top.mu.Unlock()
+	return int(top.limit - top.used)
+}
+
+// Held returns how many bytes the request holds.
+func (r *Request) Held() int {
+	if r == nil {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return int(r.taken)
+}
+
+// Nested returns a budget for a stage of the request: what the stage charges, the request does, and Close gives it back together.
+func (r *Request) Nested() *Request {
+	if r == nil {
+		return nil
+	}
+	return &Request{parent: r}
+}
+
+// Close gives back all that is taken. What is charged later is refused.
+func (r *Request) Close() {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.closed {
+		r.closed = true
+		r.giveBack(r.taken)
+		r.taken, r.used = 0, 0
+	}
+}
+
+type key struct{}
+
+// With returns a context that carries the budget of a request.
+func With(ctx context.Context, r *Request) context.Context {
+	if r == nil {
+		return ctx
+	}
+	return context.WithValue(ctx, key{}, r)
+}
+
+// From returns the budget that a context carries; nil if it carries none.
+func From(ctx context.Context) *Request {
+	r, _ := ctx.Value(key{}).(*Request)
+	return r
+}
+
+// Stage begins a stage of a request: its context, and its budget, which the caller closes. Both are the request's own when it has no budget.
+func Stage(ctx context.Context) (context.Context, *Request) {
+	r := From(ctx).Nested()
+	return With(ctx, r), r
+}

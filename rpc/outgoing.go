@@ -1,0 +1,161 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc/encoding"
+	encodingproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
+	protobuf "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/internal/budget"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/proto/ebbv1grpc"
+)
+
+// What the answer to a request takes is charged from before it is built until it has left the node:
+//
+//	shards      each answer, before it is built                     node/take.go
+//	coordinator answers of other nodes, before they are asked       cluster/answers.go
+//	edge        the encoded answer, before it is encoded            here
+//	transport   the encoded answer, until gRPC or HTTP wrote it     here
+//
+// The last step matters: a client that does not read leaves its answer in the memory of the node.
+
+// answersMax is how many bytes of memory the finished answers of one request for questions take: an answer of proto.MessageBytesMax takes
+// less when it is decoded.
+const answersMax = 4 * proto.MessageBytesMax
+
+// answerLimit is the limit of the finished answers of a request. Those of shards are limited by what a peer receives, and questions in the
+// query language have one answer.
+func answerLimit(method string) int64 {
+	if method == ebbv1grpc.Ebb_Ask_FullMethodName {
+		return answersMax
+	}
+	return 0
+}
+
+// outgoing is a message on its way out. Its budget is closed when gRPC has written it, or given up.
+type outgoing struct {
+	protobuf.Message
+	size   int // as encoded; the message has its own sizes from when it was computed
+	budget *budget.Request
+}
+
+// leaving charges for the encoded message, before it is encoded. It returns what gRPC is to encode.
+func leaving(ctx context.Context, b *budget.Request, resp any) (any, error) {
+	m, ok := resp.(protobuf.Message)
+	if b == nil || !ok {
+		b.Close()
+		return resp, nil
+	}
+	size := protobuf.Size(m)
+	if err := b.Charge(ctx, size); err != nil {
+		b.Close()
+		return nil, err
+	}
+	return &outgoing{Message: m, size: size, budget: b}, nil
+}
+
+// exactAbove is above which size a message gets a buffer of its own size: the pool's next larger ones are 1 MiB.
+const exactAbove = 32 << 10
+
+// answerCodec is gRPC's codec of protobuf messages. It encodes outgoing messages too, and holds their budget for as long as gRPC holds
+// the bytes.
+type answerCodec struct{ encoding.CodecV2 }
+
+func init() { encoding.RegisterCodecV2(answerCodec{encoding.GetCodecV2(encodingproto.Name)}) }
+
+// Marshal implements encoding.CodecV2.
+func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
+	o, ok := v.(*outgoing)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	pool := mem.DefaultBufferPool()
+	if o.size > exactAbove {
+		pool = exactPool{}
+	}
+	buf := pool.Get(o.size)
+	if _, err := (protobuf.MarshalOptions{UseCachedSize: true}).MarshalAppend((*buf)[:0], o.Message); err != nil {
+		pool.Put(buf)
+		o.budget.Close()
+		return nil, err
+	}
+	o.budget.Refund(o.budget.Held() - o.size)
+	if mem.IsBelowBufferPoolingThreshold(cap(*buf)) {
+		o.budget.Close() // nobody says when so few bytes are written
+		return mem.BufferSlice{mem.SliceBuffer(*buf)}, nil
+	}
+	return mem.BufferSlice{mem.NewBuffer(buf, &heldPool{pool, o.budget})}, nil
+}
+
+// exactPool makes buffers that are as large as they have to be, and forgets them.
+type exactPool struct{}
+
+func (exactPool) Get(length int) *[]byte {
+	b := make([]byte, length)
+	return &b
+}
+
+func (exactPool) Put(*[]byte) {}
+
+// heldPool takes one buffer back, and closes the budget that it was charged to.
+type heldPool struct {
+	mem.BufferPool
+	budget *budget.Request
+}
+
+// Put is called when gRPC does not need the bytes any more.
+func (p *heldPool) Put(b *[]byte) {
+	p.BufferPool.Put(b)
+	p.budget.Close()
+}
+
+// jsonGrowth is how many bytes of memory a byte of JSON takes at most while it is written: the slice is copied as it grows.
+const jsonGrowth = 3
+
+// jsonFree is how many bytes of JSON are not charged.
+const jsonFree = 16 << 10
+
+// chargedJSON returns the JSON of a message, charged while it grows.
+func chargedJSON(ctx context.Context, b []byte, m protobuf.Message) ([]byte, error) {
+	charge := budget.From(ctx)
+	w := jsonWriter{b: b, room: jsonFree}
+	if charge != nil {
+		w.grow = func(n int) error {
+			if err := charge.Charge(ctx, n); err != nil {
+				return err
+			}
+			return nil
+		}
+	}
+	err := w.message(m.ProtoReflect())
+	return w.b, err
+}
+
+// begin gives a request of an HTTP door its budget. The caller closes it when the answer is written.
+func (s *Services) begin(ctx context.Context, answer int64) (context.Context, *budget.Request) {
+	b := s.Answers.Begin(answer)
+	return budget.With(ctx, b), b
+}
+
+// kept is what a watch holds of its last answer, to compare the next with it.
+type kept struct {
+	pool *budget.Pool
+	held *budget.Request
+}
+
+// hold charges for an answer in the place of the one before.
+func (k *kept) hold(ctx context.Context, a *ebbv1.Answer) error {
+	k.close()
+	k.held = k.pool.Begin(0)
+	if err := k.held.Charge(ctx, cluster.AnswerSize(a)); err != nil {
+		return err.WithHint("end watches of this node that have large answers, or watch for the top n bins")
+	}
+	return nil
+}
+
+func (k *kept) close() { k.held.Close() }

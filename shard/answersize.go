@@ -1,0 +1,202 @@
+package shard
+
+import (
+	"cmp"
+	"math"
+
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// What an answer takes is bounded before it is built, so that whoever asks can keep a budget. Two functions say it in bytes of memory:
+//
+//	AnswerBytes  before: at most what it takes to build the answer and to hold it
+//	AnswerHeld   after: about what the answer holds
+//
+// A bound of the first kind comes from the question and from the records of the keys that it names; nothing is copied for it. How many keys
+// match a pattern is not known before all names were read: such questions begin with room for a few, and are not answered when it is too small.
+const (
+	answerLeast    = 1 << 10         // messages around an answer
+	binNameBytes   = proto.BinLenMax // the longest name of a bin
+	mergeBinBytes  = 64              // a bin in a copy, and in the sum that it is added to
+	sortBinBytes   = 16              // a bin while all are put in order
+	binBytes       = 144             // a bin of an answer, without its name
+	partBinBytes   = 48              // a bin of a part while it is written, without its name
+	changeBytes    = 320             // a bin of a comparison or a trend, without its name
+	estimateBytes  = 112             // a small message: an estimate, a membership
+	keyInfoBytes   = 400             // a key of a list, without its name
+	heldCopies     = 3               // of a summary while it is merged and written
+	bitmapLeast    = 64 << 10        // containers while an expression is evaluated
+	bitmapTerm     = 512             // a term of an expression
+	groupBytes     = 400             // a bitmap to count by, without its name
+	patternRoom    = 1 << 20         // of a question with patterns, at first
+	textMatchBytes = 256             // of matches, for each byte of text
+)
+
+// namesMax bounds the names of an answer: more than that is refused before it is copied.
+func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
+
+// AnswerBytes returns how many bytes of memory it takes at most to answer a question and to hold its answer. cost is the question's, or the
+// limit above which it was not looked into. Of a question with patterns it is what to begin with, see AskWithin.
+func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
+	if len(proto.QuestionPatterns(q.GetQuestion())) > 0 {
+		return answerLeast + patternRoom + len(proto.QuestionKeys(q.GetQuestion()))*16
+	}
+	keys := len(proto.QuestionKeys(q.GetQuestion()))
+	switch ask := q.GetQuestion().GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return answerLeast + distributionBytes(q, cost, keys > 1 || q.GetPartial())
+	case *ebbv1.Question_Surprise:
+		return answerLeast + comparisonBytes(cost/compareCost) + len(ask.Surprise.GetBins())*8
+	case *ebbv1.Question_Trend:
+		return answerLeast + comparisonBytes(cost/compareCost) + len(ask.Trend.GetBins())*changeBytes
+	case *ebbv1.Question_Summary:
+		return answerLeast + summaryBytes(ask.Summary, bytesPerCost*cost)
+	case *ebbv1.Question_Overlap:
+		return answerLeast + heldCopies*bytesPerCost*cost + keys*(proto.KeyLenMax+estimateBytes)
+	case *ebbv1.Question_Graph:
+		return answerLeast + heldCopies*bytesPerCost*cost + keys*(proto.KeyLenMax+(1+int(max(ask.Graph.GetLinks(), linksDefault)))*estimateBytes)
+	case *ebbv1.Question_Keys:
+		return answerLeast + min(listLimit(ask.Keys), int(f.summaries.keys.slots))*(2*keyInfoBytes+3*proto.KeyLenMax)
+	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
+		return answerLeast + 2*proto.KeyLenMax + min(heldCopies*bytesPerCost*cost/describeBin+bitmapLeast, heldCopies*proto.ImageBytesMax)
+	case *ebbv1.Question_Match:
+		return answerLeast + min(len(ask.Match.GetText())*textMatchBytes, 6*answerBytesMax)
+	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:
+		return answerLeast + bitmapBytes(q.GetQuestion(), keys)
+	case *ebbv1.Question_Names:
+		return answerLeast + len(ask.Names.GetNames())*9 + len(ask.Names.GetIds())*32 + namesMax(len(ask.Names.GetIds()))
+	}
+	return answerLeast
+}
+
+// distributionBytes bounds what an answer made of so many bins takes. merged says that they are copied and added up.
+func distributionBytes(q *ebbv1.ShardQuestion, bins int, merged bool) int {
+	n := 0
+	if merged {
+		n += bins * mergeBinBytes
+	}
+	if q.GetPartial() {
+		return n + bins*partBinBytes + 2*namesMax(bins)
+	}
+	written := bins
+	switch s := q.GetQuestion().GetDistribution().GetSelect().(type) {
+	case *ebbv1.DistributionQuestion_Bins:
+		return n + len(s.Bins.GetBins())*binBytes
+	case *ebbv1.DistributionQuestion_Top:
+		written = min(bins, int(s.Top))
+	}
+	return n + bins*sortBinBytes + min(written, binsMost)*binBytes + namesMax(written)
+}
+
+// comparisonBytes bounds what it takes to compare so many bins, and to send them.
+func comparisonBytes(bins int) int {
+	return bins*(2*mergeBinBytes+changeBytes) + 2*namesMax(bins)
+}
+
+// summaryBytes bounds what it takes to merge summaries that hold so many bytes together, and to say what is asked.
+func summaryBytes(q *ebbv1.SummaryQuestion, held int) int {
+	return heldCopies*held + (len(q.GetBins())+len(q.GetQuantiles()))*2*estimateBytes + min(int(q.GetTop()), held/bytesPerCost)*(estimateBytes+binNameBytes)
+}
+
+func bitmapBytes(q *ebbv1.Question, terms int) int {
+	n := bitmapLeast + terms*bitmapTerm
+	switch ask := q.GetAsk().(type) {
+	case *ebbv1.Question_BitmapGroups:
+		return n + len(ask.BitmapGroups.GetKeys())*(groupBytes+proto.KeyLenMax)
+	case *ebbv1.Question_BitmapCohort:
+		periods := len(ask.BitmapCohort.GetPeriods())
+		return n + periods*(periods*8+groupBytes)
+	case *ebbv1.Question_Bitmap:
+		switch s := ask.Bitmap.GetSelect().(type) {
+		case *ebbv1.BitmapQuestion_Ids:
+			return n + 20*int(cmp.Or(s.Ids.GetLimit(), proto.BitPageDefault))
+		case *ebbv1.BitmapQuestion_Contains:
+			return n + 9*len(s.Contains.GetIds())
+		case *ebbv1.BitmapQuestion_Part:
+			return n + 2*int(s.Part.GetBytes())
+		}
+	}
+	return n
+}
+
+// AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match its patterns take
+// more: ask again with more room.
+func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
+	switch ask := q.GetQuestion().GetAsk().(type) {
+	case *ebbv1.Question_Distribution:
+		return f.askDistribution(q, ask.Distribution, at, room)
+	case *ebbv1.Question_Summary:
+		return f.askSummary(q, ask.Summary, at, room)
+	case *ebbv1.Question_Surprise:
+		return f.askSurprise(q, ask.Surprise, at, room)
+	case *ebbv1.Question_Graph:
+		return f.askGraph(q, ask.Graph, at, room)
+	}
+	return f.ask(q, at)
+}
+
+// unlimited is the room of who keeps no budget.
+const unlimited = math.MaxInt
+
+// errNoRoom says that what matches takes more than there is room for. It never leaves the package: see unanswered.
+var errNoRoom = proto.ErrResponseTooLarge.Errorf("the keys that match take more memory than there is room for")
+
+// AnswerHeld returns about how many bytes of memory an answer of a shard holds.
+func AnswerHeld(a *ebbv1.ShardAnswer) int {
+	if a.GetAnswer() != nil {
+		return AnswerSize(a.GetAnswer())
+	}
+	return answerLeast/2 + len(a.GetPart())
+}
+
+// AnswerSize returns about how many bytes of memory an answer holds.
+func AnswerSize(a *ebbv1.Answer) int {
+	small := 0 // messages
+	switch v := a.GetValue().(type) {
+	case *ebbv1.Answer_Distribution:
+		n := answerLeast + len(v.Distribution.GetBins())*binBytes
+		for _, b := range v.Distribution.GetBins() {
+			n += len(b.GetBin())
+		}
+		return n
+	case *ebbv1.Answer_CountKeys:
+		return answerLeast / 2
+	case *ebbv1.Answer_Summary:
+		s := v.Summary
+		small = len(s.GetItems()) + len(s.GetBins()) + len(s.GetMemberships()) + len(s.GetQuantiles())
+	case *ebbv1.Answer_Surprise:
+		small = len(v.Surprise.GetBins())
+	case *ebbv1.Answer_Trend:
+		small = 2 * (len(v.Trend.GetRising()) + len(v.Trend.GetFalling()) + len(v.Trend.GetBins()))
+	case *ebbv1.Answer_Keys:
+		small = 3 * len(v.Keys.GetKeys())
+	case *ebbv1.Answer_Match:
+		small = len(v.Match.GetMatches())
+	case *ebbv1.Answer_Groups:
+		small = len(v.Groups.GetGroups())
+	case *ebbv1.Answer_Graph:
+		for _, node := range v.Graph.GetNodes() {
+			small += 2 + 2*len(node.GetLinks())
+		}
+	case *ebbv1.Answer_Bitmap:
+		return answerLeast + 8*len(v.Bitmap.GetIds()) + len(v.Bitmap.GetContains()) + 24*len(v.Bitmap.GetNames()) + pb.Size(v.Bitmap)
+	}
+	return answerLeast + small*estimateBytes + 2*pb.Size(a)
+}
+
+// MergeBytes returns about how many bytes of memory it takes to merge the parts of a question, beside the parts themselves.
+func MergeBytes(answers []*ebbv1.ShardAnswer) int {
+	const expansion = 10 // a short bin of a part, decoded and added up
+	n := 0
+	for _, a := range answers {
+		n += expansion * len(a.GetPart())
+	}
+	return n
+}
+
+// binsMost is above how many bins an answer never lists: each takes 40 bytes of a message at least.
+const binsMost = answerBytesMax / 40
