@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -196,6 +197,7 @@ func (n *Node) wire() {
 	n.leaders = cluster.NewLeaders(n.shardsAtMost())
 	n.lore = newLore(n.Table, n.askNamespaces)
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
+	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
 	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, memoryUsed, n.mux, n.logger)
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)

@@ -599,6 +599,14 @@ func QuestionKeys(q *ebbv1.Question) [][]byte {
 	return nil
 }
 
+// QuestionSides returns the keys of a question about distributions, and those of its baseline if it has one.
+func QuestionSides(q *ebbv1.Question) (keys, against [][]byte) {
+	if s := q.GetSurprise(); s != nil {
+		return s.GetKeys(), s.GetAgainst()
+	}
+	return QuestionKeys(q), nil
+}
+
 // Readdressed is a request with other questions.
 func Readdressed(req *ebbv1.ShardAskRequest, questions []*ebbv1.ShardQuestion) *ebbv1.ShardAskRequest {
 	return &ebbv1.ShardAskRequest{

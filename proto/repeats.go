@@ -1,6 +1,8 @@
 package proto
 
 import (
+	"bytes"
+
 	"github.com/zeebo/xxh3"
 	pb "google.golang.org/protobuf/proto"
 
@@ -85,9 +87,23 @@ func hashOf(q *ebbv1.Question) xxh3.Uint128 {
 	return xxh3.Hash128(raw)
 }
 
+// fewKeys is how many keys are compared each with each, for which nothing is allocated.
+const fewKeys = 16
+
+func anyTwice(keys [][]byte) bool {
+	for i, key := range keys {
+		for _, other := range keys[:i] {
+			if bytes.Equal(key, other) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // DistinctKeys returns keys without those that came before: the list itself when none did.
 func DistinctKeys(keys [][]byte) [][]byte {
-	if len(keys) < 2 {
+	if len(keys) <= fewKeys && !anyTwice(keys) {
 		return keys
 	}
 	seen := make(map[string]bool, len(keys))

@@ -377,13 +377,18 @@ func parseN(args url.Values, fallback int64, code string) (int64, *forgetError) 
 	return n, nil
 }
 
-// forgetBytes is at most what it takes to write a distribution: a byte of a name takes six where it is escaped, and the slice is copied as it
-// grows.
+// forgetBytes is at most what it takes to write a distribution: a character of a name takes six bytes where it is escaped, and the slice is
+// copied as it grows.
 func forgetBytes(d *ebbv1.Distribution) int {
 	const bin = 80 // without its name
 	n := 1 << 10
 	for _, b := range d.GetBins() {
-		n += bin + 6*len(b.GetBin())
+		n += bin + len(b.GetBin())
+		for _, c := range b.GetBin() {
+			if c < ' ' || c == '"' || c == '\\' || c == 0x7f || c == 0xe2 { // the last begins a line separator
+				n += 5
+			}
+		}
 	}
 	return jsonGrowth * n
 }

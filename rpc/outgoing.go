@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"runtime"
 
 	"google.golang.org/grpc/encoding"
 	encodingproto "google.golang.org/grpc/encoding/proto"
@@ -89,7 +90,7 @@ func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 		o.budget.Close() // nobody says when so few bytes are written
 		return mem.BufferSlice{mem.SliceBuffer(*buf)}, nil
 	}
-	return mem.BufferSlice{mem.NewBuffer(buf, &heldPool{pool, o.budget})}, nil
+	return mem.BufferSlice{mem.NewBuffer(buf, newHeldPool(pool, o.budget))}, nil
 }
 
 // exactPool makes buffers that are as large as they have to be, and forgets them.
@@ -102,14 +103,23 @@ func (exactPool) Get(length int) *[]byte {
 
 func (exactPool) Put(*[]byte) {}
 
-// heldPool takes one buffer back, and closes the budget that it was charged to.
+// heldPool takes one buffer back, and closes the budget that it was charged to. When a connection ends, gRPC forgets what it had yet to send
+// and gives no buffer back; the budget is closed then when the garbage collector finds the pool, to which the buffer belongs.
 type heldPool struct {
 	mem.BufferPool
 	budget *budget.Request
+	lost   runtime.Cleanup
+}
+
+func newHeldPool(pool mem.BufferPool, b *budget.Request) *heldPool {
+	p := &heldPool{BufferPool: pool, budget: b}
+	p.lost = runtime.AddCleanup(p, (*budget.Request).Close, b)
+	return p
 }
 
 // Put is called when gRPC does not need the bytes any more.
 func (p *heldPool) Put(b *[]byte) {
+	p.lost.Stop()
 	p.BufferPool.Put(b)
 	p.budget.Close()
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -97,6 +98,10 @@ func (s *shardsServer) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*eb
 		return nil, err
 	}
 	once, at := askedOnce(spreadOut(req))
+	if once == req {
+		once = proto.Readdressed(req, req.GetQuestions())
+	}
+	once.AnswerBytes = min(cmp.Or(once.GetAnswerBytes(), partsBytesMax), partsBytesMax)
 	resp, err := s.Local.Ask(ctx, once)
 	if err != nil {
 		return nil, err

@@ -60,9 +60,12 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 	case *ebbv1.Question_Distribution, *ebbv1.Question_Surprise, *ebbv1.Question_Trend:
 		cost := 0
 		if ns := f.lookup([]byte(q.Question.Namespace)); ns != nil {
-			for _, name := range proto.QuestionKeys(q.Question) {
-				if key, ok := f.findKey(ns, name); ok {
-					cost += 1 + f.summaries.record(key).bins()
+			keys, against := proto.QuestionSides(q.Question)
+			for _, side := range [...][][]byte{keys, against} {
+				for _, name := range proto.DistinctKeys(side) {
+					if key, ok := f.findKey(ns, name); ok {
+						cost += 1 + f.summaries.record(key).bins()
+					}
 				}
 			}
 			if q.Question.GetTrend() != nil {
@@ -74,7 +77,7 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		}
 		return cost
 	case *ebbv1.Question_Summary, *ebbv1.Question_Overlap, *ebbv1.Question_Graph:
-		return f.bodyCost(q.Question.Namespace, proto.QuestionKeys(q.Question))
+		return f.bodyCost(q.Question.Namespace, proto.DistinctKeys(proto.QuestionKeys(q.Question)))
 	case *ebbv1.Question_Keys:
 		return f.listCost(ask.Keys)
 	case *ebbv1.Question_Describe, *ebbv1.Question_Export:

@@ -22,6 +22,9 @@ const (
 	heldWaitMax = 100 * time.Millisecond
 	// retryAfter is what a caller is told that found no room.
 	retryAfter = 250 * time.Millisecond
+	// collectEvery is how often a pool without room looks for answers that nobody sends any more: what a connection had to send when it broke
+	// is found by the garbage collector only.
+	collectEvery = 2 * time.Second
 )
 
 // Pool is how many bytes of memory something may take on a node at a time, over all requests. Who finds no room waits for it, first come
@@ -40,6 +43,20 @@ type Pool struct {
 	queue []*waiter
 
 	waits, refusals atomic.Uint64
+
+	collect   func() // nil: nothing is looked for
+	collected atomic.Int64
+}
+
+// CollectWith has the pool run the garbage collector when there is no room, every two seconds at most. It is to be called before the pool is used.
+func (p *Pool) CollectWith(collect func()) { p.collect = collect }
+
+// search runs the garbage collector, unless it did so lately.
+func (p *Pool) search() {
+	now, last := time.Now().UnixNano(), p.collected.Load()
+	if p.collect != nil && now-last >= int64(collectEvery) && p.collected.CompareAndSwap(last, now) {
+		p.collect()
+	}
 }
 
 // waiter is a request that waits for room.
@@ -136,6 +153,7 @@ func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error
 	default:
 	}
 	p.waits.Add(1)
+	p.search()
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -180,6 +198,7 @@ type Request struct {
 	used   int64      // with what it waits for
 	taken  int64      // from the pool or the parent
 	wholes int64      // of taken: finished answers
+	over   bool       // an answer did not fit: from then on none is built that may not
 	closed bool
 }
 
@@ -246,6 +265,8 @@ func (r *Request) reserve(n int64) (held int64, err *proto.Error) {
 		return 0, errOver
 	case r.parent == nil && r.used+n > r.limit:
 		return 0, TooLarge(r.limit)
+	case r.over && r.wholes+n > r.answer:
+		return 0, TooLarge(r.answer)
 	}
 	r.used += n
 	return r.taken, nil
@@ -306,6 +327,7 @@ func (r *Request) Finished(n int) *proto.Error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.answer > 0 && r.wholes+int64(n) > r.answer {
+		r.over = true
 		return TooLarge(r.answer)
 	}
 	r.wholes += int64(n)
