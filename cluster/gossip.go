@@ -61,7 +61,8 @@ type GossipConfig struct {
 	// OnStrangers is told when those of the Join addresses that answer are all of
 	// another cluster.
 	OnStrangers func(Strangers)
-	// OnDuplicate is told when two living processes go by one node's name. One whose disk was given up is none of them.
+	// OnDuplicate is called when two living processes seem to go by one node's name, again with each look while it is so. One whose disk was given up
+	// is none of them. It is the word of whoever can send gossip: without keys, of anybody.
 	OnDuplicate func(Duplicate)
 	Logger      *slog.Logger // slog.Default() when nil
 }
@@ -85,6 +86,8 @@ func (d Duplicate) Err() *proto.Error {
 // Strangers are nodes of another cluster at addresses that were to be joined.
 type Strangers struct {
 	Addr   string // of one of them
+	Node   string // its name
+	GRPC   string // where that one says it answers
 	Theirs string // the beginning of their cluster's identity
 	Ours   string // likewise
 }
@@ -126,7 +129,7 @@ type Gossip struct {
 
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
 	roster    *roster
-	strangers map[string]string // gossip address -> cluster, of those that are of another
+	strangers map[string]Member // by gossip address, of those that are of another cluster
 	warned    map[string]bool   // addresses of which something was said
 	tried     map[string]string // address -> why it could not be joined when that was tried last
 	announced Member            // what the others were told of this node
@@ -148,7 +151,7 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	logger := cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip")
 	g := &Gossip{
 		cfg: cfg, roster: newRoster(), opened: time.Now(), arrivals: rate.NewLimiter(newStartsRate, newStartsBurst),
-		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]string), warned: make(map[string]bool), tried: make(map[string]string),
+		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]Member), warned: make(map[string]bool), tried: make(map[string]string),
 		log: logger, refused: newRefusals(logger),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
@@ -390,12 +393,13 @@ func (g *Gossip) answers(m Member) bool {
 }
 
 func (g *Gossip) reportDuplicate(d Duplicate) {
-	pair := [2]string{d.Stays.name(), d.Goes.name()}
-	if g.ctx.Err() != nil || g.reported[pair] {
+	if g.ctx.Err() != nil {
 		return
 	}
-	g.reported[pair] = true
-	g.log.Error("two nodes with one name", "err", d.Err())
+	if pair := [2]string{d.Stays.name(), d.Goes.name()}; !g.reported[pair] && len(g.reported) < reportedMax {
+		g.reported[pair] = true
+		g.log.Error("gossip has two nodes with one name", "err", d.Err())
+	}
 	if g.cfg.OnDuplicate != nil {
 		g.cfg.OnDuplicate(d)
 	}
@@ -447,7 +451,7 @@ func (g *Gossip) join(most int) {
 		}
 		g.mu.Unlock()
 		if news {
-			g.warn(Strangers{Addr: addr, Theirs: theirs, Ours: g.now().Cluster})
+			g.warn(Strangers{Addr: addr, Node: theirs.Node, GRPC: theirs.GRPC, Theirs: theirs.Cluster, Ours: g.now().Cluster})
 		}
 	}
 }
@@ -574,10 +578,11 @@ func (d gossipDelegate) NotifyAlive(n *memberlist.Node) error {
 
 // ours refuses a member of another cluster.
 func (d gossipDelegate) ours(n *memberlist.Node) error {
-	var m Member
+	m := Member{Gossip: net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port)))}
+	m.Node, m.Boot, _ = parseMemberName(n.Name)
 	m.parseMeta(n.Meta)
 	if d.g.now().strange(m) {
-		d.g.noteStranger(net.JoinHostPort(n.Addr.String(), strconv.Itoa(int(n.Port))), m.Cluster)
+		d.g.noteStranger(m)
 		return strangerError{n.Name, m.Cluster}
 	}
 	return nil
@@ -599,11 +604,14 @@ func (d gossipDelegate) NotifyMerge(peers []*memberlist.Node) error {
 // strangersMax is how many addresses of other clusters are remembered.
 const strangersMax = 256
 
-func (g *Gossip) noteStranger(addr, cluster string) {
+// reportedMax is how many pairs of one name are logged.
+const reportedMax = 256
+
+func (g *Gossip) noteStranger(m Member) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if len(g.strangers) < strangersMax {
-		g.strangers[addr] = cluster
+		g.strangers[m.Gossip] = m
 	}
 }
 

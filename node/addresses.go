@@ -5,7 +5,9 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/internal/trust"
@@ -97,20 +99,56 @@ type directory struct {
 	connect    func(ctx context.Context, address string) (net.Conn, error)
 	table      func() *cluster.Table
 	gossip     atomic.Pointer[cluster.Gossip] // nil in a cluster of one
+	linked     func(node string) bool         // whether raft has a session to a node now
+
+	mu   sync.Mutex // guards used
+	used map[string]dialled
 }
 
-// grpc returns the address of a node's gRPC server.
+// dialled is where a node is dialled.
+type dialled struct {
+	session string    // by raft, last
+	lost    time.Time // since when raft has no session; zero while it has one
+}
+
+// turnOf is how long one address of a node is tried before the next.
+const turnOf = 2 * time.Second
+
+// grpc returns the address of a node's gRPC server. Where raft has a session, that address stays, whatever gossip says: news of other addresses, which without
+// keys anybody can send, is for nodes that are not heard. Those are looked for where gossip has them, and where the control group's record does, in turn.
 func (d *directory) grpc(node string) (string, error) {
 	if node == d.self {
 		return d.own, nil
 	}
+	linked := d.linked(node)
+	known := d.candidates(node)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	was := d.used[node]
+	if linked && was.session != "" {
+		d.used[node] = dialled{session: was.session}
+		return was.session, nil
+	}
+	if len(known) == 0 {
+		return "", proto.ErrUnreachable.Errorf("nothing was heard of node %s yet", node)
+	}
+	now := time.Now()
+	if was.lost.IsZero() {
+		was.lost = now
+	}
+	d.used[node] = was
+	return known[int(now.Sub(was.lost)/turnOf)%len(known)], nil
+}
+
+// candidates are where a node may be, the likeliest first.
+func (d *directory) candidates(node string) (known []string) {
 	if m, ok := d.member(node); ok && m.GRPC != "" {
-		return m.GRPC, nil
+		known = append(known, m.GRPC)
 	}
-	if record := d.table().Node(node); record.GetGrpcAddress() != "" {
-		return record.GetGrpcAddress(), nil
+	if at := d.table().Node(node).GetGrpcAddress(); at != "" && (len(known) == 0 || !reaches(at, known[0])) {
+		known = append(known, at)
 	}
-	return "", proto.ErrUnreachable.Errorf("nothing was heard of node %s yet", node)
+	return known
 }
 
 func (d *directory) member(node string) (cluster.Member, bool) {
@@ -148,12 +186,15 @@ func (d *directory) has(host string) bool {
 	return slices.ContainsFunc(d.table().Nodes(), func(r *ebbv1.NodeRecord) bool { return at(r.GetGrpcAddress()) || at(r.GetGossipAddress()) })
 }
 
-// dial opens a stream to a node's gRPC server.
+// dial opens a stream to a node's gRPC server, for raft.
 func (d *directory) dial(ctx context.Context, node string) (net.Conn, error) {
 	address, err := d.grpc(node)
 	if err != nil {
 		return nil, err
 	}
+	d.mu.Lock()
+	d.used[node] = dialled{session: address, lost: d.used[node].lost}
+	d.mu.Unlock()
 	return d.connect(ctx, address)
 }
 

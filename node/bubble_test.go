@@ -33,7 +33,9 @@ type bubble struct {
 	skews   []atomic.Int64
 	fatals  []*atomic.Pointer[error]
 	clients []*ebb.Client
-	moved   int // added to the last number of every node's address
+	// impostors are ended when the nodes have been.
+	impostors []func()
+	moved     int // added to the last number of every node's address
 }
 
 // long leaves a test to the whole suite: with -short, as the race detector runs, others reach the same code in less time.
@@ -90,6 +92,9 @@ func (b *bubble) close() {
 				b.Errorf("close node %d: %v", i, err)
 			}
 		}
+	}
+	for _, end := range b.impostors {
+		end()
 	}
 	time.Sleep(time.Minute) // memberlist does not wait for its probes
 }

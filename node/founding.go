@@ -35,6 +35,8 @@ type report struct {
 	met       []string          // nodes whose replicas it has ever heard
 	leads     map[uint32]uint64 // groups that it leads, with their terms
 	storage   proto.Versions
+	startedUS int64 // when its process started, by its clock
+	source
 
 	guarded         bool      // callers need a token there
 	shown, accepted []string  // fingerprints of keys for proofs, see rpc.Access.ProofKeys
@@ -62,7 +64,7 @@ func (n *Node) surveyed(ctx context.Context, nodes []string) (reports []report, 
 			continue
 		}
 		wg.Go(func() {
-			r, err := askStatus(ctx, n.peers, name)
+			r, err := n.askStatus(ctx, n.peers, name)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
@@ -78,15 +80,17 @@ func (n *Node) surveyed(ctx context.Context, nodes []string) (reports []report, 
 }
 
 // askStatus asks one node how it is.
-func askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, error) {
+func (n *Node) askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, error) {
 	peer, err := peers.Peer(name)
 	if err != nil {
 		return report{}, err
 	}
-	status, err := peer.NodeStatus(ctx, &ebbv1.StatusRequest{})
+	from := source{recorded: n.recorded(name)}
+	status, vouched, err := peer.VouchedStatus(ctx, n.access)
 	if err != nil {
 		return report{}, err
 	}
+	from.proven = n.trust != nil || vouched
 	if len(status.GetNodes()) == 0 || status.Nodes[0].GetNode().GetName() != name {
 		return report{}, proto.ErrUnreachable.Errorf("another node answers at the address of node %s", name)
 	}
@@ -95,7 +99,7 @@ func askStatus(ctx context.Context, peers *rpc.Peers, name string) (report, erro
 		node: name, clusterID: status.GetClusterId(), phase: own.GetPhase(), record: own.GetNode(), hears: own.GetHears(), met: own.GetMet(),
 		leads: ledBy(own), storage: proto.ToldVersions(own.GetStorageOldest(), own.GetStorageNewest()),
 		guarded: own.GetGuarded(), shown: own.GetProofsShown(), accepted: own.GetProofsAccepted(),
-		clock: time.UnixMicro(own.GetClockUs()),
+		clock: time.UnixMicro(own.GetClockUs()), startedUS: own.GetStartedUs(), source: from,
 	}, nil
 }
 
@@ -197,14 +201,22 @@ func (n *Node) sameSettings(shards, replication uint32) error {
 }
 
 func (n *Node) tableOf(ctx context.Context, name string) (*ebbv1.Table, error) {
+	table, _, err := n.tableFrom(ctx, name)
+	return table, err
+}
+
+// tableFrom is tableOf, and returns as well what is known of who answered.
+func (n *Node) tableFrom(ctx context.Context, name string) (*ebbv1.Table, source, error) {
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
 	peer, err := n.peers.Peer(name)
 	if err != nil {
-		return nil, err
+		return nil, source{}, err
 	}
-	resp, err := peer.Table(ctx)
-	return resp.GetTable(), err
+	from := source{recorded: n.recorded(name)}
+	resp, vouched, err := peer.VouchedTable(ctx, n.access)
+	from.proven = n.trust != nil || vouched
+	return resp.GetTable(), from, err
 }
 
 // strangers refuses to start among nodes of another cluster.
@@ -215,7 +227,7 @@ func (n *Node) strangers(reports []report) error {
 		if r.clusterID == id {
 			return nil
 		}
-		if r.clusterID != "" {
+		if r.clusterID != "" && n.believes(r.source) {
 			stranger = &reports[i]
 		}
 	}

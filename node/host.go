@@ -63,8 +63,8 @@ func (h *host) listen(ctx context.Context) {
 	}
 	h.deaf = now
 	for _, name := range h.n.others() {
-		wire, err := h.n.tableOf(ctx, name)
-		if err != nil || wire.GetClusterId() != h.n.clusterID() || wire.GetEpoch() <= h.n.Table().Epoch() {
+		wire, from, err := h.n.tableFrom(ctx, name)
+		if err != nil || !h.n.believes(from) || wire.GetClusterId() != h.n.clusterID() || wire.GetEpoch() <= h.n.Table().Epoch() {
 			continue
 		}
 		if table, err := cluster.NewTable(wire); err == nil {

@@ -59,7 +59,8 @@ func (l *lostDisks) judge(ctx context.Context, n *Node, have *ebbv1.NodeRecord, 
 	members := append(n.others(), n.cfg.Name)
 	asked := slices.DeleteFunc(slices.Clone(members), func(node string) bool { return node == have.GetName() })
 	silent, hears := 0, ""
-	reports := append(n.survey(ctx, asked), report{node: n.cfg.Name, hears: n.groups.Load().hears(), leads: ledBy(n.Status())})
+	reports := slices.DeleteFunc(n.survey(ctx, asked), func(r report) bool { return !n.trusts(&r) })
+	reports = append(reports, report{node: n.cfg.Name, hears: n.groups.Load().hears(), leads: ledBy(n.Status())})
 	for _, r := range reports {
 		if silent++; slices.Contains(r.hears, have.GetName()) {
 			hears = r.node
@@ -159,7 +160,7 @@ func (n *Node) answersWith(ctx context.Context, have *ebbv1.NodeRecord, such fun
 	var answers atomic.Bool
 	for _, peers := range []*rpc.Peers{n.peers, recorded} {
 		wg.Go(func() {
-			if r, err := askStatus(ctx, peers, have.GetName()); err == nil && such(r.record.GetDisk()) {
+			if r, err := n.askStatus(ctx, peers, have.GetName()); err == nil && (peers == recorded || n.trusts(&r)) && such(r.record.GetDisk()) {
 				answers.Store(true)
 				cancel()
 			}

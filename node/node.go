@@ -73,6 +73,7 @@ type Node struct {
 	answers     *budget.Pool // memory of answers, of all requests
 	kept        *budget.Pool // memory of the last answers of watches
 	trust       *trust.Store // nil: no TLS
+	rivals      *rivals
 	handshakes  *handshakes
 	checks      *transport.Checks // of connections in the clear
 	gossipKeys  *gossipKeys       // nil: gossip is in the clear
@@ -175,7 +176,7 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 // wire makes everything that does not listen.
 func (n *Node) wire() {
 	n.access = n.newAccess()
-	n.directory = &directory{self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table}
+	n.directory = &directory{used: make(map[string]dialled), self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
 	n.met = newAcquaintances(n.dir)
 	n.mux = transport.New(transport.Config{
@@ -184,6 +185,7 @@ func (n *Node) wire() {
 		DialOptions:  n.asNode(n.securedPeers()),
 		SnapshotRate: max(0, n.cfg.MoveRate),
 	})
+	n.directory.linked = n.mux.Linked
 	n.mux.SetReadIndexHandler(func(group uint32, replica, term uint64) bool {
 		g := n.groups.Load()
 		return g != nil && g.inTerm(group, replica, term)
@@ -207,6 +209,7 @@ func (n *Node) wire() {
 		Now: n.cfg.Clock.Now,
 	})
 	n.planner = newPlanner(n)
+	n.rivals = newRivals(n)
 	n.cfg.Registry.MustRegister(newCollector(n))
 }
 
@@ -267,21 +270,6 @@ func numeric(address string) (string, error) {
 		return "", proto.ErrBadRequest.Errorf("gossip address %q: %q is not an IP address", address, host)
 	}
 	return net.JoinHostPort(host, port), nil
-}
-
-// duplicate gives way to another process of the same name.
-func (n *Node) duplicate(d cluster.Duplicate) {
-	if d.Goes.Node == n.cfg.Name && d.Goes.Boot == uint64(n.started.UnixMicro()) {
-		n.fatal(d.Err())
-	}
-}
-
-// misjoined ends a node that was told to join another cluster than its data is
-// of. Later that may be an address that has found a new owner.
-func (n *Node) misjoined(s cluster.Strangers) {
-	if n.cfg.Clock.Now().Sub(n.started) < bewareFor {
-		n.fatal(proto.ErrWrongCluster.Errorf("data directory %s: %s", n.cfg.DataDir, s.Err().Message).WithHint(s.Err().Hint))
-	}
 }
 
 // serve opens the doors.
@@ -366,6 +354,7 @@ func (n *Node) run() {
 	if n.trust != nil || n.gossipKeys != nil {
 		n.wg.Go(func() { watch(n.ctx, trustEvery, n.lookTrust) })
 	}
+	n.wg.Go(func() { n.rivals.run(n.ctx) })
 	n.wg.Go(func() {
 		if err := n.tables.run(n.ctx, n.keep); err != nil {
 			n.fatal(err)
@@ -465,9 +454,9 @@ func (n *Node) records(ctx context.Context) []*ebbv1.NodeRecord {
 			continue
 		}
 		ask, cancel := context.WithTimeout(ctx, surveyMax)
-		r, err := askStatus(ask, n.peers, m.Node)
+		r, err := n.askStatus(ask, n.peers, m.Node)
 		cancel()
-		if err == nil && r.runs() {
+		if err == nil && r.runs() && n.trusts(&r) {
 			records = append(records, r.record)
 		}
 	}

@@ -104,7 +104,9 @@ func (s *ebbServer) Table(ctx context.Context, _ *ebbv1.TableRequest) (*ebbv1.Ta
 		own.Namespaces = seen(ctx, t.GetNamespaces())
 		t = own
 	}
-	return &ebbv1.TableResponse{Table: t, Node: s.Node}, nil
+	resp := &ebbv1.TableResponse{Table: t, Node: s.Node}
+	s.Access.vouch(ctx, func() string { return tableSaid(resp) })
+	return resp, nil
 }
 
 // seen are the namespaces of a list that a caller may know of.

@@ -246,7 +246,11 @@ func (s *shardsServer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest)
 	if err := checkStatusRequest(req); err != nil {
 		return nil, err
 	}
-	return s.Cluster.NodeStatus(ctx, req)
+	resp, err := s.Cluster.NodeStatus(ctx, req)
+	if err == nil {
+		s.Access.vouch(ctx, func() string { return statusSaid(resp) })
+	}
+	return resp, err
 }
 
 func (s *shardsServer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {

@@ -205,6 +205,20 @@ func (m *Mux) Silent(atLeast time.Duration) []string {
 	return out
 }
 
+// Linked reports whether there is a session to a node, on which it has answered within the last second or a few pings.
+func (m *Mux) Linked(node string) bool {
+	m.mu.RLock()
+	p := m.peers[node]
+	m.mu.RUnlock()
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	s := p.sess
+	p.mu.Unlock()
+	return s != nil && m.mono()-time.Duration(s.heard.Load()) < max(time.Second, 3*m.cfg.PingInterval)
+}
+
 // PeerStatus says how a peer looks from here.
 type PeerStatus struct {
 	Node      string
