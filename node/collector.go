@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ebbdb/ebb/cluster"
 )
 
 // collector reads a node's state when its metrics are asked for.
@@ -92,6 +94,9 @@ var (
 	descMoveSteps    = describe("move_steps_total", "Changes of memberships made by this node as leader of groups.")
 	descMoveFailures = describe("move_failures_total", "Of the steps of moves, those that failed and are tried again.")
 	descMoving       = describe("shards_moving", "Groups whose membership is being changed, in the whole cluster.")
+	descRefused      = describe("gossip_refused_total", "Packets, streams and members of gossip that were refused: not of the form that ebb sends, or beyond the limits.", "reason")
+	descRivalsAsked  = describe("rivals_asked_total", "Questions to other processes, because gossip had them under this node's name or in another cluster.")
+	descRivals       = describe("rivals_unproven_total", "Times that gossip had another process of this node's name, which proved nothing or gave way.")
 	descOffset       = describe("clock_offset_seconds", "How far a peer's clock is ahead of this node's.", "peer")
 )
 
@@ -157,6 +162,13 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	count(descScrubs, k.scrub.passes.Load())
 	count(descScrubbed, k.scrub.bytes.Load())
 	count(descConnDamages, c.n.checks.Damaged())
+	count(descRivalsAsked, c.n.rivals.asked.Load())
+	count(descRivals, c.n.rivals.unproven.Load())
+	if g := c.n.directory.gossip.Load(); g != nil {
+		for _, why := range cluster.GossipRefusals {
+			to <- prometheus.MustNewConstMetric(descRefused, prometheus.CounterValue, float64(g.Refused(why)), string(why))
+		}
+	}
 	count(descDamages, k.scrub.damages.Load())
 	count(descInstallCame, k.snapshot.came.Load())
 	count(descInstallHeld, k.snapshot.held.Load())

@@ -17,17 +17,25 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// inOpenGossip runs f with clusters of three whose gossip is in the clear: with nothing else, with a root token, and with TLS.
-func inOpenGossip(t *testing.T, f func(t *testing.T, b *bubble, authentic bool)) {
+// inOpenGossip runs f with clusters of three whose gossip is in the clear: with nothing else, with a root token, with a cluster secret, and with TLS.
+func inOpenGossip(t *testing.T, f func(t *testing.T, b *bubble)) {
 	t.Run("nothing", func(t *testing.T) {
-		inBubble(t, 3, 4, func(b *bubble) { f(b.T, b, false) })
+		inBubble(t, 3, 4, func(b *bubble) { f(b.T, b) })
 	})
 	t.Run("root token", func(t *testing.T) {
 		inBubble(t, 3, 4, func(b *bubble) {
 			for i := range b.config {
 				b.config[i].RootTokens = []string{strings.Repeat("root", 10)}
 			}
-			f(b.T, b, true)
+			f(b.T, b)
+		})
+	})
+	t.Run("cluster secret", func(t *testing.T) {
+		inBubble(t, 3, 4, func(b *bubble) {
+			for i := range b.config {
+				b.config[i].ClusterSecrets = []string{strings.Repeat("peer", 10)}
+			}
+			f(b.T, b)
 		})
 	})
 	t.Run("TLS", func(t *testing.T) {
@@ -35,7 +43,7 @@ func inOpenGossip(t *testing.T, f func(t *testing.T, b *bubble, authentic bool))
 			for i := range s.config {
 				s.config[i].GossipKeys = ""
 			}
-			f(s.T, s.bubble, true)
+			f(s.T, s.bubble)
 		})
 	})
 }
@@ -88,7 +96,7 @@ func (b *bubble) impostor(record *ebbv1.NodeRecord, boot uint64, clusterID strin
 func TestGossipEndsNobody(t *testing.T) {
 	for _, boot := range []uint64{1, 1 << 60} {
 		t.Run(fmt.Sprint("boot ", boot), func(t *testing.T) {
-			inOpenGossip(t, func(t *testing.T, b *bubble, _ bool) {
+			inOpenGossip(t, func(t *testing.T, b *bubble) {
 				b.openAll()
 				b.until("a record of its disk", func() bool { return b.table(1).Node("ebb-1").GetDisk() != "" })
 				time.Sleep(3 * time.Second)
@@ -122,7 +130,7 @@ func TestGossipEndsNobody(t *testing.T) {
 // TestGossipMovesNoConnection: while gossip has a newer start of ebb-1 elsewhere, two of three nodes, which need each other, find each other, also when
 // one of them starts anew: what answers there is no session of raft's, and the control group's record has another address.
 func TestGossipMovesNoConnection(t *testing.T) {
-	inOpenGossip(t, func(t *testing.T, b *bubble, _ bool) {
+	inOpenGossip(t, func(t *testing.T, b *bubble) {
 		b.openAll()
 		b.until("a record of its disk", func() bool { return b.table(1).Node("ebb-1").GetDisk() != "" })
 		time.Sleep(3 * time.Second)
@@ -148,7 +156,7 @@ func TestGossipMovesNoConnection(t *testing.T) {
 
 // TestOneOfTwoProcessesEnds: of two processes on copies of one disk the one ends that is not where the cluster has the node, also where gossip proves nothing.
 func TestOneOfTwoProcessesEnds(t *testing.T) {
-	inOpenGossip(t, func(t *testing.T, b *bubble, _ bool) {
+	inOpenGossip(t, func(t *testing.T, b *bubble) {
 		b.openAll()
 		const first = 1
 		b.until("a record of its disk", func() bool { return b.table(first).Node("ebb-1").GetDisk() != "" })
@@ -156,7 +164,8 @@ func TestOneOfTwoProcessesEnds(t *testing.T) {
 		dead := b.disks[first]
 		b.crash(first)
 		second := b.newcomer("ebb-1")
-		b.config[second].TLS, b.config[second].RootTokens = b.config[first].TLS, b.config[first].RootTokens
+		like, c := b.config[first], &b.config[second]
+		c.TLS, c.RootTokens, c.ClusterSecrets = like.TLS, like.RootTokens, like.ClusterSecrets
 		b.disks[second] = dead.Crash(first + 1) // as crash did
 		b.config[second].FS = b.disks[second]
 		b.config[second].BootstrapExpect = b.config[first].BootstrapExpect
@@ -179,7 +188,7 @@ func TestOneOfTwoProcessesEnds(t *testing.T) {
 // TestStrangersByGossipAlone: a node that comes back, and finds gossip of another cluster at the address it was told to join, goes on: nothing there
 // proves to be a node.
 func TestStrangersByGossipAlone(t *testing.T) {
-	inOpenGossip(t, func(t *testing.T, b *bubble, _ bool) {
+	inOpenGossip(t, func(t *testing.T, b *bubble) {
 		b.openAll()
 		b.until("a record of its disk", func() bool { return b.table(1).Node("ebb-1").GetDisk() != "" })
 		time.Sleep(3 * time.Second)

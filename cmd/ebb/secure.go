@@ -95,7 +95,11 @@ func openDoors(cfg *node.Config, callersKnown bool) []openDoor {
 		open = append(open, openDoor{"whoever can connect can read and write", "--root-token-file (`ebb token secret` makes a token), or --tls-require-client-cert"})
 	}
 	if beyond(cfg.Gossip) && cfg.GossipKeys == "" {
-		open = append(open, openDoor{"gossip is not encrypted, and anybody can join in", "--gossip-keys (`ebb cert gossip-key` makes a key)"})
+		what := "gossip is not encrypted, and anybody can join in"
+		if cfg.TLS.On() {
+			what = "gossip is not encrypted, though connections are: whoever can send packets is heard there as a node"
+		}
+		open = append(open, openDoor{what, "--gossip-keys (`ebb cert gossip-key` makes a key)"})
 	}
 	if beyond(cfg.Admin) && !cfg.TLS.Admin {
 		open = append(open, openDoor{"metrics and profiles are not encrypted", "--tls-admin, or --admin on loopback"})

@@ -210,6 +210,11 @@ func TestOpenDoors(t *testing.T) {
 	all := node.Config{GRPC: "0.0.0.0:7070", HTTP: ":7080", Gossip: "10.0.0.1:7071", Admin: "[::]:7081"}
 	locked := all
 	locked.TLS, locked.GossipKeys = node.TLS{Cert: "x", Key: "x", CA: "x", Admin: true}, "x"
+	sealedButGossip := locked
+	sealedButGossip.GossipKeys = ""
+	if err := lock(&sealedButGossip, true, true); err == nil || !strings.Contains(err.Error(), "gossip is not encrypted, though connections are") {
+		t.Errorf("TLS, gossip without keys, and --require-secure: %v", err)
+	}
 	mixed := locked
 	mixed.TLS.Admin, mixed.GossipKeys, mixed.Gossip = false, "", node.Off
 	for name, c := range map[string]struct {
@@ -217,13 +222,14 @@ func TestOpenDoors(t *testing.T) {
 		known bool
 		want  []string
 	}{
-		"loopback":                {node.Config{GRPC: "127.0.0.1:7070", HTTP: "localhost:7080", Gossip: "[::1]:7071", Admin: node.Off}, false, nil},
-		"everything":              {all, false, []string{"clients and nodes", "whoever can connect", "gossip", "metrics"}},
-		"everything, with tokens": {all, true, []string{"clients and nodes", "gossip", "metrics"}},
-		"TLS alone":               {locked, false, []string{"whoever can connect"}},
-		"TLS and tokens":          {locked, true, nil},
-		"no gossip, plain admin":  {mixed, true, []string{"metrics"}},
-		"a name to listen on":     {node.Config{GRPC: "ebb.example.org:7070", HTTP: node.Off, Gossip: node.Off, Admin: node.Off}, true, []string{"clients and nodes"}},
+		"loopback":                     {node.Config{GRPC: "127.0.0.1:7070", HTTP: "localhost:7080", Gossip: "[::1]:7071", Admin: node.Off}, false, nil},
+		"everything":                   {all, false, []string{"clients and nodes", "whoever can connect", "gossip", "metrics"}},
+		"everything, with tokens":      {all, true, []string{"clients and nodes", "gossip", "metrics"}},
+		"TLS alone":                    {locked, false, []string{"whoever can connect"}},
+		"TLS and tokens":               {locked, true, nil},
+		"no gossip, plain admin":       {mixed, true, []string{"metrics"}},
+		"a name to listen on":          {node.Config{GRPC: "ebb.example.org:7070", HTTP: node.Off, Gossip: node.Off, Admin: node.Off}, true, []string{"clients and nodes"}},
+		"TLS, and gossip without keys": {sealedButGossip, true, []string{"gossip"}},
 	} {
 		var got []string
 		for _, d := range openDoors(&c.cfg, c.known) {
