@@ -159,13 +159,18 @@ func FuzzGossipKeys(f *testing.F) {
 	})
 }
 
-// FuzzGossipScreen: what is refused of a packet or a stream has a reason, and a stream is judged alike whether it comes at once or byte by byte. Of what is let pass
-// no message is compressed, and nothing is behind its end.
+// FuzzGossipScreen: what is refused of a packet or a stream has a reason, and a stream is judged alike whether it
+// comes at once or byte by byte. Of what is let pass no message is compressed, and nothing is behind its end.
 func FuzzGossipScreen(f *testing.F) {
 	ping := []byte("\x00\x82\xa5SeqNo\x01\xa4Node\xa7ebb-0+1")
 	for _, b := range [][]byte{
-		ping, withSum(ping), {compressType, 0x80}, {labelType, 1, 'x', 0}, {encryptType, 0, 0, 0, 9}, {compoundType, 2, 0, 1, 0, 1, 0, 0},
-		[]byte("\x06\x83\xa5Nodes\x01\xacUserStateLen\x00\xa4Join\xc3\x81\xa4Meta\xc4\x02xy"), []byte("\x0d\x81\xa5Error\xa3why"), []byte("\x04\x81\xa4Port\xcd\x1b\x9f"),
+		ping, withSum(ping),
+		{compressType, 0x80},
+		{labelType, 1, 'x', 0},
+		{encryptType, 0, 0, 0, 9},
+		{compoundType, 2, 0, 1, 0, 1, 0, 0},
+		[]byte("\x06\x83\xa5Nodes\x01\xacUserStateLen\x00\xa4Join\xc3\x81\xa4Meta\xc4\x02xy"),
+		[]byte("\x0d\x81\xa5Error\xa3why"), []byte("\x04\x81\xa4Port\xcd\x1b\x9f"),
 	} {
 		f.Add(b)
 	}

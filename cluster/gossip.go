@@ -61,8 +61,9 @@ type GossipConfig struct {
 	// OnStrangers is told when those of the Join addresses that answer are all of
 	// another cluster.
 	OnStrangers func(Strangers)
-	// OnDuplicate is called when two living processes seem to go by one node's name, again with each look while it is so. One whose disk was given up
-	// is none of them. It is the word of whoever can send gossip: without keys, of anybody.
+	// OnDuplicate is called when two living processes seem to go by one node's name, again with each look while it is
+	// so. One whose disk was given up is none of them. It is the word of whoever can send gossip: without keys, of
+	// anybody.
 	OnDuplicate func(Duplicate)
 	Logger      *slog.Logger // slog.Default() when nil
 }
@@ -151,7 +152,9 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	logger := cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip")
 	g := &Gossip{
 		cfg: cfg, roster: newRoster(), opened: time.Now(), arrivals: rate.NewLimiter(newStartsRate, newStartsBurst),
-		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool), strangers: make(map[string]Member), warned: make(map[string]bool), tried: make(map[string]string),
+		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool),
+		strangers: make(map[string]Member),
+		warned:    make(map[string]bool), tried: make(map[string]string),
 		log: logger, refused: newRefusals(logger),
 	}
 	g.ctx, g.cancel = context.WithCancel(context.Background())

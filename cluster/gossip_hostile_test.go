@@ -14,6 +14,7 @@ import (
 	"net"
 	"runtime"
 	"runtime/metrics"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -132,10 +133,11 @@ const (
 	hostileHeapMost = 24 << 20
 )
 
-// Two hundred streams at a time that would have memberlist decompress, or allocate what they announce, cost a node less than 24 MiB together, and
-// each is closed. Without the screen one of them costs up to 40 MiB.
+// Two hundred streams at a time that would have memberlist decompress, or allocate what they announce, cost a node
+// less than 24 MiB together, and each is closed. Without the screen one of them costs up to 40 MiB.
 func TestHostileStreamsCostLittle(t *testing.T) {
 	key := bytes.Repeat([]byte{7}, 32)
+	large := append([]byte("\x81\xa4Meta\xc5\x04\x00"), make([]byte, 1024)...) // a node
 	for _, c := range []struct {
 		what string
 		keys [][]byte
@@ -148,7 +150,7 @@ func TestHostileStreamsCostLittle(t *testing.T) {
 		{"20 MiB of user state", nil, pushPull(0, 20<<20), cluster.RefusedTooLarge},
 		{"a user message of 20 MiB", nil, append([]byte("\x08\x81\xaaUserMsgLen\xce"), 1, 0x40, 0, 0), cluster.RefusedType},
 		{"a label", nil, append([]byte{244, 255}, make([]byte, 255)...), cluster.RefusedLabel},
-		{"nodes that never end", nil, append(pushPull(1000, 0), bytes.Repeat([]byte("\x81\xa4Meta\xc5\x04\x00"+string(make([]byte, 1024))), 300)...), cluster.RefusedTooLarge},
+		{"nodes that never end", nil, append(pushPull(1000, 0), bytes.Repeat(large, 300)...), cluster.RefusedTooLarge},
 		{"20 MiB that are sealed", [][]byte{key}, []byte{10, 1, 0x40, 0, 0}, cluster.RefusedTooLarge},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -216,7 +218,7 @@ func TestHostilePacketsAreRefused(t *testing.T) {
 		{"compressed in a compound", nil, compound(ping, small), cluster.RefusedCompressed},
 		{"compressed by a holder of the key", [][]byte{key}, sealedWith(t, key, small, false), cluster.RefusedCompressed},
 		{"a compound in a compound", nil, compound(compound(ping)), cluster.RefusedNested},
-		{"a hundred pings", nil, compound(bytes.Split(bytes.Repeat(append(ping, '|'), 99), []byte("|"))[:99]...), cluster.RefusedType},
+		{"a hundred pings", nil, compound(slices.Repeat([][]byte{ping}, 100)...), cluster.RefusedType},
 		{"a user message", nil, []byte("\x08x"), cluster.RefusedType},
 		{"a label", nil, []byte("\xf4\x01xping"), cluster.RefusedLabel},
 		{"a long packet", nil, append(bytes.Clone(ping), make([]byte, 5<<10)...), cluster.RefusedTooLarge},
@@ -245,7 +247,8 @@ func TestHostilePacketsAreRefused(t *testing.T) {
 	}
 }
 
-// Streams that say nothing, or a byte and no more, end after 2 seconds each way, and keep nobody else from joining: one host has a third of the room.
+// Streams that say nothing, or a byte and no more, end after 2 seconds each way, and keep no node from joining:
+// one host has a third of the room.
 func TestSlowStreamsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
@@ -284,7 +287,8 @@ func TestSlowStreamsEnd(t *testing.T) {
 	})
 }
 
-// Whoever can send packets can make up members: a node remembers so many of them and no more, and those it has a record of keep their places.
+// Whoever can send packets can make up members: a node remembers so many of them and no more, and those it has a
+// record of keep their places.
 func TestMembersThatAreMadeUpAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
@@ -295,7 +299,8 @@ func TestMembersThatAreMadeUpAreBounded(t *testing.T) {
 			return ""
 		}
 		g, err := cluster.OpenGossip(t.Context(), cluster.GossipConfig{
-			Node: "ebb-0", Boot: 1, Network: v.net.Host(ip(0)), Listen: ip(0) + gossipPort, DiskOf: known, Logger: slog.New(slog.DiscardHandler),
+			Node: "ebb-0", Boot: 1, Network: v.net.Host(ip(0)), Listen: ip(0) + gossipPort, DiskOf: known,
+			Logger: slog.New(slog.DiscardHandler),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -312,7 +317,8 @@ func TestMembersThatAreMadeUpAreBounded(t *testing.T) {
 		}
 		say := func(name string) {
 			text := append([]byte("\x04\x86\xabIncarnation\x01\xa4Node"), 0xa0|byte(len(name)))
-			text = append(append(text, name...), "\xa4Addr\xa4\x0a\x00\x09\x09\xa4Port\x09\xa4Meta\xa0\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"...)
+			text = append(text, name...)
+			text = append(text, "\xa4Addr\xa4\x0a\x00\x09\x09\xa4Port\x09\xa4Meta\xa0\xa3Vsn\xa6\x01\x05\x02\x00\x00\x00"...)
 			if _, err := mean.WriteTo(text, to); err != nil {
 				t.Fatal(err)
 			}

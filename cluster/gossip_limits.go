@@ -13,18 +13,19 @@ import (
 )
 
 const (
-	// gossipStreamsMax and gossipStreamsOfHostMax bound the streams that others have open, in all and from one host.
-	// A stream lasts 2 seconds for each direction at most.
+	// gossipStreamsMax and gossipStreamsOfHostMax bound the streams that others have open, in all and from one host. A
+	// stream lasts 2 seconds for each direction at most.
 	gossipStreamsMax       = 48
 	gossipStreamsOfHostMax = 16
-	// strangersMembersMax is how many starts may be known before those of nodes without a record in the control group are refused.
+	// strangersMembersMax is how many starts may be known before those of nodes without a record in the control group
+	// are refused.
 	strangersMembersMax = 256
 	// startsMax bounds living starts of one node.
 	startsMax = 8
-	// newStartsRate and newStartsBurst bound how many starts that were not known are taken in, a second and at once: memberlist
-	// keeps each for half a minute after its end.
-	newStartsRate  rate.Limit = 32
-	newStartsBurst            = 512
+	// newStartsRate and newStartsBurst bound how many starts that were not known are taken in, a second and at once:
+	// memberlist keeps each for half a minute after its end.
+	newStartsRate  = rate.Limit(32)
+	newStartsBurst = 512
 )
 
 // streamSlots bounds streams that others open.
@@ -36,7 +37,8 @@ type streamSlots struct {
 
 func newStreamSlots() *streamSlots { return &streamSlots{byHost: make(map[netip.Prefix]int)} }
 
-// enter takes a slot for a stream from an address; leave, which may be called again, gives it back. It is not ok if there is none.
+// enter takes a slot for a stream from an address; leave, which may be called again, gives it back. It is not ok if
+// there is none.
 func (s *streamSlots) enter(from net.Addr) (leave func(), ok bool) {
 	host := hostPrefix(from)
 	s.mu.Lock()
@@ -70,8 +72,8 @@ func hostPrefix(from net.Addr) netip.Prefix {
 	return prefix
 }
 
-// screenedConn is a stream of gossip whose first message is read, within the limits, before memberlist sees any of it. There is no second one.
-// memberlist sets the deadline.
+// screenedConn is a stream of gossip whose first message is read, within the limits, before memberlist sees any of it.
+// There is no second one. memberlist sets the deadline.
 type screenedConn struct {
 	net.Conn
 	t     *gossipTransport
@@ -160,8 +162,8 @@ func (r *refusals) note(why GossipRefusal, from net.Addr) {
 	}
 }
 
-// admits reports whether there is room for a start of a node that memberlist hears of. Those that are known, and this one's own, always have it. memberlist
-// calls it under its own locks.
+// admits reports whether there is room for a start of a node that memberlist hears of. Those that are known, and this
+// one's own, always have it. memberlist calls it under its own locks.
 func (g *Gossip) admits(name string) bool {
 	node, start, ok := parseMemberName(name)
 	if !ok {

@@ -8,12 +8,13 @@ import (
 	"fmt"
 )
 
-// memberlist decodes what arrives before it knows who sent it, and a few hundred bytes can cost it 40 MiB: it decompresses, and it allocates what a
-// header announces. So every packet and stream is read by its structure first, and refused unless it has the form of what ebb itself sends:
+// memberlist decodes what arrives before it knows who sent it, and a few hundred bytes can cost it 40 MiB: it
+// decompresses, and it allocates what a header announces. So every packet and stream is read by its structure first,
+// and refused unless it has the form of what ebb itself sends:
 //
 //	packet   [crc32 header] message | compound of messages, one level deep
 //	stream   one message: push-pull, ping, or the answer to one
-//	message  type, then a MessagePack map of at most 16 fields: numbers, booleans, nil and byte strings of at most 1 KiB
+//	message  type, then a MessagePack map of at most 15 fields: numbers, booleans, nil and byte strings of at most 1 KiB
 //	push-pull  its map {Nodes, UserStateLen, Join}, then one map a node; ebb has no user state
 //
 // Sealed messages are opened here as well, with the same keys, and read in the same way.
@@ -68,14 +69,15 @@ const (
 
 // GossipRefusals are all reasons, in the order of their declaration.
 var GossipRefusals = []GossipRefusal{
-	RefusedCompressed, RefusedLabel, RefusedType, RefusedNested, RefusedTooLarge, RefusedMalformed, RefusedStreams, RefusedMembers,
+	RefusedCompressed, RefusedLabel, RefusedType, RefusedNested,
+	RefusedTooLarge, RefusedMalformed, RefusedStreams, RefusedMembers,
 }
 
 // Error implements error. The words are not those of memberlist's own complaints, which joinFault knows.
 func (r GossipRefusal) Error() string { return "gossip refused: " + string(r) }
 
-// screenPacket returns why a packet is refused, nil if it is not. keys are those of sealed gossip, none if it is in the clear.
-// A packet that no key opens is left to memberlist, which drops it and says so.
+// screenPacket returns why a packet is refused, nil if it is not. keys are those of sealed gossip, none if it is in
+// the clear. A packet that no key opens is left to memberlist, which drops it and says so.
 func screenPacket(packet []byte, keys [][]byte) error {
 	if len(packet) > gossipPacketMax {
 		return RefusedTooLarge
@@ -100,8 +102,8 @@ func screenPacket(packet []byte, keys [][]byte) error {
 	return err
 }
 
-// screenCompound reads the parts of a compound: their number, their lengths, and then the parts themselves. memberlist puts news behind at most
-// one message that is answered; more of them would be answered to whomever they name.
+// screenCompound reads the parts of a compound: their number, their lengths, and then the parts themselves. memberlist
+// puts news behind at most one message that is answered; more of them would be answered to whomever they name.
 func screenCompound(b []byte) error {
 	if len(b) < 1 || len(b) < 1+2*int(b[0]) {
 		return RefusedMalformed
@@ -156,8 +158,9 @@ func refusedType(t byte) GossipRefusal {
 	return RefusedType
 }
 
-// screenStream reads the one message of a stream, and returns it without what follows. read is called for more bytes. A stream that is sealed and should
-// not be, or the other way round, is cut behind its first byte, which is enough for memberlist to say so.
+// screenStream reads the one message of a stream, and returns it without what follows. read is called for more bytes.
+// A stream that is sealed and should not be, or the other way round, is cut behind its first byte, which is enough for
+// memberlist to say so.
 func screenStream(read func([]byte) (int, error), keys [][]byte) ([]byte, error) {
 	w := gossipWire{read: read}
 	kind, err := w.take(1)
@@ -210,7 +213,8 @@ func (w *gossipWire) streamed(kind byte) error {
 	return refusedType(kind)
 }
 
-// pushPull reads the states of nodes. memberlist allocates by the numbers of the header, so that these come first, once each, and as integers.
+// pushPull reads the states of nodes. memberlist allocates by the numbers of the header, so that these come first,
+// once each, and as integers.
 func (w *gossipWire) pushPull() error {
 	nodes, seen := uint64(0), 0
 	err := w.fields(func(name string, v gossipValue) error {
@@ -372,7 +376,8 @@ func (w *gossipWire) skip(n uint64) error {
 	return err
 }
 
-// unseal opens what memberlist sealed: version, nonce 12, AES-GCM text. The padding of version 0 stays; nothing reads that far.
+// unseal opens what memberlist sealed: version, nonce 12, AES-GCM text. The padding of version 0 stays; nothing reads
+// that far.
 func unseal(keys [][]byte, sealed, also []byte) (plain []byte, opened bool) {
 	const nonce = 12
 	if len(sealed) < 1+nonce || sealed[0] > sealedVersion {
@@ -394,7 +399,8 @@ func unseal(keys [][]byte, sealed, also []byte) (plain []byte, opened bool) {
 	return nil, false
 }
 
-// refusalOf returns why gossip was refused, and whether it was: a stream that ends too early, or a network that fails, is none.
+// refusalOf returns why gossip was refused, and whether it was: a stream that ends too early, or a network that fails,
+// is none.
 func refusalOf(err error) (GossipRefusal, bool) {
 	var r GossipRefusal
 	ok := errors.As(err, &r)

@@ -42,6 +42,12 @@ func (v *village) report(d cluster.Duplicate) {
 	v.dups = append(v.dups, d)
 }
 
+// reportOnce returns what notes the first duplicate that one node reports: it reports them again with each look.
+func (v *village) reportOnce() func(cluster.Duplicate) {
+	var once sync.Once
+	return func(d cluster.Duplicate) { once.Do(func() { v.report(d) }) }
+}
+
 const gossipPort = ":7071"
 
 func newVillage(t *testing.T) *village {
@@ -70,7 +76,7 @@ func (v *village) openSealed(keys [][]byte, key, node string, boot uint64, ip st
 		Keys: keys,
 		Node: node, Boot: boot, GRPC: "0.0.0.0:7070", HTTP: ip + ":7080", Version: "v1",
 		Network: v.net.Host(ip), Listen: ip + gossipPort, Join: join,
-		OnDuplicate: v.report,
+		OnDuplicate: v.reportOnce(),
 		Logger:      slog.New(slog.NewTextHandler(io.Discard, nil)),
 	})
 	if err != nil {

@@ -114,8 +114,9 @@ type dialled struct {
 // turnOf is how long one address of a node is tried before the next.
 const turnOf = 2 * time.Second
 
-// grpc returns the address of a node's gRPC server. Where raft has a session, that address stays, whatever gossip says: news of other addresses, which without
-// keys anybody can send, is for nodes that are not heard. Those are looked for where gossip has them, and where the control group's record does, in turn.
+// grpc returns the address of a node's gRPC server. Where raft has a session, that address stays, whatever gossip
+// says: news of other addresses, which without keys anybody can send, is for nodes that are not heard. Those are
+// looked for where gossip has them, and where the control group's record does, in turn.
 func (d *directory) grpc(node string) (string, error) {
 	if node == d.self {
 		return d.own, nil

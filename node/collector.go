@@ -94,9 +94,9 @@ var (
 	descMoveSteps    = describe("move_steps_total", "Changes of memberships made by this node as leader of groups.")
 	descMoveFailures = describe("move_failures_total", "Of the steps of moves, those that failed and are tried again.")
 	descMoving       = describe("shards_moving", "Groups whose membership is being changed, in the whole cluster.")
-	descRefused      = describe("gossip_refused_total", "Packets, streams and members of gossip that were refused: not of the form that ebb sends, or beyond the limits.", "reason")
-	descRivalsAsked  = describe("rivals_asked_total", "Questions to other processes, because gossip had them under this node's name or in another cluster.")
-	descRivals       = describe("rivals_unproven_total", "Times that gossip had another process of this node's name, which proved nothing or gave way.")
+	descRefused      = describe("gossip_refused_total", "Packets, streams and members of gossip that were refused.", "reason")
+	descRivalsAsked  = describe("rivals_asked_total", "Questions asked because of rivals or strangers in gossip.")
+	descRivals       = describe("rivals_unproven_total", "Rivals in gossip that did not end this node.")
 	descOffset       = describe("clock_offset_seconds", "How far a peer's clock is ahead of this node's.", "peer")
 )
 

@@ -20,5 +20,6 @@ func (n *Node) Keep(table *cluster.Table, shard uint32) error {
 // Alive reports whether this node hears of another.
 func (n *Node) Alive(node string) bool { return n.directory.alive(node) }
 
-// StartedOn returns when the process started that answers this node for another one, in µs by its clock; 0 if none answers.
+// StartedOn returns when the process started that answers this node for another one, in µs by its clock; 0 if none
+// answers.
 func (n *Node) StartedOn(node string) int64 { return n.statusOn(n.ctx, node).GetStartedUs() }

@@ -17,7 +17,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// inOpenGossip runs f with clusters of three whose gossip is in the clear: with nothing else, with a root token, with a cluster secret, and with TLS.
+// inOpenGossip runs f with clusters of three whose gossip is in the clear: with nothing else, with a root token, with
+// a cluster secret, and with TLS.
 func inOpenGossip(t *testing.T, f func(t *testing.T, b *bubble)) {
 	t.Run("nothing", func(t *testing.T) {
 		inBubble(t, 3, 4, func(b *bubble) { f(b.T, b) })
@@ -63,11 +64,12 @@ func (l *liar) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusR
 	case l.asked <- struct{}{}:
 	default:
 	}
-	return &ebbv1.StatusResponse{ClusterId: l.cluster, Nodes: []*ebbv1.NodeStatus{{Node: l.record, StartedUs: 1, Phase: "serving"}}}, nil
+	own := &ebbv1.NodeStatus{Node: l.record, StartedUs: 1, Phase: "serving"}
+	return &ebbv1.StatusResponse{ClusterId: l.cluster, Nodes: []*ebbv1.NodeStatus{own}}, nil
 }
 
 // impostor poses by gossip as a start of a node, with the marks of a cluster, and answers over gRPC as that start.
-func (b *bubble) impostor(record *ebbv1.NodeRecord, boot uint64, clusterID string, join ...string) (asked chan struct{}) {
+func (b *bubble) impostor(record *ebbv1.NodeRecord, boot uint64, clusterID string, join ...string) chan struct{} {
 	b.Helper()
 	me := b.net.Host(impostorHost)
 	at := impostorHost + ":7070"
@@ -91,9 +93,10 @@ func (b *bubble) impostor(record *ebbv1.NodeRecord, boot uint64, clusterID strin
 	return l.asked
 }
 
-// TestGossipEndsNobody: whoever can send gossip poses as ebb-1 with boot 1, which outranks the process that lives, with the marks of its cluster and disk, and as
-// a newer start of ebb-2. No node ends, none is dialled elsewhere, and few questions are asked.
-func TestGossipEndsNobody(t *testing.T) {
+// TestGossipEndsNoNode: whoever can send gossip poses as ebb-1 with boot 1, which outranks the process that lives,
+// with the marks of its cluster and disk, and as a newer start of ebb-2. No node ends, none is dialled elsewhere, and
+// few questions are asked.
+func TestGossipEndsNoNode(t *testing.T) {
 	for _, boot := range []uint64{1, 1 << 60} {
 		t.Run(fmt.Sprint("boot ", boot), func(t *testing.T) {
 			inOpenGossip(t, func(t *testing.T, b *bubble) {
@@ -127,8 +130,9 @@ func TestGossipEndsNobody(t *testing.T) {
 	}
 }
 
-// TestGossipMovesNoConnection: while gossip has a newer start of ebb-1 elsewhere, two of three nodes, which need each other, find each other, also when
-// one of them starts anew: what answers there is no session of raft's, and the control group's record has another address.
+// TestGossipMovesNoConnection: while gossip has a newer start of ebb-1 elsewhere, two of three nodes, which need each
+// other, find each other, also when one of them starts anew: what answers there is no session of raft's, and the
+// control group's record has another address.
 func TestGossipMovesNoConnection(t *testing.T) {
 	inOpenGossip(t, func(t *testing.T, b *bubble) {
 		b.openAll()
@@ -154,7 +158,8 @@ func TestGossipMovesNoConnection(t *testing.T) {
 	})
 }
 
-// TestOneOfTwoProcessesEnds: of two processes on copies of one disk the one ends that is not where the cluster has the node, also where gossip proves nothing.
+// TestOneOfTwoProcessesEnds: of two processes on copies of one disk the one ends that is not where the cluster has the
+// node, also where gossip proves nothing.
 func TestOneOfTwoProcessesEnds(t *testing.T) {
 	inOpenGossip(t, func(t *testing.T, b *bubble) {
 		b.openAll()
@@ -185,8 +190,8 @@ func TestOneOfTwoProcessesEnds(t *testing.T) {
 	})
 }
 
-// TestStrangersByGossipAlone: a node that comes back, and finds gossip of another cluster at the address it was told to join, goes on: nothing there
-// proves to be a node.
+// TestStrangersByGossipAlone: a node that comes back, and finds gossip of another cluster at the address it was told
+// to join, keeps running: nothing there proves to be a node.
 func TestStrangersByGossipAlone(t *testing.T) {
 	inOpenGossip(t, func(t *testing.T, b *bubble) {
 		b.openAll()

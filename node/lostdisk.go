@@ -160,7 +160,8 @@ func (n *Node) answersWith(ctx context.Context, have *ebbv1.NodeRecord, such fun
 	var answers atomic.Bool
 	for _, peers := range []*rpc.Peers{n.peers, recorded} {
 		wg.Go(func() {
-			if r, err := n.askStatus(ctx, peers, have.GetName()); err == nil && (peers == recorded || n.trusts(&r)) && such(r.record.GetDisk()) {
+			r, err := n.askStatus(ctx, peers, have.GetName())
+			if err == nil && (peers == recorded || n.trusts(&r)) && such(r.record.GetDisk()) {
 				answers.Store(true)
 				cancel()
 			}

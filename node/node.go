@@ -176,7 +176,9 @@ func Open(ctx context.Context, given Config) (_ *Node, err error) {
 // wire makes everything that does not listen.
 func (n *Node) wire() {
 	n.access = n.newAccess()
-	n.directory = &directory{used: make(map[string]dialled), self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table}
+	n.directory = &directory{
+		used: make(map[string]dialled), self: n.cfg.Name, own: addressOf(n.listeners.grpc), advertised: n.cfg.AdvertiseGRPC, connect: n.dial, table: n.Table,
+	}
 	election := cluster.ElectionTimeout(n.shardsAtMost())
 	n.met = newAcquaintances(n.dir)
 	n.mux = transport.New(transport.Config{

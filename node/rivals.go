@@ -14,8 +14,8 @@ import (
 	"github.com/ebbdb/ebb/rpc"
 )
 
-// Gossip in the clear is the word of anybody. It may give a reason to ask, and decides nothing that cannot be taken back: no node ends, and nothing is
-// written down, before somebody has said so who can prove to be a node.
+// Gossip in the clear is the word of anybody. It may give a reason to ask, and decides nothing that cannot be taken
+// back: no node ends, and nothing is written down, before a process has said so that proves to be a node.
 //
 //	nodes have            who is believed
 //	TLS                   whoever has the certificate of a node, on that connection
@@ -25,8 +25,8 @@ import (
 
 // rivalsRate and rivalsBurst bound the questions that gossip can make a node ask, a second and at once.
 const (
-	rivalsRate  rate.Limit = 0.5
-	rivalsBurst            = 4
+	rivalsRate  = rate.Limit(0.5)
+	rivalsBurst = 4
 )
 
 // source is what is known of who answered.
@@ -40,8 +40,8 @@ func (n *Node) believes(from source) bool {
 	return from.proven || !n.cfg.proves() && from.recorded
 }
 
-// trusts reports whether a report counts for what is written down, or for who is let in: the node proves to be one, or was asked where the control group's
-// record has it, or where raft hears it.
+// trusts reports whether a report counts for what is written down, or for who is let in: the node proves to be one, or
+// was asked where the control group's record has it, or where raft hears it.
 func (n *Node) trusts(r *report) bool { return r.proven || r.recorded || n.mux.Linked(r.node) }
 
 // recorded reports whether a node is asked where the control group's record has it.
@@ -96,7 +96,8 @@ func (r *rivals) run(ctx context.Context) {
 	}
 }
 
-// look returns why this process has to end, nil if it has not. It asks the rival itself, and whoever is where the control group has this node.
+// look returns why this process has to end, nil if it has not. It asks the rival itself, and whoever is where the
+// control group has this node.
 func (r *rivals) look(ctx context.Context, d cluster.Duplicate) error {
 	n := r.n
 	rival := d.Stays
@@ -121,17 +122,18 @@ func (r *rivals) look(ctx context.Context, d cluster.Duplicate) error {
 		said, err := r.ask(ctx, address)
 		said.recorded = address == recorded // not where the directory has it, which is this process
 		if err == nil && n.believes(said.source) && r.gives(&said, recorded) {
-			return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s, which stays, and at %s, which has to end", n.cfg.Name, said.record.GetGrpcAddress(), own).
+			stays := said.record.GetGrpcAddress()
+			return proto.ErrDuplicateNode.Errorf("node %s runs twice: at %s, which stays, and at %s, which has to end", n.cfg.Name, stays, own).
 				WithHint("give every node a name of its own, or stop one of the two")
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
+	}
+	if ctx.Err() != nil {
+		return nil // the node stops
 	}
 	r.unproven.Add(1)
-	const message = "gossip tells of another process of this node's name, which does not prove itself or gives way: this one goes on"
+	const message = "gossip has another process of this node's name: it does not prove itself, and this process stays"
 	if skipped, ok := n.repeats.due(message, time.Now()); ok {
-		n.logger.Error(message, "code", proto.ErrDuplicateNode.Error(), "gossip_at", rival.Gossip, "grpc_at", rival.GRPC, "times_unsaid", skipped)
+		n.logger.Error(message, "err", proto.ErrDuplicateNode, "gossip_at", rival.Gossip, "grpc_at", rival.GRPC, "times_unsaid", skipped)
 	}
 	return nil
 }
@@ -144,13 +146,20 @@ func (r *rivals) ask(ctx context.Context, address string) (report, error) {
 	r.asked.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
-	peers := rpc.NewPeers(rpc.PeersConfig{Address: func(string) (string, error) { return address, nil }, Dial: r.n.dial, Options: r.n.peerOptions()})
+	peers := r.n.peersAt(address)
 	defer peers.Close() //nolint:errcheck // it was only read from
 	return r.n.askStatus(ctx, peers, r.n.cfg.Name)
 }
 
-// gives reports whether this process gives way to one that answered. A process of the cluster goes before one that belongs to none yet, then the one where
-// the control group has the node, then the one that started first. One of another cluster, or on a disk that was given up, ends by itself.
+// peersAt finds every node at one address.
+func (n *Node) peersAt(address string) *rpc.Peers {
+	at := func(string) (string, error) { return address, nil }
+	return rpc.NewPeers(rpc.PeersConfig{Address: at, Dial: n.dial, Options: n.peerOptions()})
+}
+
+// gives reports whether this process gives way to one that answered. A process of the cluster goes before one that
+// belongs to none yet, then the one where the control group has the node, then the one that started first. One of
+// another cluster, or on a disk that was given up, ends by itself.
 func (r *rivals) gives(said *report, recorded string) bool {
 	n := r.n
 	if uint64(said.startedUS) == n.boot() {
@@ -172,8 +181,8 @@ func (r *rivals) gives(said *report, recorded string) bool {
 	return uint64(said.startedUS) < n.boot()
 }
 
-// misjoined ends a node that was told to join another cluster than its data is of, if a node of that one proves to be there. Later that may be an address
-// that has found a new owner.
+// misjoined ends a node that was told to join another cluster than its data is of, if a node of that one proves to be
+// there. Later that may be an address that has found a new owner.
 func (n *Node) misjoined(s cluster.Strangers) {
 	if n.cfg.Clock.Now().Sub(n.started) >= bewareFor || !n.cfg.proves() && n.gossipKeys == nil {
 		return // gossip has logged it
@@ -195,7 +204,7 @@ func (n *Node) clusterAt(ctx context.Context, node, address string) (string, err
 	n.rivals.asked.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, surveyMax)
 	defer cancel()
-	peers := rpc.NewPeers(rpc.PeersConfig{Address: func(string) (string, error) { return address, nil }, Dial: n.dial, Options: n.peerOptions()})
+	peers := n.peersAt(address)
 	defer peers.Close() //nolint:errcheck // it was only read from
 	peer, err := peers.Peer(node)
 	if err != nil {

@@ -16,12 +16,13 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// Where there is no TLS, a proof says who calls, and not who answers. So a node that asks another one sends a challenge, and the other answers with a MAC of it
-// and of what it says, by a key that the asking node accepts. Whoever passes the question on to a real node gets no other answer accepted than that node's own.
+// Where there is no TLS, a proof says who calls, and not who answers. So a node that asks another one sends a
+// challenge, and the other answers with a MAC of it and of what it says, by a key that the asking node accepts.
+// Whoever passes the question on to a real node gets no other answer accepted than that node's own.
 //
 //	ebb-challenge  32 hexadecimal digits, drawn for each question
-//	ebb-vouch      in the header of the answer, by a root token and by a cluster secret, each if there is one: HMAC-SHA-256 of the challenge and
-//	               the answer, 64 hexadecimal digits
+//	ebb-vouch      in the header of the answer: HMAC-SHA-256 of the challenge and the answer, 64 hexadecimal digits;
+//	               one by a root token and one by a cluster secret, where there are such
 const (
 	challengeKey = "ebb-challenge"
 	vouchKey     = "ebb-vouch"
@@ -67,15 +68,18 @@ func (a *Access) vouched(header metadata.MD, challenge, said string) bool {
 	return false
 }
 
-// VouchedStatus asks the peer how it is, and reports whether it proved its answer by a key of this node's. What is proven is what statusSaid has.
+// VouchedStatus asks the peer how it is, and reports whether it proved its answer by a key of this node's. What is
+// proven is what statusSaid has.
 func (p *Peer) VouchedStatus(ctx context.Context, a *Access) (*ebbv1.StatusResponse, bool, error) {
-	return vouchedCall(ctx, a, statusSaid, func(ctx context.Context, header grpc.CallOption) (*ebbv1.StatusResponse, error) {
+	type answer = *ebbv1.StatusResponse
+	return vouchedCall(ctx, a, statusSaid, func(ctx context.Context, header grpc.CallOption) (answer, error) {
 		resp, err := p.shards.NodeStatus(ctx, &ebbv1.StatusRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax), header)
 		return resp, p.named(err)
 	})
 }
 
-// VouchedTable asks the peer for the table, and reports whether it proved its answer by a key of this node's. What is proven is what tableSaid has.
+// VouchedTable asks the peer for the table, and reports whether it proved its answer by a key of this node's. What is
+// proven is what tableSaid has.
 func (p *Peer) VouchedTable(ctx context.Context, a *Access) (*ebbv1.TableResponse, bool, error) {
 	return vouchedCall(ctx, a, tableSaid, func(ctx context.Context, header grpc.CallOption) (*ebbv1.TableResponse, error) {
 		resp, err := p.ebb.Table(ctx, &ebbv1.TableRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax), header)
@@ -83,7 +87,9 @@ func (p *Peer) VouchedTable(ctx context.Context, a *Access) (*ebbv1.TableRespons
 	})
 }
 
-func vouchedCall[R any](ctx context.Context, a *Access, said func(R) string, call func(context.Context, grpc.CallOption) (R, error)) (R, bool, error) {
+func vouchedCall[R any](ctx context.Context, a *Access, said func(R) string,
+	call func(context.Context, grpc.CallOption) (R, error),
+) (R, bool, error) {
 	var b [challengeLen / 2]byte
 	_, _ = rand.Read(b[:]) // never fails
 	challenge := hex.EncodeToString(b[:])
@@ -98,8 +104,10 @@ func statusSaid(resp *ebbv1.StatusResponse) string {
 	fmt.Fprintf(&b, "status %q %d\n", resp.GetClusterId(), resp.GetVersion())
 	for _, n := range resp.GetNodes() {
 		r := n.GetNode()
-		fmt.Fprintf(&b, "%q %q %q %q %q %q %q %t\n", r.GetName(), r.GetGrpcAddress(), r.GetHttpAddress(), r.GetGossipAddress(), r.GetVersion(), r.GetZone(), r.GetDisk(), r.GetEnrolled())
-		fmt.Fprintf(&b, "%q %d %d %d %q %q\n", n.GetPhase(), n.GetStartedUs(), n.GetStorageOldest(), n.GetStorageNewest(), n.GetHears(), n.GetMet())
+		fmt.Fprintf(&b, "%q %q %q %q\n", r.GetName(), r.GetGrpcAddress(), r.GetHttpAddress(), r.GetGossipAddress())
+		fmt.Fprintf(&b, "%q %q %q %t\n", r.GetVersion(), r.GetZone(), r.GetDisk(), r.GetEnrolled())
+		fmt.Fprintf(&b, "%q %d %d %d\n", n.GetPhase(), n.GetStartedUs(), n.GetStorageOldest(), n.GetStorageNewest())
+		fmt.Fprintf(&b, "%q %q\n", n.GetHears(), n.GetMet())
 		for _, m := range n.GetReplicas() {
 			fmt.Fprintf(&b, "%d %q %d\n", m.GetShard(), m.GetRole(), m.GetTerm())
 		}
@@ -111,7 +119,8 @@ func statusSaid(resp *ebbv1.StatusResponse) string {
 func tableSaid(resp *ebbv1.TableResponse) string {
 	t := resp.GetTable()
 	var b strings.Builder
-	fmt.Fprintf(&b, "table %q %q %d %d %d %q\n", resp.GetNode(), t.GetClusterId(), t.GetEpoch(), t.GetShards(), t.GetReplication(), t.GetRemoved())
+	fmt.Fprintf(&b, "table %q %q %d\n", resp.GetNode(), t.GetClusterId(), t.GetEpoch())
+	fmt.Fprintf(&b, "%d %d %q\n", t.GetShards(), t.GetReplication(), t.GetRemoved())
 	for _, r := range t.GetNodes() {
 		fmt.Fprintf(&b, "%q %q %t\n", r.GetName(), r.GetDisk(), r.GetEnrolled())
 	}
