@@ -257,9 +257,10 @@ func TestHosts(t *testing.T) {
 	s.Hosts = NewHosts("ebb.example", "Other.Example:443", "10.0.0.7", "[2001:db8::7]:7080")
 	public, admin := NewHTTP(s), NewAdmin(s)
 	local := &net.TCPAddr{IP: net.ParseIP("10.1.2.3"), Port: 7080}
+	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), http.LocalAddrContextKey, net.Addr(local)))
+	defer cancel()
 	ask := func(h http.Handler, host, path string) *httptest.ResponseRecorder {
-		r := httptest.NewRequest(http.MethodGet, path, nil)
-		r = r.WithContext(context.WithValue(r.Context(), http.LocalAddrContextKey, net.Addr(local)))
+		r := httptest.NewRequest(http.MethodGet, path, nil).WithContext(ctx)
 		r.Host = host
 		w := httptest.NewRecorder()
 		h.ServeHTTP(w, r)
@@ -281,6 +282,7 @@ func TestHosts(t *testing.T) {
 			}
 		}
 	}
+	cancel() // a watch that is not refused ends
 	for _, host := range []string{
 		"page.example", "page.example:7080", "localhost.page.example", "ebb.example.page.example", "page.ebb.example", "127.0.0.1.page.example:7080",
 		"0.0.0.0", "0.0.0.0:7080", "[::]:7080", "10.1.2.4:7080", "127.0.0.2", "2130706433", "0x7f.1", "127.1", "ebb.example,page.example", ":7080", ".", "[",
