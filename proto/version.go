@@ -46,7 +46,8 @@ const VersionTakesPlace = 5
 // sessions have a secret.
 const VersionNamespaces = 6
 
-// VersionPeerProofs is from when on the control group keeps nodes that do not prove that they are nodes out of a cluster with tokens.
+// VersionPeerProofs is from when on the control group keeps nodes that do not prove that they are nodes out of a
+// cluster with tokens.
 
 const VersionPeerProofs = 8
 
