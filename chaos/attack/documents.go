@@ -73,6 +73,7 @@ func lengths() (out []Attempt) {
 	frame("a message of gRPC of 2^32-1 bytes", math.MaxUint32, 0)
 	frame("a compressed message of gRPC of 2^32-1 bytes", math.MaxUint32, 1)
 	frame("a message of gRPC with a flag of 255", 4, 255)
+	out[len(out)-1].Long = true // it is waited for
 	for _, length := range []string{"9223372036854775807", "18446744073709551615", "99999999999999999999999", "-1"} {
 		out = append(out, Attempt{Group: of, Name: "a body of " + length + " bytes over HTTP", Mode: Open, Grows: 64 * mib, Run: func(ctx context.Context, a *Arena) error {
 			c, err := a.raw(ctx, "http")
@@ -247,7 +248,7 @@ func documents() (out []Attempt) {
 			}
 			return nil
 		}},
-		Attempt{Group: of, Name: "protobuf: fields that nobody knows, 4 MiB", Mode: Open, Grows: 128 * mib, Run: func(ctx context.Context, a *Arena) error {
+		Attempt{Group: of, Name: "protobuf: fields that nobody knows, 4 MiB", Mode: Open, Fresh: true, Grows: 192 * mib, Run: func(ctx context.Context, a *Arena) error {
 			field := protowire.AppendVarint(protowire.AppendTag(nil, 99, protowire.VarintType), 1)
 			message := []byte(strings.Repeat(string(field), 1_200_000))
 			return together(8, func(int) error {

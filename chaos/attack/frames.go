@@ -138,6 +138,9 @@ var (
 	zerosErr  error
 )
 
+// floodFor is how long a flood lasts.
+const floodFor = 500 * time.Millisecond
+
 // flood writes until the server ends the connection or a time is over.
 func flood(ctx context.Context, a *Arena, within time.Duration, write func(f *frames, i int) error) error {
 	limited, cancel := context.WithTimeout(ctx, within)
@@ -162,7 +165,7 @@ func floods() []Attempt {
 	const path = ebbv1grpc.Ebb_Ask_FullMethodName
 	each := func(write func(f *frames, i int) error) func(context.Context, *Arena) error {
 		return func(ctx context.Context, a *Arena) error {
-			return together(4, func(int) error { return flood(ctx, a, 2*time.Second, write) })
+			return together(4, func(int) error { return flood(ctx, a, floodFor, write) })
 		}
 	}
 	attempts := []Attempt{

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"text/tabwriter"
@@ -120,7 +121,7 @@ func attack(ctx context.Context, attempts []Attempt, binary, dir string) (verdic
 			}
 			a := arenas[mode]
 			v := judge(ctx, a, &attempts[i], func(ctx context.Context) error { return attempts[i].Run(ctx, a) })
-			fmt.Fprintf(os.Stderr, "%-6s %6.1fs  %s %s\n", word(v.Held), v.Took.Seconds(), attempts[i].title(), v.Detail)
+			fmt.Fprintf(os.Stderr, "%-6s %6.1fs  %s %s\n", word(v.Held), v.Took.Seconds(), attempts[i].title(), plain(v.Detail))
 			verdicts = append(verdicts, v)
 			if v.Held {
 				continue
@@ -173,7 +174,7 @@ func report(w io.Writer, verdicts []Verdict, took time.Duration) bool {
 		if v.Held {
 			held++
 		}
-		detail := strings.Join(strings.Fields(v.Detail), " ")
+		detail := plain(v.Detail)
 		if r := []rune(detail); len(r) > 300 {
 			detail = string(r[:300]) + "..."
 		}
@@ -182,6 +183,12 @@ func report(w io.Writer, verdicts []Verdict, took time.Duration) bool {
 	_ = tw.Flush()
 	fmt.Fprintf(w, "\n%d of %d attempts held, in %v\n", held, len(verdicts), took.Round(time.Second))
 	return held == len(verdicts)
+}
+
+// plain is text in one line, in which nothing controls a terminal: answers of the node stand in it.
+func plain(text string) string {
+	quoted := strconv.Quote(strings.Join(strings.Fields(text), " "))
+	return strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`)
 }
 
 // attempts are all that there are.

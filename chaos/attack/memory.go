@@ -179,7 +179,7 @@ func unread(ctx context.Context, a *Arena) error {
 		return err
 	}
 	defer conn.Close()
-	limited, cancel := context.WithTimeout(a.show(ctx, "reader"), 8*time.Second)
+	limited, cancel := context.WithTimeout(a.show(ctx, "reader"), 4*time.Second)
 	defer cancel()
 	for range 100 {
 		stream, err := conn.NewStream(limited, &grpc.StreamDesc{ServerStreams: true}, ebbv1grpc.Ebb_Ask_FullMethodName)
@@ -233,14 +233,14 @@ func decoding() []Attempt {
 		{Group: of, Name: "8 messages of 1,900,000 empty changes of bits", Mode: Open, Fresh: true, Grows: 192 * mib, Long: true, Run: binary("", ebbv1grpc.Ebb_Bits_FullMethodName, 8)},
 		{Group: of, Name: "8 bodies of empty questions", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 40 * time.Second, Long: true,
 			Run: post("", "/v1/ask", `{"questions":[`+strings.Repeat("{},", emptyIncrements-1)+`{}]}`, 8)},
-		{Group: of, Name: "gzip of a gigabyte over gRPC", Mode: Open, Grows: 64 * mib, Run: gzipGRPC},
-		{Group: of, Name: "gzip of a gigabyte over HTTP", Mode: Open, Grows: 64 * mib, Run: gzipHTTP},
+		{Group: of, Name: "gzip of 512 MiB over gRPC", Mode: Open, Grows: 64 * mib, Run: gzipGRPC},
+		{Group: of, Name: "gzip of 512 MiB over HTTP", Mode: Open, Grows: 64 * mib, Run: gzipHTTP},
 	}
 }
 
 // gzipGRPC sends a compressed message, which a client of gRPC could not: it would have to hold what it is of.
 func gzipGRPC(ctx context.Context, a *Arena) error {
-	small, err := gzipZeros(1 << 30)
+	small, err := gzipZeros(512 * mib)
 	if err != nil {
 		return err
 	}
@@ -259,13 +259,13 @@ func gzipGRPC(ctx context.Context, a *Arena) error {
 	}
 	grpcStatus, err := c.status(ctx, stream)
 	if err == nil && grpcStatus == "0" {
-		return broke("a message of a gigabyte was taken")
+		return broke("a message of 512 MiB was taken")
 	}
 	return nil
 }
 
 func gzipHTTP(ctx context.Context, a *Arena) error {
-	small, err := gzipZeros(1 << 30)
+	small, err := gzipZeros(512 * mib)
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func gzipHTTP(ctx context.Context, a *Arena) error {
 		"Content-Type": "application/json", "Content-Encoding": "gzip",
 	}})
 	if err == nil && r.status < 400 {
-		return broke("a body of a gigabyte was taken")
+		return broke("a body of 512 MiB was taken")
 	}
 	return nil
 }
@@ -366,7 +366,7 @@ func reserveAll(ctx context.Context, a *Arena) error {
 	if err := a.until(ctx, "operator", "namespace", "create", "large"); err != nil {
 		return err
 	}
-	ns := &ebbv1.Namespace{Name: "large", Sizes: &ebbv1.Sizes{CountminEpsilon: 0.00001, CountminDelta: 0.01}}
+	ns := &ebbv1.Namespace{Name: "large", Sizes: &ebbv1.Sizes{CountminEpsilon: 0.00002, CountminDelta: 0.01}}
 	if err := a.call(ctx, "operator", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Namespace: ns}, &ebbv1.SetNamespaceResponse{}); err != nil {
 		return err
 	}

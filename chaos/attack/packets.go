@@ -177,7 +177,7 @@ func pose(ctx context.Context, a *Arena) error {
 		return nil //nolint:nilerr // it is not let in
 	}
 	defer func() { _ = list.Shutdown() }()
-	for until := time.Now().Add(12 * time.Second); time.Now().Before(until) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		for i := range a.fleet.Nodes() {
 			if !a.fleet.Runs(i) {
 				return broke("%s has ended: %s", a.fleet.Name(i), lastLine(a.fleet.LogTail(i)))
@@ -194,7 +194,7 @@ func bury(ctx context.Context, a *Arena) error {
 		return nil //nolint:nilerr // strangers are not let in
 	}
 	defer func() { _ = spy.Shutdown() }()
-	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
+	limited, cancel := context.WithTimeout(ctx, 3*time.Second)
 	defer cancel()
 	for incarnation := uint32(1); limited.Err() == nil; incarnation++ {
 		for _, m := range spy.Members() {
@@ -234,7 +234,7 @@ func slowness() (out []Attempt) {
 				Run: func(ctx context.Context, a *Arena) error { return hold(ctx, a, listener, text, 200) }})
 		}
 	}
-	return append(out, Attempt{Group: of, Name: "200 handshakes of TLS that stop", Mode: Sealed, Within: 40 * time.Second, Run: func(ctx context.Context, a *Arena) error {
+	return append(out, Attempt{Group: of, Name: "200 handshakes of TLS that stop", Mode: Sealed, Long: true, Within: 40 * time.Second, Run: func(ctx context.Context, a *Arena) error {
 		for _, listener := range []string{"grpc", "http"} {
 			if err := holdAt(ctx, a, a.at[listener], "\x16\x03\x01\x02\x00\x01\x00", 200); err != nil {
 				return err
