@@ -41,7 +41,10 @@ func TestRepeatedQuestions(t *testing.T) {
 func TestRepeatedShardQuestions(t *testing.T) {
 	q := topOf(3, "a")
 	list := []*ebbv1.ShardQuestion{
-		{Shard: 1, Question: q}, {Shard: 2, Question: q}, {Shard: 1, Question: q, Partial: true}, {Shard: 1, Question: topOf(3, "a")},
+		{Shard: 1, Question: q},
+		{Shard: 2, Question: q},
+		{Shard: 1, Question: q, Partial: true},
+		{Shard: 1, Question: topOf(3, "a")},
 		{Shard: 2, Question: topOf(2, "a")},
 	}
 	if got, want := proto.RepeatedShardQuestions(list), []int{0, 1, 2, 0, 4}; !slices.Equal(got, want) {
