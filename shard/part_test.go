@@ -192,6 +192,23 @@ func TestAnswerTooLarge(t *testing.T) {
 		many[i] = []byte("k")
 	}
 	q = question("", &ebbv1.DistributionQuestion{Keys: many, Select: &ebbv1.DistributionQuestion_Top{Top: 1}})
+	if a := s.Ask(q, 0).GetAnswer().GetDistribution(); a.GetZ() != 20_000 {
+		t.Fatalf("a key that is named 1,000 times counts once: got %v", a)
+	}
+	var keys [][]byte
+	for i := range 7 {
+		keys = append(keys, fmt.Appendf(nil, "k%d", i))
+		for begin := 0; begin < 20_000; begin += 10_000 {
+			c := &ebbv1.Increments{}
+			for j := range 10_000 {
+				c.Increments = append(c.Increments, &ebbv1.Increment{Key: keys[i], Bin: fmt.Appendf(nil, "%d", begin+j)})
+			}
+			s.Apply(s.applied+1, encode(t, 0, &ebbv1.Command{Body: &ebbv1.Command_Increments{Increments: c}}), nil)
+		}
+	}
+	q = &ebbv1.ShardQuestion{Question: &ebbv1.Question{Namespace: "default", Ask: &ebbv1.Question_Surprise{Surprise: &ebbv1.SurpriseQuestion{
+		Keys: keys, Against: keys[:1],
+	}}}}
 	if a := s.Ask(q, 0); !proto.FromWire(a.Error).Is(proto.ErrResponseTooLarge) {
 		t.Fatalf("got %v", a)
 	}
