@@ -87,8 +87,10 @@ func TestUnprovenPeersAreOrdinaryCallers(t *testing.T) {
 func TestKeysAreReplacedNodeByNode(t *testing.T) {
 	root := []string{rootSecret}
 	for _, steps := range [][]*Access{
-		{nodeWith("ebb-0", nil, []string{secretA}), nodeWith("ebb-0", nil, []string{secretA, secretB}),
-			nodeWith("ebb-0", nil, []string{secretB, secretA}), nodeWith("ebb-0", nil, []string{secretB})},
+		{
+			nodeWith("ebb-0", nil, []string{secretA}), nodeWith("ebb-0", nil, []string{secretA, secretB}),
+			nodeWith("ebb-0", nil, []string{secretB, secretA}), nodeWith("ebb-0", nil, []string{secretB}),
+		},
 		{nodeWith("ebb-0", root, nil), nodeWith("ebb-0", root, []string{secretA}), nodeWith("ebb-0", nil, []string{secretA})},
 	} {
 		for i, step := range steps {
