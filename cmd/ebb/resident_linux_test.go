@@ -329,7 +329,7 @@ func (n *residentNode) held(ctx context.Context, r *rand.Rand) outcome {
 	}
 	defer conn.Close()
 	_ = conn.SetDeadline(time.Now().Add(3 * time.Second))
-	const head = "POST /v1/increment HTTP/1.1\r\nHost: ebb\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+	const head = "POST /v1/increment HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 	fmt.Fprintf(conn, head, proto.MessageBytesMax)
 	out.sent, _ = conn.Write(make([]byte, proto.MessageBytesMax-1))
 	answer, _ := io.ReadAll(conn)

@@ -65,6 +65,6 @@ func TestTheWayToTokens(t *testing.T) {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	says(t, said, "from here on callers need a token",
-		"token dashboard has not the role writer in namespace default", "a reader writes nothing",
+		"token dashboard has the role writer in no namespace", "a reader writes nothing",
 		"64 shards, 192 replicas: 64 shards are equal on all their nodes")
 }
