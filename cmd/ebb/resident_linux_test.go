@@ -47,8 +47,8 @@ const (
 	// probeMax is how long a health probe takes at most, beside twice what the machine is late, where other tests have it, too. EBB_RESIDENT_PROBE
 	// sets what is promised, 100ms, where nothing else runs.
 	probeMax = time.Second
-	// residentKinds are those that run unless EBB_RESIDENT_KINDS says otherwise: "tell", or "all", which also asks.
-	residentKinds = "tell"
+	// residentKinds are those that run unless EBB_RESIDENT_KINDS says otherwise: "all", or "tell", which asks nothing.
+	residentKinds = "all"
 )
 
 // residentNode is a process of one node.
