@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -34,7 +35,7 @@ const (
 )
 
 // memoryLimit is what nodes may take, as Go counts it.
-const memoryLimit = "700MiB"
+const memoryLimit = "512MiB"
 
 // Arena is a cluster of one mode, under attack.
 type Arena struct {
@@ -141,6 +142,9 @@ func (a *Arena) furnish(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := a.upgraded(ctx); err != nil {
+		return err
+	}
 	if a.mode != Tokens {
 		return nil
 	}
@@ -156,6 +160,33 @@ func (a *Arena) furnish(ctx context.Context) error {
 		a.tokens[t[0]] = strings.TrimSpace(string(text))
 	}
 	return nil
+}
+
+// upgraded waits until the newest storage version is in force: what a newborn cluster cannot do yet does not count.
+func (a *Arena) upgraded(ctx context.Context) error {
+	for {
+		out, err := a.ebb(ctx, "operator", "status", "--json")
+		if err != nil {
+			return err
+		}
+		var status struct {
+			Storage uint32 `json:"storage_version"`
+			Nodes   []struct {
+				Storage uint32 `json:"storage_version"`
+			} `json:"nodes"`
+		}
+		if err := json.Unmarshal(out, &status); err != nil {
+			return err
+		}
+		if len(status.Nodes) > 0 && status.Nodes[0].Storage > 0 && status.Storage == status.Nodes[0].Storage {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // until runs a command until it succeeds: a newborn cluster needs some seconds before it takes all.
@@ -279,7 +310,10 @@ func (a *Arena) http(ctx context.Context, r request) (response, error) {
 	if err != nil {
 		return response{}, err
 	}
-	req.URL.Opaque = "//" + a.at[listener] + r.path
+	req.URL.Opaque = r.path // as it is, where a URL would be put in order
+	if strings.HasPrefix(r.path, "//") {
+		req.URL.Opaque = "//" + a.at[listener] + r.path // which Go takes for a host otherwise
+	}
 	req.Host = cmp.Or(r.host, req.Host)
 	if text := a.tokens[r.role]; text != "" {
 		req.Header.Set("Authorization", "Bearer "+text)

@@ -44,7 +44,7 @@ func TestJudgeFindsEachWeakness(t *testing.T) {
 		{"not made", planted{}, func(context.Context) error { return io.ErrUnexpectedEOF }, "cannot be tried: unexpected EOF"},
 		{"slow", planted{}, func(context.Context) error { time.Sleep(withinDefault + time.Second); return nil }, "took 21s of at most 20s"},
 		{"without end", planted{}, func(ctx context.Context) error { <-ctx.Done(); return nil }, "took 25s of at most 20s"},
-		{"large", planted{grew: growsDefault + 1}, nothing, "memory grew by 96 MiB of at most 96"},
+		{"large", planted{grew: growsDefault + 1}, nothing, "memory grew by 160 MiB of at most 160"},
 		{"ended", planted{ended: errors.New("ebb-0 has ended")}, nothing, "ebb-0 has ended"},
 		{"silent", planted{silent: errors.New("grpc: no answer")}, nothing, "no answer to probes within 2s: grpc: no answer"},
 		{"unborn", planted{unborn: errors.New("not ready")}, nothing, "cannot restart the nodes: not ready"},

@@ -41,7 +41,7 @@ type Attempt struct {
 const (
 	mib = 1 << 20
 	// growsDefault and withinDefault are the bounds of an attempt that names none.
-	growsDefault  = 96 * mib
+	growsDefault  = 160 * mib
 	withinDefault = 20 * time.Second
 	// refreshWithin bounds a restart of the nodes.
 	refreshWithin = time.Minute

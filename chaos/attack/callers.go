@@ -139,19 +139,36 @@ func (a *Arena) counted(ctx context.Context, role, namespace string, keys []stri
 	return sum, nil
 }
 
+// closeSession opens a session, has another close it, and uses it.
 func closeSession(ctx context.Context, a *Arena) error {
-	open := &ebbv1.Command{Namespace: foreign, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}
-	opened, err := a.apply(ctx, "stranger", open)
+	const secret = 0x5ec2e7
+	opened, err := a.apply(ctx, "stranger", &ebbv1.Command{Namespace: foreign, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: secret}}})
 	if err != nil {
 		return err
 	}
 	session := opened[0].GetSession()
-	_, _ = a.apply(ctx, "writer", &ebbv1.Command{
-		Namespace: own, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session}}, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session}},
+	for _, namespace := range []string{own, ""} {
+		for _, guess := range []uint64{0, 1} {
+			_, err := a.apply(ctx, "writer", &ebbv1.Command{
+				Namespace: namespace, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session, Secret: guess}},
+			}, &ebbv1.Command{
+				Namespace: namespace, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Secret: guess}},
+				Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{}},
+			})
+			if err != nil {
+				return err
+			}
+		}
+	}
+	used, err := a.apply(ctx, "stranger", &ebbv1.Command{
+		Namespace: foreign, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: 1, Secret: secret}},
+		Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}},
 	})
-	results, err := a.apply(ctx, "writer", &ebbv1.Command{Namespace: own, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session}}})
-	if err == nil && results[0].GetError() == nil {
-		return broke("the session %d of another was closed", session)
+	if err != nil {
+		return err
+	}
+	if e := used[0].GetError(); e != nil || used[0].GetApplied() != 1 {
+		return broke("after another has closed it, the session cannot be used: %v", proto.FromWire(e))
 	}
 	return nil
 }

@@ -23,6 +23,9 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
+// floodGrows is by how much a node may grow under requests that are all within their limits: never over 640 MiB with a limit of 512.
+const floodGrows = 540 * mib
+
 // raw is a message that goes as it is, and whose answer is not looked at.
 type raw []byte
 
@@ -164,7 +167,7 @@ func answers() (out []Attempt) {
 	return append(out,
 		Attempt{Group: "answers", Name: "300 equal questions", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 30 * time.Second, Run: equal},
 		Attempt{Group: "answers", Name: "300 parts of one shard", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 30 * time.Second, Long: true, Run: parts},
-		Attempt{Group: "answers", Name: "answers that are not read", Mode: Open, Fresh: true, Grows: 512 * mib, Within: 30 * time.Second, Run: unread},
+		Attempt{Group: "answers", Name: "answers that are not read", Mode: Open, Fresh: true, Grows: floodGrows, Within: 30 * time.Second, Run: unread},
 	)
 }
 
@@ -282,11 +285,11 @@ func gzipHTTP(ctx context.Context, a *Arena) error {
 func inFlight() []Attempt {
 	const of = "bytes in flight"
 	return []Attempt{
-		{Group: of, Name: "300 bodies of 4 MiB held open", Mode: Open, Fresh: true, Grows: 256 * mib, Within: 40 * time.Second,
+		{Group: of, Name: "300 bodies of 4 MiB held open", Mode: Open, Fresh: true, Grows: floodGrows, Within: 40 * time.Second,
 			Run: func(ctx context.Context, a *Arena) error { return heldBodies(ctx, a, 300, "") }},
-		{Group: of, Name: "300 bodies of 4 MiB held open by a reader", Mode: Tokens, Fresh: true, Grows: 256 * mib, Within: 40 * time.Second, Long: true,
+		{Group: of, Name: "300 bodies of 4 MiB held open by a reader", Mode: Tokens, Fresh: true, Grows: floodGrows, Within: 40 * time.Second, Long: true,
 			Run: func(ctx context.Context, a *Arena) error { return heldBodies(ctx, a, 300, "reader") }},
-		{Group: of, Name: "300 messages of 4 MiB held open", Mode: Open, Fresh: true, Grows: 256 * mib, Within: 40 * time.Second, Long: true,
+		{Group: of, Name: "300 messages of 4 MiB held open", Mode: Open, Fresh: true, Grows: floodGrows, Within: 40 * time.Second, Long: true,
 			Run: heldMessages},
 	}
 }
@@ -357,7 +360,7 @@ func heldMessages(ctx context.Context, a *Arena) error {
 func budgets() []Attempt {
 	const of = "budgets"
 	return []Attempt{
-		{Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Fresh: true, Grows: 512 * mib, Within: 40 * time.Second, Run: reserveAll},
+		{Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Fresh: true, Grows: floodGrows, Within: 40 * time.Second, Run: reserveAll},
 		{Group: of, Name: "a namespace can be deleted", Mode: Open, Grows: 64 * mib, Within: 40 * time.Second, Run: deleteNamespace},
 	}
 }
