@@ -57,7 +57,8 @@ func open(ctx context.Context, mode Mode, binary, dir string) (a *Arena, err err
 	}
 	opts := proc.Options{
 		Binary: binary, Dir: filepath.Join(dir, "nodes"), Nodes: 1,
-		Args: []string{"--shards", "4", "--audit-log", filepath.Join(dir, "audit.log")}, Env: []string{"GOMEMLIMIT=" + memoryLimit},
+		Args: []string{"--shards", "4", "--audit-log", filepath.Join(dir, "audit.log")},
+		Env:  []string{"GOMEMLIMIT=" + memoryLimit},
 	}
 	switch mode {
 	case Three:
@@ -67,14 +68,18 @@ func open(ctx context.Context, mode Mode, binary, dir string) (a *Arena, err err
 			return nil, err
 		}
 		opts.Every = []string{
-			"--tls-cert", a.cert("ebb-0.crt"), "--tls-key", a.cert("ebb-0.key"), "--tls-ca", a.cert("ca.crt"), "--tls-require-client-cert",
+			"--tls-cert", a.cert("ebb-0.crt"), "--tls-key", a.cert("ebb-0.key"), "--tls-ca", a.cert("ca.crt"),
+			"--tls-require-client-cert",
 			"--gossip-keys", a.cert("gossip.keys"),
 		}
 	}
 	if a.fleet, err = proc.Start(ctx, opts); err != nil {
 		return nil, err
 	}
-	a.at = map[string]string{"grpc": a.fleet.GRPC(0), "http": a.fleet.HTTP(0), "gossip": a.fleet.Gossip(0), "admin": a.fleet.Admin(0)}
+	a.at = map[string]string{
+		"grpc": a.fleet.GRPC(0), "http": a.fleet.HTTP(0), "gossip": a.fleet.Gossip(0),
+		"admin": a.fleet.Admin(0),
+	}
 	if err := a.furnish(ctx); err != nil {
 		a.close()
 		return nil, fmt.Errorf("set up the cluster %s: %w", mode, err)
@@ -98,14 +103,19 @@ func (a *Arena) cert(name string) string { return filepath.Join(a.dir, "certs", 
 func (a *Arena) certify(ctx context.Context) error {
 	at := []string{"--dir", filepath.Join(a.dir, "certs")}
 	for _, args := range [][]string{
-		{"cert", "ca"}, {"cert", "node", "ebb-0", "--host", "127.0.0.1"}, {"cert", "client", "operator", "--role", "operator"},
-		{"cert", "client", "reader", "--role", "reader=" + own}, {"cert", "client", "writer", "--role", "writer=" + own}, {"cert", "client", "bare"},
+		{"cert", "ca"},
+		{"cert", "node", "ebb-0", "--host", "127.0.0.1"},
+		{"cert", "client", "operator", "--role", "operator"},
+		{"cert", "client", "reader", "--role", "reader=" + own},
+		{"cert", "client", "writer", "--role", "writer=" + own},
+		{"cert", "client", "bare"},
 	} {
 		if out, err := exec.CommandContext(ctx, a.binary, append(args, at...)...).CombinedOutput(); err != nil {
 			return fmt.Errorf("ebb %s: %w: %s", strings.Join(args, " "), err, out)
 		}
 	}
-	if out, err := exec.CommandContext(ctx, a.binary, "cert", "gossip-key", "--out", a.cert("gossip.keys")).CombinedOutput(); err != nil {
+	if out, err := exec.CommandContext(ctx, a.binary, "cert", "gossip-key", "--out",
+		a.cert("gossip.keys")).CombinedOutput(); err != nil {
 		return fmt.Errorf("ebb cert gossip-key: %w: %s", err, out)
 	}
 	pem, err := os.ReadFile(a.cert("ca.crt"))
@@ -148,7 +158,12 @@ func (a *Arena) furnish(ctx context.Context) error {
 	if a.mode != Tokens {
 		return nil
 	}
-	for _, t := range [][2]string{{"operator", "operator"}, {"reader", "reader=" + own}, {"writer", "writer=" + own}, {"stranger", "writer=" + foreign}} {
+	for _, t := range [][2]string{
+		{"operator", "operator"},
+		{"reader", "reader=" + own},
+		{"writer", "writer=" + own},
+		{"stranger", "writer=" + foreign},
+	} {
 		file := filepath.Join(a.dir, t[0]+".token")
 		if err := a.until(ctx, "operator", "token", "create", t[0], "--role", t[1], "--out", file, "--force"); err != nil {
 			return err
@@ -208,7 +223,8 @@ func (a *Arena) until(ctx context.Context, role string, args ...string) error {
 func (a *Arena) ebb(ctx context.Context, role string, args ...string) ([]byte, error) {
 	flags := []string{"--addr", a.at["grpc"], "--timeout", "10s"}
 	if a.tls != nil {
-		flags = append(flags, "--tls-ca", a.cert("ca.crt"), "--tls-cert", a.cert(role+".crt"), "--tls-key", a.cert(role+".key"), "--tls-server-name", "ebb-0")
+		flags = append(flags, "--tls-ca", a.cert("ca.crt"), "--tls-cert", a.cert(role+".crt"), "--tls-key",
+			a.cert(role+".key"), "--tls-server-name", "ebb-0")
 	}
 	cmd := exec.CommandContext(ctx, a.binary, append(flags, args...)...)
 	cmd.Env = append(os.Environ(), "EBB_TOKEN="+a.tokens[role])
@@ -306,7 +322,8 @@ func (a *Arena) http(ctx context.Context, r request) (response, error) {
 	if cfg != nil && listener == "http" {
 		scheme = "https"
 	}
-	req, err := http.NewRequestWithContext(ctx, cmp.Or(r.method, http.MethodGet), scheme+"://"+a.at[listener]+"/", strings.NewReader(r.body))
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(r.method, http.MethodGet), scheme+"://"+a.at[listener]+"/",
+		strings.NewReader(r.body))
 	if err != nil {
 		return response{}, err
 	}
@@ -321,7 +338,10 @@ func (a *Arena) http(ctx context.Context, r request) (response, error) {
 	for name, value := range r.header {
 		req.Header.Set(name, value)
 	}
-	client := &http.Client{Transport: &http.Transport{TLSClientConfig: cfg, DisableKeepAlives: true, DisableCompression: true}}
+	client := &http.Client{Transport: &http.Transport{
+		TLSClientConfig: cfg, DisableKeepAlives: true,
+		DisableCompression: true,
+	}}
 	resp, err := client.Do(req)
 	if err != nil {
 		return response{}, err

@@ -30,7 +30,8 @@ func (p *planted) MarkMemory() error             { p.marks++; return nil }
 func (p *planted) Growth() (int64, error)        { return p.grew, p.ended }
 func (p *planted) Probe(context.Context) error   { p.probes++; return p.silent }
 
-// An attempt does not hold if it achieved something, could not be made, took too long or too much memory, or left the node ended or silent.
+// An attempt does not hold if it achieved something, could not be made, took too long or too much memory, or left the
+// node ended or silent.
 func TestJudgeFindsEachWeakness(t *testing.T) {
 	nothing := func(context.Context) error { return nil }
 	for _, c := range []struct {
@@ -40,9 +41,22 @@ func TestJudgeFindsEachWeakness(t *testing.T) {
 		want   string // in the detail; empty if it holds
 	}{
 		{"sound", planted{grew: 10 * mib}, nothing, ""},
-		{"achieved", planted{}, func(context.Context) error { return fmt.Errorf("wrapped: %w", broke("a key of another was read")) }, "a key of another was read"},
-		{"not made", planted{}, func(context.Context) error { return io.ErrUnexpectedEOF }, "cannot be tried: unexpected EOF"},
-		{"slow", planted{}, func(context.Context) error { time.Sleep(withinDefault + time.Second); return nil }, "took 21s of at most 20s"},
+		{"achieved", planted{}, func(context.Context) error {
+			return fmt.Errorf("wrapped: %w",
+				broke("a key of another was read"))
+		}, "a key of another was read"},
+		{
+			"not made",
+			planted{},
+			func(context.Context) error { return io.ErrUnexpectedEOF },
+			"cannot be tried: unexpected EOF",
+		},
+		{
+			"slow",
+			planted{},
+			func(context.Context) error { time.Sleep(withinDefault + time.Second); return nil },
+			"took 21s of at most 20s",
+		},
 		{"without end", planted{}, func(ctx context.Context) error { <-ctx.Done(); return nil }, "took 25s of at most 20s"},
 		{"large", planted{grew: growsDefault + 1}, nothing, "memory grew by 160 MiB of at most 160"},
 		{"ended", planted{ended: errors.New("ebb-0 has ended")}, nothing, "ebb-0 has ended"},
@@ -81,13 +95,21 @@ func weakServer(t *testing.T) (address string) {
 // The attempts over HTTP find a server that refuses nothing, every one of them: none is blind.
 func TestAttemptsFindAWeakServer(t *testing.T) {
 	address := weakServer(t)
-	a := &Arena{mode: Open, at: map[string]string{"grpc": address, "http": address, "gossip": address, "admin": address}, tokens: map[string]string{"operator": "o", "reader": "r", "writer": "w"}}
+	a := &Arena{
+		mode: Open, at: map[string]string{"grpc": address, "http": address, "gossip": address, "admin": address},
+		tokens: map[string]string{"operator": "o", "reader": "r", "writer": "w"},
+	}
 	// these only want an answer that is no failure of the server, and get one here
 	blind := map[string]bool{"bits at the end of all ids": true, "a time of 2^63-1": true}
 	tried := 0
 	for _, group := range [][]Attempt{webPages(), lengthsOverHTTP(), documentsOverHTTP(), {
-		{Name: "paths without a token", Run: pathsWithout}, {Name: "profiles without a token", Run: profilesWithout}, {Name: "paths of others", Run: foreignPaths},
-		{Name: "lists of others", Run: foreignLists}, {Name: "answers split", Run: splitAnswers}, {Name: "two tokens", Run: twoTokens}, {Name: "a token swapped", Run: swappedHTTP},
+		{Name: "paths without a token", Run: pathsWithout},
+		{Name: "profiles without a token", Run: profilesWithout},
+		{Name: "paths of others", Run: foreignPaths},
+		{Name: "lists of others", Run: foreignLists},
+		{Name: "answers split", Run: splitAnswers},
+		{Name: "two tokens", Run: twoTokens},
+		{Name: "a token swapped", Run: swappedHTTP},
 	}} {
 		for i := range group {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -135,14 +157,18 @@ func TestHeldConnectionsFindASilentServer(t *testing.T) {
 
 // The program finds what is planted in text.
 func TestControlCharactersAreSeen(t *testing.T) {
-	for text, want := range map[string]int{"plain\r\n\tgrün": -1, "a\x1b[2J": 1, "a\u202eb": 1, "\u009b": 0, "ab\x7f": 2, `\x1b[2J`: -1} {
+	for text, want := range map[string]int{
+		"plain\r\n\tgrün": -1, "a\x1b[2J": 1, "a\u202eb": 1, "\u009b": 0, "ab\x7f": 2,
+		`\x1b[2J`: -1,
+	} {
 		if got := controlIn(text); got != want {
 			t.Errorf("%q: %d, want %d", text, got, want)
 		}
 	}
 }
 
-// There are at least 51 attempts, each of a group and a mode that there are, under a name of its own, and some of them short.
+// There are at least 51 attempts, each of a group and a mode that there are, under a name of its own, and some of them
+// short.
 func TestAttemptsAreNamed(t *testing.T) {
 	all := attempts()
 	seen := map[string]bool{}

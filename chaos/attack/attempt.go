@@ -34,7 +34,8 @@ type Attempt struct {
 	Fresh bool
 	// Long keeps it out of the short form.
 	Long bool
-	// Run makes the attempt. It returns nil if the cluster held, a breach if it did not, and any other error if the attempt could not be made.
+	// Run makes the attempt. It returns nil if the cluster held, a breach if it did not, and any other error if the
+	// attempt could not be made.
 	Run func(ctx context.Context, a *Arena) error
 }
 

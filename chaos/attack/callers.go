@@ -25,12 +25,16 @@ import (
 func sessions() []Attempt {
 	const of = "sessions"
 	return []Attempt{
-		{Group: of, Name: "a writer of another namespace takes a session", Mode: Tokens, Within: 40 * time.Second,
+		{
+			Group: of, Name: "a writer of another namespace takes a session", Mode: Tokens, Within: 40 * time.Second,
 			Run: func(ctx context.Context, a *Arena) error {
 				return stealSession(ctx, a, "stranger", foreign, "writer", own)
-			}},
-		{Group: of, Name: "anybody takes a session", Mode: Open, Within: 40 * time.Second,
-			Run: func(ctx context.Context, a *Arena) error { return stealSession(ctx, a, "", foreign, "", own) }},
+			},
+		},
+		{
+			Group: of, Name: "anybody takes a session", Mode: Open, Within: 40 * time.Second,
+			Run: func(ctx context.Context, a *Arena) error { return stealSession(ctx, a, "", foreign, "", own) },
+		},
 		{Group: of, Name: "a writer of another namespace closes a session", Mode: Tokens, Run: closeSession},
 		{Group: of, Name: "a writer of another namespace drops a source", Mode: Tokens, Run: dropSource},
 	}
@@ -55,7 +59,8 @@ func (a *Arena) apply(ctx context.Context, role string, commands ...*ebbv1.Comma
 	return resp.GetResults(), err
 }
 
-// stealSession opens a session as the victim does, and another one as the thief, whose number says about what the victim's is. It then
+// stealSession opens a session as the victim does, and another one as the thief, whose number says about what the
+// victim's is. It then
 // uses sequences of all sessions that may be the victim's. What the victim writes afterwards must be counted.
 func stealSession(ctx context.Context, a *Arena, victim, theirs, thief, mine string) error {
 	c, err := a.sdk(ctx, victim)
@@ -80,7 +85,10 @@ func stealSession(ctx context.Context, a *Arena, victim, theirs, thief, mine str
 	if err := write(); err != nil {
 		return err
 	}
-	opened, err := a.apply(ctx, thief, &ebbv1.Command{Namespace: mine, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}})
+	opened, err := a.apply(ctx, thief, &ebbv1.Command{
+		Namespace: mine,
+		Body:      &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}},
+	})
 	if err != nil {
 		return err
 	}
@@ -93,8 +101,15 @@ func stealSession(ctx context.Context, a *Arena, victim, theirs, thief, mine str
 		var commands []*ebbv1.Command
 		for i := range batch {
 			commands = append(commands, &ebbv1.Command{
-				Namespace: mine, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: opened[0].GetSession() - uint64(from+i), Sequence: 2}},
-				Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("stolen"), Bin: []byte("b")}}}},
+				Namespace: mine,
+				Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+					Session:  opened[0].GetSession() - uint64(from+i),
+					Sequence: 2,
+				}},
+				Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{
+					Key: []byte("stolen"),
+					Bin: []byte("b"),
+				}}}},
 			})
 		}
 		results, err := a.apply(ctx, thief, commands...)
@@ -118,7 +133,8 @@ func stealSession(ctx context.Context, a *Arena, victim, theirs, thief, mine str
 	case err != nil:
 		return err
 	case taken > 0:
-		return broke("%d sessions of others were used; of %d acknowledged writes %.0f were counted", taken, 2*len(keys), after-before)
+		return broke("%d sessions of others were used; of %d acknowledged writes %.0f were counted", taken, 2*len(keys),
+			after-before)
 	case after-before < float64(2*len(keys))-0.5:
 		return broke("of %d acknowledged writes %.2f were counted", 2*len(keys), after-before)
 	}
@@ -131,7 +147,8 @@ func (a *Arena) counted(ctx context.Context, role, namespace string, keys []stri
 		resp := &ebbv1.AskResponse{}
 		q := wideQuestion()
 		q.Namespace, q.GetDistribution().Keys = namespace, [][]byte{[]byte(key)}
-		if err := a.call(ctx, role, ebbv1grpc.Ebb_Ask_FullMethodName, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}}, resp); err != nil {
+		if err := a.call(ctx, role, ebbv1grpc.Ebb_Ask_FullMethodName, &ebbv1.AskRequest{Questions: []*ebbv1.Question{q}},
+			resp); err != nil {
 			return 0, err
 		}
 		sum += resp.GetAnswers()[0].GetDistribution().GetZ()
@@ -142,7 +159,10 @@ func (a *Arena) counted(ctx context.Context, role, namespace string, keys []stri
 // closeSession opens a session, has another close it, and uses it.
 func closeSession(ctx context.Context, a *Arena) error {
 	const secret = 0x5ec2e7
-	opened, err := a.apply(ctx, "stranger", &ebbv1.Command{Namespace: foreign, Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: secret}}})
+	opened, err := a.apply(ctx, "stranger", &ebbv1.Command{
+		Namespace: foreign,
+		Body:      &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: secret}},
+	})
 	if err != nil {
 		return err
 	}
@@ -150,9 +170,15 @@ func closeSession(ctx context.Context, a *Arena) error {
 	for _, namespace := range []string{own, ""} {
 		for _, guess := range []uint64{0, 1} {
 			_, err := a.apply(ctx, "writer", &ebbv1.Command{
-				Namespace: namespace, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{Session: session, Secret: guess}},
+				Namespace: namespace, Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{
+					Session: session,
+					Secret:  guess,
+				}},
 			}, &ebbv1.Command{
-				Namespace: namespace, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Secret: guess}},
+				Namespace: namespace, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+					Session: session,
+					Secret:  guess,
+				}},
 				Body: &ebbv1.Command_CloseSession{CloseSession: &ebbv1.CloseSession{}},
 			})
 			if err != nil {
@@ -161,8 +187,14 @@ func closeSession(ctx context.Context, a *Arena) error {
 		}
 	}
 	used, err := a.apply(ctx, "stranger", &ebbv1.Command{
-		Namespace: foreign, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: session, Sequence: 1, Secret: secret}},
-		Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}},
+		Namespace: foreign, Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+			Session: session, Sequence: 1,
+			Secret: secret,
+		}},
+		Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{
+			Key: []byte("k"),
+			Bin: []byte("b"),
+		}}}},
 	})
 	if err != nil {
 		return err
@@ -174,18 +206,27 @@ func closeSession(ctx context.Context, a *Arena) error {
 }
 
 func dropSource(ctx context.Context, a *Arena) error {
-	opened, err := a.apply(ctx, "stranger", &ebbv1.Command{Namespace: foreign, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "import", Token: 7}}})
+	opened, err := a.apply(ctx, "stranger", &ebbv1.Command{
+		Namespace: foreign,
+		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "import", Token: 7}},
+	})
 	if err != nil {
 		return err
 	}
 	if e := opened[0].GetError(); e != nil {
 		return proto.FromWire(e)
 	}
-	results, err := a.apply(ctx, "writer", &ebbv1.Command{Namespace: own, Body: &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "import"}}})
+	results, err := a.apply(ctx, "writer", &ebbv1.Command{
+		Namespace: own,
+		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "import"}},
+	})
 	if err != nil || results[0].GetError() != nil {
-		return nil //nolint:nilerr // refused
+		return nil // refused
 	}
-	again, err := a.apply(ctx, "stranger", &ebbv1.Command{Namespace: foreign, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "import", Token: 7}}})
+	again, err := a.apply(ctx, "stranger", &ebbv1.Command{
+		Namespace: foreign,
+		Body:      &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "import", Token: 7}},
+	})
 	if err != nil {
 		return err
 	}
@@ -199,45 +240,65 @@ func dropSource(ctx context.Context, a *Arena) error {
 func peers() (out []Attempt) {
 	const of = "forged peers"
 	claims := map[string][]string{
-		"root":               {"ebb-peer", "ebb-1", "ebb-origin", "root"},
-		"node":               {"ebb-peer", "ebb-1", "ebb-origin", "node"},
-		"operator":           {"ebb-peer", "ebb-0", "ebb-origin", "operator"},
-		"a certificate":      {"ebb-peer", "ebb-1", "ebb-origin", "cert:x operator"},
-		"with a false proof": {"ebb-peer", "ebb-1 " + fmt.Sprint(time.Now().UnixMilli()) + " " + strings.Repeat("0", 32), "ebb-origin", "root"},
+		"root":          {"ebb-peer", "ebb-1", "ebb-origin", "root"},
+		"node":          {"ebb-peer", "ebb-1", "ebb-origin", "node"},
+		"operator":      {"ebb-peer", "ebb-0", "ebb-origin", "operator"},
+		"a certificate": {"ebb-peer", "ebb-1", "ebb-origin", "cert:x operator"},
+		"with a false proof": {
+			"ebb-peer", "ebb-1 " + fmt.Sprint(time.Now().UnixMilli()) + " " + strings.Repeat("0", 32),
+			"ebb-origin", "root",
+		},
 	}
 	for _, claim := range slices.Sorted(mapKeys(claims)) {
 		for _, mode := range []Mode{Tokens, Sealed} {
-			out = append(out, Attempt{Group: of, Name: "for " + claim, Mode: mode, Run: func(ctx context.Context, a *Arena) error {
-				role := ""
-				if mode == Sealed {
-					role = "bare"
-				}
-				md := metadata.AppendToOutgoingContext(ctx, claims[claim]...)
-				var done []string
-				if a.call(md, role, ebbv1grpc.Ebb_ListTokens_FullMethodName, &ebbv1.ListTokensRequest{}, &ebbv1.ListTokensResponse{}) == nil {
-					done = append(done, "tokens were listed")
-				}
-				if a.call(md, role, ebbv1grpc.Ebb_Delete_FullMethodName, &ebbv1.DeleteRequest{Namespace: foreign, Keys: [][]byte{[]byte("nothing")}}, &ebbv1.DeleteResponse{}) == nil {
-					done = append(done, "a key was deleted")
-				}
-				manage := &ebbv1.ManageRequest{}
-				if err := a.call(md, role, ebbv1grpc.Shards_Manage_FullMethodName, manage, &ebbv1.ManageResponse{}); !codeIs(err, codes.Unauthenticated, codes.PermissionDenied) {
-					done = append(done, fmt.Sprintf("Manage was called: %v", err))
-				}
-				if len(done) > 0 {
-					return broke("%s", strings.Join(done, ", "))
-				}
-				return nil
-			}})
+			out = append(out, Attempt{
+				Group: of, Name: "for " + claim, Mode: mode,
+				Run: func(ctx context.Context, a *Arena) error {
+					role := ""
+					if mode == Sealed {
+						role = "bare"
+					}
+					md := metadata.AppendToOutgoingContext(ctx, claims[claim]...)
+					var done []string
+					if a.call(md, role, ebbv1grpc.Ebb_ListTokens_FullMethodName, &ebbv1.ListTokensRequest{},
+						&ebbv1.ListTokensResponse{}) == nil {
+						done = append(done, "tokens were listed")
+					}
+					if a.call(md, role, ebbv1grpc.Ebb_Delete_FullMethodName,
+						&ebbv1.DeleteRequest{Namespace: foreign, Keys: [][]byte{[]byte("nothing")}}, &ebbv1.DeleteResponse{}) == nil {
+						done = append(done, "a key was deleted")
+					}
+					manage := &ebbv1.ManageRequest{}
+					if err := a.call(md, role, ebbv1grpc.Shards_Manage_FullMethodName, manage, &ebbv1.ManageResponse{}); !codeIs(err,
+						codes.Unauthenticated, codes.PermissionDenied) {
+						done = append(done, fmt.Sprintf("Manage was called: %v", err))
+					}
+					if len(done) > 0 {
+						return broke("%s", strings.Join(done, ", "))
+					}
+					return nil
+				},
+			})
 		}
 	}
-	for _, method := range []string{peerv1.Peer_Append_FullMethodName, peerv1.Peer_Control_FullMethodName, peerv1.Peer_Snapshot_FullMethodName} {
-		out = append(out, Attempt{Group: of, Name: method + " with a client's certificate", Mode: Sealed, Run: func(ctx context.Context, a *Arena) error {
-			return streamRefused(metadata.AppendToOutgoingContext(ctx, "ebb-peer", "ebb-1", "ebb-origin", "node"), a, "operator", method)
-		}})
-		out = append(out, Attempt{Group: of, Name: method + " with an operator's token", Mode: Tokens, Run: func(ctx context.Context, a *Arena) error {
-			return streamRefused(ctx, a, "operator", method)
-		}})
+	for _, method := range []string{
+		peerv1.Peer_Append_FullMethodName, peerv1.Peer_Control_FullMethodName,
+		peerv1.Peer_Snapshot_FullMethodName,
+	} {
+		out = append(out, Attempt{
+			Group: of, Name: method + " with a client's certificate", Mode: Sealed,
+			Run: func(ctx context.Context, a *Arena) error {
+				return streamRefused(metadata.AppendToOutgoingContext(ctx, "ebb-peer", "ebb-1", "ebb-origin", "node"), a,
+					"operator",
+					method)
+			},
+		})
+		out = append(out, Attempt{
+			Group: of, Name: method + " with an operator's token", Mode: Tokens,
+			Run: func(ctx context.Context, a *Arena) error {
+				return streamRefused(ctx, a, "operator", method)
+			},
+		})
 	}
 	return out
 }
@@ -249,7 +310,8 @@ func streamRefused(ctx context.Context, a *Arena, role, method string) error {
 		return err
 	}
 	defer conn.Close()
-	stream, err := conn.NewStream(a.show(ctx, role), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method, grpc.ForceCodec(rawCodec{}))
+	stream, err := conn.NewStream(a.show(ctx, role), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, method,
+		grpc.ForceCodec(rawCodec{}))
 	if err == nil {
 		message, answer := raw("\x0a\x05ebb-1"), raw(nil)
 		_ = stream.SendMsg(&message)
@@ -266,7 +328,10 @@ func streamRefused(ctx context.Context, a *Arena, role, method string) error {
 func tokens() (out []Attempt) {
 	const of = "tokens"
 	services := map[string][]string{}
-	for _, s := range []grpc.ServiceDesc{ebbv1grpc.Ebb_ServiceDesc, ebbv1grpc.Shards_ServiceDesc, peerv1.Peer_ServiceDesc} {
+	for _, s := range []grpc.ServiceDesc{
+		ebbv1grpc.Ebb_ServiceDesc, ebbv1grpc.Shards_ServiceDesc,
+		peerv1.Peer_ServiceDesc,
+	} {
 		for _, m := range s.Methods {
 			services[s.ServiceName] = append(services[s.ServiceName], m.MethodName)
 		}
@@ -291,19 +356,25 @@ func tokens() (out []Attempt) {
 		}
 	}
 	for name, show := range map[string]string{
-		"none": "", "unknown": "Bearer ebb_" + strings.Repeat("x", 43), "empty": "Bearer ", "of another scheme": "Basic cm9vdDpyb290", "of 60,000 bytes": "Bearer " + strings.Repeat("x", 60_000),
+		"none": "", "unknown": "Bearer ebb_" + strings.Repeat("x", 43), "empty": "Bearer ",
+		"of another scheme": "Basic cm9vdDpyb290", "of 60,000 bytes": "Bearer " + strings.Repeat("x", 60_000),
 		"with control characters": "Bearer \x7f\x01",
 	} {
-		out = append(out, Attempt{Group: of, Name: "all methods, token: " + name, Mode: Tokens, Within: 30 * time.Second, Run: func(ctx context.Context, a *Arena) error {
-			if strings.Contains(name, "control") {
-				_, err := a.send(metadata.AppendToOutgoingContext(ctx, "authorization", show), "", ebbv1grpc.Ebb_Ask_FullMethodName, nil)
-				if err == nil {
-					return broke("a token with control characters was taken")
+		out = append(out, Attempt{
+			Group: of, Name: "all methods, token: " + name, Mode: Tokens, Within: 30 * time.Second,
+			Run: func(ctx context.Context, a *Arena) error {
+				if strings.Contains(name, "control") {
+					_, err := a.send(metadata.AppendToOutgoingContext(ctx, "authorization", show), "",
+						ebbv1grpc.Ebb_Ask_FullMethodName,
+						nil)
+					if err == nil {
+						return broke("a token with control characters was taken")
+					}
+					return nil
 				}
-				return nil
-			}
-			return every(show)(ctx, a)
-		}})
+				return every(show)(ctx, a)
+			},
+		})
 	}
 	return append(out,
 		Attempt{Group: of, Name: "swapped on a connection of HTTP", Mode: Tokens, Run: swappedHTTP},
@@ -324,7 +395,8 @@ func swappedHTTP(ctx context.Context, a *Arena) error {
 		return err
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "GET /v1/tokens HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", a.at["http"], a.tokens["operator"])
+	fmt.Fprintf(c, "GET /v1/tokens HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\n\r\n", a.at["http"],
+		a.tokens["operator"])
 	fmt.Fprintf(c, "GET /v1/tokens HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n\r\n", a.at["http"])
 	text := string(drainConn(c, mib))
 	if !strings.HasPrefix(text, "HTTP/1.1 200") {
@@ -375,13 +447,15 @@ func swappedInStream(ctx context.Context, a *Arena) error {
 		return err
 	}
 	defer f.Close()
-	stream, err := f.request(ebbv1grpc.Ebb_ListTokens_FullMethodName, [2]string{"authorization", "Bearer " + a.tokens["reader"]})
+	stream, err := f.request(ebbv1grpc.Ebb_ListTokens_FullMethodName,
+		[2]string{"authorization", "Bearer " + a.tokens["reader"]})
 	if err != nil {
 		return err
 	}
 	f.next = stream // the same again
-	if _, err = f.request(ebbv1grpc.Ebb_ListTokens_FullMethodName, [2]string{"authorization", "Bearer " + a.tokens["operator"]}); err != nil {
-		return nil //nolint:nilerr // it was cut off
+	if _, err = f.request(ebbv1grpc.Ebb_ListTokens_FullMethodName,
+		[2]string{"authorization", "Bearer " + a.tokens["operator"]}); err != nil {
+		return nil // it was cut off
 	}
 	_ = f.data(stream, smallest, true)
 	if got, err := f.status(ctx, stream); err == nil && got == "0" {
@@ -391,7 +465,8 @@ func swappedInStream(ctx context.Context, a *Arena) error {
 }
 
 func twoTokens(ctx context.Context, a *Arena) error {
-	md := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+a.tokens["reader"], "authorization", "Bearer "+a.tokens["operator"])
+	md := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+a.tokens["reader"], "authorization",
+		"Bearer "+a.tokens["operator"])
 	if _, err := a.send(md, "", ebbv1grpc.Ebb_ListTokens_FullMethodName, nil); err == nil {
 		return broke("the second token counts over gRPC")
 	}
@@ -400,7 +475,8 @@ func twoTokens(ctx context.Context, a *Arena) error {
 		return err
 	}
 	defer c.Close()
-	fmt.Fprintf(c, "GET /v1/tokens HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n",
+	fmt.Fprintf(c,
+		"GET /v1/tokens HTTP/1.1\r\nHost: %s\r\nAuthorization: Bearer %s\r\nAuthorization: Bearer %s\r\nConnection: close\r\n\r\n",
 		a.at["http"], a.tokens["reader"], a.tokens["operator"])
 	if text := drainConn(c, mib); strings.HasPrefix(string(text), "HTTP/1.1 200") {
 		return broke("the second token counts over HTTP")
@@ -423,7 +499,11 @@ func revokedUnderWatch(ctx context.Context, a *Arena) error {
 	}
 	defer conn.Close()
 	watching := metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+words[len(words)-1])
-	stream, err := ebbv1grpc.NewEbbClient(conn).Watch(watching, &ebbv1.WatchRequest{Question: &ebbv1.Question{Namespace: own, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}, Every: true})
+	stream, err := ebbv1grpc.NewEbbClient(conn).Watch(watching,
+		&ebbv1.WatchRequest{Question: &ebbv1.Question{
+			Namespace: own,
+			Ask:       &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}},
+		}, Every: true})
 	if err != nil {
 		return err
 	}
@@ -447,17 +527,35 @@ func revokedUnderWatch(ctx context.Context, a *Arena) error {
 func readerWrites(ctx context.Context, a *Arena) error {
 	key := [][]byte{[]byte("k")}
 	for method, req := range map[string]protobuf.Message{
-		ebbv1grpc.Ebb_Increment_FullMethodName:            &ebbv1.IncrementRequest{Namespace: own, Increments: []*ebbv1.Increment{{Key: key[0], Bin: key[0]}}},
-		ebbv1grpc.Ebb_Bits_FullMethodName:                 &ebbv1.BitsRequest{Namespace: own, Changes: []*ebbv1.BitChange{{Key: key[0], Op: ebbv1.BitOp_BIT_OP_SET, Ids: []uint64{1}}}},
-		ebbv1grpc.Ebb_StoreBitmap_FullMethodName:          &ebbv1.StoreBitmapRequest{Namespace: own, Key: key[0], Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key[0]}}},
-		ebbv1grpc.Ebb_Delete_FullMethodName:               &ebbv1.DeleteRequest{Namespace: own, Keys: key},
-		ebbv1grpc.Ebb_Expire_FullMethodName:               &ebbv1.ExpireRequest{Namespace: own, Keys: key, TtlUs: 1e9},
-		ebbv1grpc.Ebb_Rename_FullMethodName:               &ebbv1.RenameRequest{Namespace: own, Key: key[0], To: []byte("l")},
-		ebbv1grpc.Ebb_Feed_FullMethodName:                 &ebbv1.FeedRequest{Namespace: own, Phrases: key[0], Into: key[0], Texts: key},
-		ebbv1grpc.Ebb_SetNamespace_FullMethodName:         &ebbv1.SetNamespaceRequest{Namespace: &ebbv1.Namespace{Name: own, HalfLifeUs: 1e6}},
-		ebbv1grpc.Ebb_Query_FullMethodName:                &ebbv1.QueryRequest{Namespace: own, Text: "store bm = k | k"},
-		ebbv1grpc.Ebb_ChangeCluster_FullMethodName:        &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Drain{Drain: "ebb-0"}},
-		ebbv1grpc.Ebb_CreateToken_FullMethodName:          &ebbv1.CreateTokenRequest{Name: "mine", Sha256: strings.Repeat("a", 64), Grants: []*ebbv1.Grant{{Role: ebbv1.Role_ROLE_OPERATOR}}},
+		ebbv1grpc.Ebb_Increment_FullMethodName: &ebbv1.IncrementRequest{
+			Namespace:  own,
+			Increments: []*ebbv1.Increment{{Key: key[0], Bin: key[0]}},
+		},
+		ebbv1grpc.Ebb_Bits_FullMethodName: &ebbv1.BitsRequest{
+			Namespace: own,
+			Changes:   []*ebbv1.BitChange{{Key: key[0], Op: ebbv1.BitOp_BIT_OP_SET, Ids: []uint64{1}}},
+		},
+		ebbv1grpc.Ebb_StoreBitmap_FullMethodName: &ebbv1.StoreBitmapRequest{
+			Namespace: own, Key: key[0],
+			Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key[0]}},
+		},
+		ebbv1grpc.Ebb_Delete_FullMethodName: &ebbv1.DeleteRequest{Namespace: own, Keys: key},
+		ebbv1grpc.Ebb_Expire_FullMethodName: &ebbv1.ExpireRequest{Namespace: own, Keys: key, TtlUs: 1e9},
+		ebbv1grpc.Ebb_Rename_FullMethodName: &ebbv1.RenameRequest{Namespace: own, Key: key[0], To: []byte("l")},
+		ebbv1grpc.Ebb_Feed_FullMethodName: &ebbv1.FeedRequest{
+			Namespace: own, Phrases: key[0], Into: key[0],
+			Texts: key,
+		},
+		ebbv1grpc.Ebb_SetNamespace_FullMethodName: &ebbv1.SetNamespaceRequest{Namespace: &ebbv1.Namespace{
+			Name:       own,
+			HalfLifeUs: 1e6,
+		}},
+		ebbv1grpc.Ebb_Query_FullMethodName:         &ebbv1.QueryRequest{Namespace: own, Text: "store bm = k | k"},
+		ebbv1grpc.Ebb_ChangeCluster_FullMethodName: &ebbv1.ChangeClusterRequest{Change: &ebbv1.ChangeClusterRequest_Drain{Drain: "ebb-0"}},
+		ebbv1grpc.Ebb_CreateToken_FullMethodName: &ebbv1.CreateTokenRequest{
+			Name:   "mine",
+			Sha256: strings.Repeat("a", 64), Grants: []*ebbv1.Grant{{Role: ebbv1.Role_ROLE_OPERATOR}},
+		},
 		ebbv1grpc.Ebb_RevokeToken_FullMethodName:          &ebbv1.RevokeTokenRequest{Name: "operator"},
 		ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: &ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{{Name: own}}},
 		ebbv1grpc.Shards_Snapshot_FullMethodName:          &ebbv1.SnapshotRequest{Shard: 1},
@@ -466,7 +564,10 @@ func readerWrites(ctx context.Context, a *Arena) error {
 			return broke("%s of a reader ends with %v", method, err)
 		}
 	}
-	results, err := a.apply(ctx, "reader", &ebbv1.Command{Namespace: own, Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: key}}})
+	results, err := a.apply(ctx, "reader", &ebbv1.Command{
+		Namespace: own,
+		Body:      &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: key}},
+	})
 	if err == nil && results[0].GetError() == nil {
 		return broke("a command of a reader deletes")
 	}
@@ -474,7 +575,8 @@ func readerWrites(ctx context.Context, a *Arena) error {
 }
 
 func bareAsks(ctx context.Context, a *Arena) error {
-	err := a.call(ctx, "bare", ebbv1grpc.Ebb_Ask_FullMethodName, &ebbv1.AskRequest{Questions: []*ebbv1.Question{wideQuestion()}}, &ebbv1.AskResponse{})
+	err := a.call(ctx, "bare", ebbv1grpc.Ebb_Ask_FullMethodName,
+		&ebbv1.AskRequest{Questions: []*ebbv1.Question{wideQuestion()}}, &ebbv1.AskResponse{})
 	if !codeIs(err, codes.Unauthenticated, codes.PermissionDenied) {
 		return broke("it ends with %v", err)
 	}
@@ -483,8 +585,10 @@ func bareAsks(ctx context.Context, a *Arena) error {
 
 func pathsWithout(ctx context.Context, a *Arena) error {
 	for _, path := range []string{
-		"/v1/status", "/v1/table", "/v1/tokens", "/v1/namespaces", "/v1/ns/clicks/key/k", "/get?distribution=k&field=b", "/dist?distribution=k", "/dbsize", "/incr?distribution=k&field=b",
-		"//v1/tokens", "/v1//tokens", "/./v1/tokens", "/v1/../v1/tokens", "/%76%31/tokens", "/forget/dbsize", "/ns/clicks/dbsize", "/v1/tokens/", "/V1/tokens", "/v1/tokens%00", "/v1/tokens;x",
+		"/v1/status", "/v1/table", "/v1/tokens", "/v1/namespaces", "/v1/ns/clicks/key/k", "/get?distribution=k&field=b",
+		"/dist?distribution=k", "/dbsize", "/incr?distribution=k&field=b",
+		"//v1/tokens", "/v1//tokens", "/./v1/tokens", "/v1/../v1/tokens", "/%76%31/tokens", "/forget/dbsize",
+		"/ns/clicks/dbsize", "/v1/tokens/", "/V1/tokens", "/v1/tokens%00", "/v1/tokens;x",
 	} {
 		r, err := a.http(ctx, request{path: path})
 		if err == nil && r.status < 300 {
@@ -495,7 +599,10 @@ func pathsWithout(ctx context.Context, a *Arena) error {
 }
 
 func profilesWithout(ctx context.Context, a *Arena) error {
-	for _, path := range []string{"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline", "/debug/pprof/profile?seconds=100000", "/debug/pprof/trace?seconds=100000", "/debug/../debug/pprof/heap", "/debug//pprof/heap"} {
+	for _, path := range []string{
+		"/debug/pprof/", "/debug/pprof/heap", "/debug/pprof/cmdline",
+		"/debug/pprof/profile?seconds=100000", "/debug/pprof/trace?seconds=100000", "/debug/../debug/pprof/heap", "/debug//pprof/heap",
+	} {
 		for _, role := range []string{"", "reader"} {
 			r, err := a.http(ctx, request{listener: "admin", path: path, role: role})
 			if err == nil && r.status < 300 {
@@ -511,32 +618,104 @@ func foreigners() (out []Attempt) {
 	const of = "other namespaces"
 	key := []byte("k")
 	question := func(namespace string) *ebbv1.Question {
-		return &ebbv1.Question{Namespace: namespace, Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{Keys: [][]byte{key}, Select: &ebbv1.DistributionQuestion_All{All: true}}}}
+		return &ebbv1.Question{
+			Namespace: namespace,
+			Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+				Keys:   [][]byte{key},
+				Select: &ebbv1.DistributionQuestion_All{All: true},
+			}},
+		}
 	}
 	term := &ebbv1.PlanTerm{Namespace: foreign, Of: &ebbv1.PlanTerm_Key{Key: key}}
 	calls := []struct {
 		name, method string
 		req          protobuf.Message
 	}{
-		{"Ask", ebbv1grpc.Ebb_Ask_FullMethodName, &ebbv1.AskRequest{Questions: []*ebbv1.Question{question(own), question(foreign)}}},
-		{"Ask of a shard", ebbv1grpc.Shards_Ask_FullMethodName, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: 1, Question: question(own)}, {Shard: 1, Question: question(foreign)}}}},
-		{"Query, in its field", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: foreign, Text: "top 10 k"}},
-		{"Query, in its text", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: own, Text: "top 10 @" + foreign + "/k"}},
-		{"Query, in a place", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: own, Text: "count(bm | @" + foreign + "/k)"}},
-		{"Query, where it stores", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: own, Text: "store @" + foreign + "/bm = k | k"}},
-		{"Query, what it stores", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: own, Text: "store bm = @" + foreign + "/k | k"}},
-		{"Query, explained", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: own, Text: "top 10 @" + foreign + "/k", Explain: true}},
-		{"Query of a plan", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Plan: &ebbv1.Plan{Namespace: own, Ask: &ebbv1.Plan_Top{Top: &ebbv1.PlanTop{N: 1, Of: []*ebbv1.PlanTerm{term}}}}}},
-		{"Query of a plan's namespace", ebbv1grpc.Ebb_Query_FullMethodName, &ebbv1.QueryRequest{Namespace: own, Plan: &ebbv1.Plan{Namespace: foreign, Ask: &ebbv1.Plan_Keys{Keys: &ebbv1.PlanKeys{}}}}},
-		{"Increment", ebbv1grpc.Ebb_Increment_FullMethodName, &ebbv1.IncrementRequest{Namespace: foreign, Increments: []*ebbv1.Increment{{Key: key, Bin: key}}}},
-		{"Bits", ebbv1grpc.Ebb_Bits_FullMethodName, &ebbv1.BitsRequest{Namespace: foreign, Changes: []*ebbv1.BitChange{{Key: key, Op: ebbv1.BitOp_BIT_OP_CLEAR, Ids: []uint64{1}}}}},
-		{"StoreBitmap", ebbv1grpc.Ebb_StoreBitmap_FullMethodName, &ebbv1.StoreBitmapRequest{Namespace: foreign, Key: key, Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}}}},
+		{
+			"Ask", ebbv1grpc.Ebb_Ask_FullMethodName,
+			&ebbv1.AskRequest{Questions: []*ebbv1.Question{question(own), question(foreign)}},
+		},
+		{
+			"Ask of a shard", ebbv1grpc.Shards_Ask_FullMethodName,
+			&ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{
+				{Shard: 1, Question: question(own)},
+				{Shard: 1, Question: question(foreign)},
+			}},
+		},
+		{
+			"Query, in its field", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: foreign, Text: "top 10 k"},
+		},
+		{
+			"Query, in its text", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: own, Text: "top 10 @" + foreign + "/k"},
+		},
+		{
+			"Query, in a place", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: own, Text: "count(bm | @" + foreign + "/k)"},
+		},
+		{
+			"Query, where it stores", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: own, Text: "store @" + foreign + "/bm = k | k"},
+		},
+		{
+			"Query, what it stores", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: own, Text: "store bm = @" + foreign + "/k | k"},
+		},
+		{
+			"Query, explained", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: own, Text: "top 10 @" + foreign + "/k", Explain: true},
+		},
+		{
+			"Query of a plan", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Plan: &ebbv1.Plan{
+				Namespace: own,
+				Ask:       &ebbv1.Plan_Top{Top: &ebbv1.PlanTop{N: 1, Of: []*ebbv1.PlanTerm{term}}},
+			}},
+		},
+		{
+			"Query of a plan's namespace", ebbv1grpc.Ebb_Query_FullMethodName,
+			&ebbv1.QueryRequest{Namespace: own, Plan: &ebbv1.Plan{
+				Namespace: foreign,
+				Ask:       &ebbv1.Plan_Keys{Keys: &ebbv1.PlanKeys{}},
+			}},
+		},
+		{
+			"Increment", ebbv1grpc.Ebb_Increment_FullMethodName,
+			&ebbv1.IncrementRequest{Namespace: foreign, Increments: []*ebbv1.Increment{{Key: key, Bin: key}}},
+		},
+		{
+			"Bits", ebbv1grpc.Ebb_Bits_FullMethodName,
+			&ebbv1.BitsRequest{Namespace: foreign, Changes: []*ebbv1.BitChange{{
+				Key: key, Op: ebbv1.BitOp_BIT_OP_CLEAR,
+				Ids: []uint64{1},
+			}}},
+		},
+		{
+			"StoreBitmap", ebbv1grpc.Ebb_StoreBitmap_FullMethodName,
+			&ebbv1.StoreBitmapRequest{
+				Namespace: foreign, Key: key,
+				Expr: &ebbv1.BitmapExpr{Expr: &ebbv1.BitmapExpr_Key{Key: key}},
+			},
+		},
 		{"Delete", ebbv1grpc.Ebb_Delete_FullMethodName, &ebbv1.DeleteRequest{Namespace: foreign, Keys: [][]byte{key}}},
-		{"Expire", ebbv1grpc.Ebb_Expire_FullMethodName, &ebbv1.ExpireRequest{Namespace: foreign, Keys: [][]byte{key}, TtlUs: 1e9}},
+		{
+			"Expire", ebbv1grpc.Ebb_Expire_FullMethodName,
+			&ebbv1.ExpireRequest{Namespace: foreign, Keys: [][]byte{key}, TtlUs: 1e9},
+		},
 		{"Rename", ebbv1grpc.Ebb_Rename_FullMethodName, &ebbv1.RenameRequest{Namespace: foreign, Key: key, To: []byte("l")}},
-		{"Feed", ebbv1grpc.Ebb_Feed_FullMethodName, &ebbv1.FeedRequest{Namespace: foreign, Phrases: key, Into: key, Texts: [][]byte{key}}},
-		{"SetNamespace", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Namespace: &ebbv1.Namespace{Name: foreign, HalfLifeUs: 1e6}}},
-		{"RestoreNamespaces", ebbv1grpc.Shards_RestoreNamespaces_FullMethodName, &ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{{Name: foreign}}}},
+		{
+			"Feed", ebbv1grpc.Ebb_Feed_FullMethodName,
+			&ebbv1.FeedRequest{Namespace: foreign, Phrases: key, Into: key, Texts: [][]byte{key}},
+		},
+		{
+			"SetNamespace", ebbv1grpc.Ebb_SetNamespace_FullMethodName,
+			&ebbv1.SetNamespaceRequest{Namespace: &ebbv1.Namespace{Name: foreign, HalfLifeUs: 1e6}},
+		},
+		{
+			"RestoreNamespaces", ebbv1grpc.Shards_RestoreNamespaces_FullMethodName,
+			&ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{{Name: foreign}}},
+		},
 	}
 	for _, c := range calls {
 		for _, mode := range []Mode{Tokens, Sealed} {
@@ -557,7 +736,10 @@ func foreigners() (out []Attempt) {
 }
 
 func foreignCommands(ctx context.Context, a *Arena) error {
-	del := &ebbv1.Command{Namespace: own, Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}}}
+	del := &ebbv1.Command{
+		Namespace: own,
+		Body:      &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}},
+	}
 	mine, err := protobuf.Marshal(del)
 	if err != nil {
 		return err
@@ -569,7 +751,13 @@ func foreignCommands(ctx context.Context, a *Arena) error {
 	if err != nil {
 		return err
 	}
-	restore, err := protobuf.Marshal(&ebbv1.Command{Namespace: own, Body: &ebbv1.Command_Restore{Restore: &ebbv1.RestoreShard{Name: "x", Step: &ebbv1.RestoreShard_Begin{Begin: &ebbv1.RestoreBegin{Bytes: 1}}}}})
+	restore, err := protobuf.Marshal(&ebbv1.Command{
+		Namespace: own,
+		Body: &ebbv1.Command_Restore{Restore: &ebbv1.RestoreShard{
+			Name: "x",
+			Step: &ebbv1.RestoreShard_Begin{Begin: &ebbv1.RestoreBegin{Bytes: 1}},
+		}},
+	})
 	if err != nil {
 		return err
 	}
@@ -597,8 +785,15 @@ func foreignWatches(ctx context.Context, a *Arena) error {
 	}
 	defer conn.Close()
 	for _, req := range []*ebbv1.WatchRequest{
-		{Query: "top 10 @" + foreign + "/k"}, {Question: &ebbv1.Question{Namespace: foreign, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}},
-		{Question: &ebbv1.Question{Namespace: own, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}}, Query: "top 10 @" + foreign + "/k"},
+		{Query: "top 10 @" + foreign + "/k"},
+		{Question: &ebbv1.Question{
+			Namespace: foreign,
+			Ask:       &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}},
+		}},
+		{
+			Question: &ebbv1.Question{Namespace: own, Ask: &ebbv1.Question_CountKeys{CountKeys: &ebbv1.CountKeysQuestion{}}},
+			Query:    "top 10 @" + foreign + "/k",
+		},
 	} {
 		stream, err := ebbv1grpc.NewEbbClient(conn).Watch(a.show(ctx, "writer"), req)
 		if err == nil {
@@ -613,9 +808,12 @@ func foreignWatches(ctx context.Context, a *Arena) error {
 
 func foreignPaths(ctx context.Context, a *Arena) error {
 	for _, path := range []string{
-		"/v1/ns/secret/key/k", "/v1/ns/clicks/../secret/key/k", "/v1/ns/clicks%2f..%2fsecret/key/k", "/v1/ns/%73ecret/key/k", "/v1/ns/secret%00/key/k", "/v1/ns/secret/keys", "/v1/ns/secret",
-		"/ns/secret/dist?distribution=k", "/ns/clicks/../secret/dist?distribution=k", "/ns/%73ecret/dist?distribution=k", "/forget/../ns/secret/dist?distribution=k", "/ns/secret/dbsize",
-		"/v1/ns/secret/distribution/k", "/v1/ns/secret/summary/k", "/v1/ns/secret/bits/k", "/v1/ns/secret/watch/k", "/v1/ns/clicks//secret/key/k",
+		"/v1/ns/secret/key/k", "/v1/ns/clicks/../secret/key/k", "/v1/ns/clicks%2f..%2fsecret/key/k", "/v1/ns/%73ecret/key/k",
+		"/v1/ns/secret%00/key/k", "/v1/ns/secret/keys", "/v1/ns/secret",
+		"/ns/secret/dist?distribution=k", "/ns/clicks/../secret/dist?distribution=k", "/ns/%73ecret/dist?distribution=k",
+		"/forget/../ns/secret/dist?distribution=k", "/ns/secret/dbsize",
+		"/v1/ns/secret/distribution/k", "/v1/ns/secret/summary/k", "/v1/ns/secret/bits/k", "/v1/ns/secret/watch/k",
+		"/v1/ns/clicks//secret/key/k",
 	} {
 		r, err := a.http(ctx, request{path: path, role: "writer"})
 		if err == nil && r.status == http.StatusOK {
@@ -644,26 +842,42 @@ func foreignLists(ctx context.Context, a *Arena) error {
 // audits destroy, and look for themselves in the audit log.
 func audits() (out []Attempt) {
 	for _, mode := range []Mode{Open, Tokens} {
-		out = append(out, Attempt{Group: "audit", Name: "what destroys without a line", Mode: mode, Within: 30 * time.Second, Run: destroyUnseen})
+		out = append(out, Attempt{
+			Group: "audit", Name: "what destroys without a line", Mode: mode, Within: 30 * time.Second,
+			Run: destroyUnseen,
+		})
 	}
 	return append(out,
-		Attempt{Group: "audit", Name: "a flood hides another's deletion", Mode: Tokens, Within: 40 * time.Second, Grows: 192 * mib, Run: hideInFlood},
+		Attempt{
+			Group: "audit", Name: "a flood hides another's deletion", Mode: Tokens, Within: 40 * time.Second,
+			Grows: 192 * mib, Run: hideInFlood,
+		},
 		Attempt{Group: "audit", Name: "lines forged by names", Mode: Tokens, Run: forgeLines},
 	)
 }
 
 func destroyUnseen(ctx context.Context, a *Arena) error {
 	for _, args := range [][]string{
-		{"bits", "set", "bm", "1", "2", "3"}, {"string", "set", "s", "before"}, {"incr", "x", "b"}, {"phrases", "add", "p", "one", "two"}, {"namespace", "create", "passing"},
+		{"bits", "set", "bm", "1", "2", "3"},
+		{"string", "set", "s", "before"},
+		{"incr", "x", "b"},
+		{"phrases", "add", "p", "one", "two"},
+		{"namespace", "create", "passing"},
 	} {
-		if _, err := a.ebb(ctx, "operator", append(args, "-n", own)...); err != nil && !strings.Contains(err.Error(), "exists") {
+		if _, err := a.ebb(ctx, "operator", append(args, "-n", own)...); err != nil &&
+			!strings.Contains(err.Error(), "exists") {
 			return err
 		}
 	}
 	var unseen []string
 	for _, c := range []struct{ args, act string }{
-		{"expire x 61s", "expire"}, {"string set s after", "set string"}, {"bits clear bm 1", "clear bits"}, {"bits flip bm 2", "flip bits"},
-		{"rename x y", "rename"}, {"phrases remove p one", "remove phrases"}, {"del y", "delete"},
+		{"expire x 61s", "expire"},
+		{"string set s after", "set string"},
+		{"bits clear bm 1", "clear bits"},
+		{"bits flip bm 2", "flip bits"},
+		{"rename x y", "rename"},
+		{"phrases remove p one", "remove phrases"},
+		{"del y", "delete"},
 	} {
 		before := len(a.audit())
 		if _, err := a.ebb(ctx, "operator", append(strings.Fields(c.args), "-n", own)...); err != nil {
@@ -692,7 +906,8 @@ func destroyUnseen(ctx context.Context, a *Arena) error {
 	return nil
 }
 
-// audited waits for a line about an act behind a position in the audit log, for the second for which lines are merged and one more.
+// audited waits for a line about an act behind a position in the audit log, for the second for which lines are merged
+// and one more.
 func (a *Arena) audited(ctx context.Context, from int, act string) bool {
 	for until := time.Now().Add(2 * time.Second); ctx.Err() == nil; time.Sleep(20 * time.Millisecond) {
 		if strings.Contains(a.audit()[from:], `"act":"`+act) {
@@ -718,11 +933,13 @@ func hideInFlood(ctx context.Context, a *Arena) error {
 	key := []byte(strings.Repeat("f", 500))
 	_ = together(len(sent), func(i int) error {
 		for limited.Err() == nil {
-			if _, err := ebb.Delete(a.show(limited, "writer"), &ebbv1.DeleteRequest{Namespace: own, Keys: [][]byte{key}}); err == nil {
+			if _, err := ebb.Delete(a.show(limited, "writer"),
+				&ebbv1.DeleteRequest{Namespace: own, Keys: [][]byte{key}}); err == nil {
 				sent[i]++
 			}
 			if i == 0 && sent[0] == 20 {
-				if err := a.call(ctx, "stranger", ebbv1grpc.Ebb_Delete_FullMethodName, &ebbv1.DeleteRequest{Namespace: foreign, Keys: [][]byte{[]byte("hidden")}}, &ebbv1.DeleteResponse{}); err != nil {
+				if err := a.call(ctx, "stranger", ebbv1grpc.Ebb_Delete_FullMethodName,
+					&ebbv1.DeleteRequest{Namespace: foreign, Keys: [][]byte{[]byte("hidden")}}, &ebbv1.DeleteResponse{}); err != nil {
 					return err
 				}
 			}
@@ -736,7 +953,8 @@ func hideInFlood(ctx context.Context, a *Arena) error {
 	if total < 500 {
 		return fmt.Errorf("a flood of %d deletions is none", total)
 	}
-	for until := time.Now().Add(3 * time.Second); !strings.Contains(a.audit()[from:], `\"hidden\"`); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(3 * time.Second); !strings.Contains(a.audit()[from:],
+		`\"hidden\"`); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
 			return broke("the deletion of another has no line among %d", total)
 		}
@@ -750,7 +968,8 @@ func hideInFlood(ctx context.Context, a *Arena) error {
 func forgeLines(ctx context.Context, a *Arena) error {
 	from := len(a.audit())
 	name := "x\"}\n{\"who\":\"root\",\"act\":\"forged\x1b[2J\u202e"
-	_ = a.call(ctx, "writer", ebbv1grpc.Ebb_Delete_FullMethodName, &ebbv1.DeleteRequest{Namespace: own, Keys: [][]byte{[]byte(name)}}, &ebbv1.DeleteResponse{})
+	_ = a.call(ctx, "writer", ebbv1grpc.Ebb_Delete_FullMethodName,
+		&ebbv1.DeleteRequest{Namespace: own, Keys: [][]byte{[]byte(name)}}, &ebbv1.DeleteResponse{})
 	_, _ = a.http(ctx, request{path: "/v1/ns/x%0a%7b%22who%22/key/%1b%5b2J"})
 	_, _ = a.send(ctx, "", "/ebb.v1.Ebb/\x1b[2J", nil)
 	if !a.audited(ctx, from, "delete") {

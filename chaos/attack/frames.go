@@ -26,7 +26,8 @@ type frames struct {
 	decoder *hpack.Decoder
 }
 
-// dialFrames connects, and says what a client says first. What the server sends is read when status asks for it, or by ignore.
+// dialFrames connects, and says what a client says first. What the server sends is read when status asks for it, or by
+// ignore.
 func dialFrames(ctx context.Context, a *Arena, listener string) (*frames, error) {
 	conn, err := a.raw(ctx, listener, "h2")
 	if err != nil {
@@ -35,7 +36,10 @@ func dialFrames(ctx context.Context, a *Arena, listener string) (*frames, error)
 	if _, err := conn.Write([]byte(http2.ClientPreface)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
-	f := &frames{Conn: conn, Framer: http2.NewFramer(conn, conn), host: a.at[listener], next: 1, decoder: hpack.NewDecoder(4096, nil)}
+	f := &frames{
+		Conn: conn, Framer: http2.NewFramer(conn, conn), host: a.at[listener], next: 1,
+		decoder: hpack.NewDecoder(4096, nil),
+	}
 	f.AllowIllegalWrites = true
 	if err := f.WriteSettings(); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -52,7 +56,14 @@ func (f *frames) ignore() {
 func (f *frames) block(path string, more ...[2]string) []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
-	fields := [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", f.host}, {"content-type", "application/grpc"}, {"te", "trailers"}}
+	fields := [][2]string{
+		{":method", "POST"},
+		{":scheme", "http"},
+		{":path", path},
+		{":authority", f.host},
+		{"content-type", "application/grpc"},
+		{"te", "trailers"},
+	}
 	for _, h := range append(append(fields, f.headers...), more...) {
 		_ = e.WriteField(hpack.HeaderField{Name: h[0], Value: h[1]}) // a buffer takes everything
 	}
@@ -63,7 +74,10 @@ func (f *frames) block(path string, more ...[2]string) []byte {
 func (f *frames) request(path string, more ...[2]string) (stream uint32, err error) {
 	stream = f.next
 	f.next += 2
-	return stream, f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: f.block(path, more...), EndHeaders: true})
+	return stream, f.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: f.block(path, more...),
+		EndHeaders: true,
+	})
 }
 
 func (f *frames) data(stream uint32, b []byte, end bool) error { return f.WriteData(stream, end, b) }
@@ -176,7 +190,10 @@ func floods() []Attempt {
 		{Group: of, Name: "SETTINGS flood", Mode: Open, Run: each(func(f *frames, i int) error {
 			return f.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: uint32(i)})
 		})},
-		{Group: of, Name: "PING flood", Mode: Open, Run: each(func(f *frames, i int) error { return f.WritePing(false, [8]byte{byte(i)}) })},
+		{
+			Group: of, Name: "PING flood", Mode: Open,
+			Run: each(func(f *frames, i int) error { return f.WritePing(false, [8]byte{byte(i)}) }),
+		},
 		{Group: of, Name: "empty DATA flood", Mode: Open, Run: each(func(f *frames, i int) error {
 			if i == 0 {
 				_, err := f.request(path)
@@ -184,13 +201,25 @@ func floods() []Attempt {
 			}
 			return f.data(1, nil, false)
 		})},
-		{Group: of, Name: "WINDOW_UPDATE flood", Mode: Open, Run: each(func(f *frames, _ int) error { return f.WriteWindowUpdate(0, 1) })},
-		{Group: of, Name: "window beyond 2^31", Mode: Open, Run: each(func(f *frames, _ int) error { return f.WriteWindowUpdate(0, 1<<31-1) })},
-		{Group: of, Name: "frames of unknown types", Mode: Open, Run: each(func(f *frames, _ int) error { return f.WriteRawFrame(0xee, 0xff, 0, make([]byte, 16<<10)) })},
+		{
+			Group: of, Name: "WINDOW_UPDATE flood", Mode: Open,
+			Run: each(func(f *frames, _ int) error { return f.WriteWindowUpdate(0, 1) }),
+		},
+		{
+			Group: of, Name: "window beyond 2^31", Mode: Open,
+			Run: each(func(f *frames, _ int) error { return f.WriteWindowUpdate(0, 1<<31-1) }),
+		},
+		{
+			Group: of, Name: "frames of unknown types", Mode: Open,
+			Run: each(func(f *frames, _ int) error { return f.WriteRawFrame(0xee, 0xff, 0, make([]byte, 16<<10)) }),
+		},
 		{Group: of, Name: "PRIORITY flood", Mode: Open, Run: each(func(f *frames, i int) error {
 			return f.WritePriority(uint32(2*i+1), http2.PriorityParam{StreamDep: uint32(i), Weight: 255})
 		})},
-		{Group: of, Name: "frame larger than allowed", Mode: Open, Run: each(func(f *frames, _ int) error { return f.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 8*mib)) })},
+		{
+			Group: of, Name: "frame larger than allowed", Mode: Open,
+			Run: each(func(f *frames, _ int) error { return f.WriteRawFrame(http2.FrameData, 0, 1, make([]byte, 8*mib)) }),
+		},
 		{Group: of, Name: "CONTINUATION without end", Mode: Open, Grows: 64 * mib, Run: each(func(f *frames, i int) error {
 			if i == 0 {
 				return f.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: f.block(path)})
@@ -251,12 +280,16 @@ var literal = []byte{0, 1, 'x', 1, 'y'}
 
 // hpackBomb has the server remember a header of 4,000 bytes, and names it by one byte thousands of times.
 func hpackBomb(f *frames, _ int) error {
-	block := append(f.block(ebbv1grpc.Ebb_Ask_FullMethodName), 0x40, 1, 'z', 0x7f, 0xa1, 0x1e) // indexed, with a value of 4,000 bytes
+	block := append(f.block(ebbv1grpc.Ebb_Ask_FullMethodName), 0x40, 1, 'z', 0x7f, 0xa1,
+		0x1e) // indexed, with a value of 4,000 bytes
 	block = append(block, bytes.Repeat([]byte("v"), 4_000)...)
 	block = append(block, bytes.Repeat([]byte{0xbe}, 10_000)...) // the newest entry of the table
 	stream := f.next
 	f.next += 2
-	return f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: block, EndHeaders: true, EndStream: true})
+	return f.WriteHeaders(http2.HeadersFrameParam{
+		StreamID: stream, BlockFragment: block, EndHeaders: true,
+		EndStream: true,
+	})
 }
 
 func largeHeaders(ctx context.Context, a *Arena) error {

@@ -45,7 +45,8 @@ func chosen(all []Attempt, only string, short bool) ([]Attempt, error) {
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(a Attempt) bool { return short && a.Long || !match.MatchString(a.title()) })
+	all = slices.DeleteFunc(slices.Clone(all),
+		func(a Attempt) bool { return short && a.Long || !match.MatchString(a.title()) })
 	if len(all) == 0 {
 		return nil, fmt.Errorf("no attempt matches %q", only)
 	}
@@ -83,7 +84,8 @@ func run(ctx context.Context, w io.Writer, binary, only string, short, list bool
 	return report(w, verdicts, time.Since(began)) && err == nil, err
 }
 
-// attack opens the clusters, all at once, and makes the attempts, one after the other. After one that did not hold the next has a new cluster.
+// attack opens the clusters, all at once, and makes the attempts, one after the other. After one that did not hold the
+// next has a new cluster.
 func attack(ctx context.Context, attempts []Attempt, binary, dir string) (verdicts []Verdict, err error) {
 	arenas := make(map[Mode]*Arena)
 	opened := 0
@@ -178,7 +180,8 @@ func report(w io.Writer, verdicts []Verdict, took time.Duration) bool {
 		if r := []rune(detail); len(r) > 300 {
 			detail = string(r[:300]) + "..."
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%.1f s\t%d MiB\t%s\n", word(v.Held), v.Attempt.Group, v.Attempt.Name, v.Attempt.Mode, v.Took.Seconds(), v.Grew/mib, detail)
+		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%.1f s\t%d MiB\t%s\n", word(v.Held), v.Attempt.Group, v.Attempt.Name, v.Attempt.Mode,
+			v.Took.Seconds(), v.Grew/mib, detail)
 	}
 	_ = tw.Flush()
 	fmt.Fprintf(w, "\n%d of %d attempts held, in %v\n", held, len(verdicts), took.Round(time.Second))
@@ -193,6 +196,7 @@ func plain(text string) string {
 
 // attempts are all that there are.
 func attempts() []Attempt {
-	return slices.Concat(answers(), decoding(), sessions(), peers(), webPages(), gossip(), inFlight(), audits(), budgets(), files(),
+	return slices.Concat(answers(), decoding(), sessions(), peers(), webPages(), gossip(), inFlight(), audits(), budgets(),
+		files(),
 		floods(), slowness(), lengths(), documents(), names(), tokens(), foreigners(), certificates(), crowds())
 }

@@ -23,7 +23,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
-// floodGrows is by how much a node may grow under requests that are all within their limits: never over 640 MiB with a limit of 512.
+// floodGrows is by how much a node may grow under requests that are all within their limits: never over 640 MiB with a
+// limit of 512.
 const floodGrows = 540 * mib
 
 // raw is a message that goes as it is, and whose answer is not looked at.
@@ -96,7 +97,10 @@ func (a *Arena) widen(ctx context.Context) (shard uint32, err error) {
 	ctx = a.show(ctx, "operator")
 	req := &ebbv1.IncrementRequest{Namespace: own}
 	for i := range wideBins {
-		req.Increments = append(req.Increments, &ebbv1.Increment{Key: []byte("wide"), Bin: []byte(fmt.Sprintf("bin-%06d-%s", i, strings.Repeat("x", 30)))})
+		req.Increments = append(req.Increments, &ebbv1.Increment{
+			Key: []byte("wide"),
+			Bin: []byte(fmt.Sprintf("bin-%06d-%s", i, strings.Repeat("x", 30))),
+		})
 		if len(req.GetIncrements()) == 5_000 {
 			if _, err := ebbv1grpc.NewEbbClient(conn).Increment(ctx, req); err != nil {
 				return 0, err
@@ -105,7 +109,8 @@ func (a *Arena) widen(ctx context.Context) (shard uint32, err error) {
 		}
 	}
 	for shard = 1; shard <= 4; shard++ {
-		resp, err := ebbv1grpc.NewShardsClient(conn).Ask(ctx, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: shard, Question: wideQuestion()}}})
+		resp, err := ebbv1grpc.NewShardsClient(conn).Ask(ctx,
+			&ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{{Shard: shard, Question: wideQuestion()}}})
 		if err != nil {
 			return 0, err
 		}
@@ -126,7 +131,8 @@ func wideQuestion() *ebbv1.Question {
 func answers() (out []Attempt) {
 	for _, mode := range []Mode{Open, Tokens} {
 		out = append(out, Attempt{
-			Group: "answers", Name: "one shard 900 times in one question", Mode: mode, Fresh: true, Grows: 192 * mib, Within: 30 * time.Second,
+			Group: "answers", Name: "one shard 900 times in one question", Mode: mode, Fresh: true, Grows: 192 * mib,
+			Within: 30 * time.Second,
 			Run: func(ctx context.Context, a *Arena) error {
 				shard, err := a.widen(ctx)
 				if err != nil {
@@ -136,7 +142,8 @@ func answers() (out []Attempt) {
 				for range 900 {
 					q.Also = append(q.Also, shard)
 				}
-				_ = a.call(ctx, "reader", ebbv1grpc.Shards_Ask_FullMethodName, &ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{q}}, &ebbv1.ShardAskResponse{})
+				_ = a.call(ctx, "reader", ebbv1grpc.Shards_Ask_FullMethodName,
+					&ebbv1.ShardAskRequest{Questions: []*ebbv1.ShardQuestion{q}}, &ebbv1.ShardAskResponse{})
 				return nil
 			},
 		})
@@ -165,9 +172,18 @@ func answers() (out []Attempt) {
 		return nil
 	}
 	return append(out,
-		Attempt{Group: "answers", Name: "300 equal questions", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 30 * time.Second, Run: equal},
-		Attempt{Group: "answers", Name: "300 parts of one shard", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 30 * time.Second, Long: true, Run: parts},
-		Attempt{Group: "answers", Name: "answers that are not read", Mode: Open, Fresh: true, Grows: floodGrows, Within: 30 * time.Second, Run: unread},
+		Attempt{
+			Group: "answers", Name: "300 equal questions", Mode: Open, Fresh: true, Grows: 192 * mib,
+			Within: 30 * time.Second, Run: equal,
+		},
+		Attempt{
+			Group: "answers", Name: "300 parts of one shard", Mode: Open, Fresh: true, Grows: 192 * mib,
+			Within: 30 * time.Second, Long: true, Run: parts,
+		},
+		Attempt{
+			Group: "answers", Name: "answers that are not read", Mode: Open, Fresh: true, Grows: floodGrows,
+			Within: 30 * time.Second, Run: unread,
+		},
 	)
 }
 
@@ -208,7 +224,10 @@ func decoding() []Attempt {
 	post := func(role, path, body string, n int) func(context.Context, *Arena) error {
 		return func(ctx context.Context, a *Arena) error {
 			err := together(n, func(int) error {
-				r, err := a.http(ctx, request{method: "POST", path: path, role: role, body: body, header: map[string]string{"Content-Type": "application/json"}})
+				r, err := a.http(ctx, request{
+					method: "POST", path: path, role: role, body: body,
+					header: map[string]string{"Content-Type": "application/json"},
+				})
 				if err == nil && r.status < 400 {
 					return broke("%s took a body that is over its limits: %d", path, r.status)
 				}
@@ -229,13 +248,31 @@ func decoding() []Attempt {
 	}
 	const of = "decoding"
 	return []Attempt{
-		{Group: of, Name: "8 bodies of 1,300,000 empty increments", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 40 * time.Second, Run: post("", "/v1/increment", jsonBody, 8)},
-		{Group: of, Name: "8 bodies of a reader", Mode: Tokens, Fresh: true, Grows: 96 * mib, Within: 40 * time.Second, Run: post("reader", "/v1/increment", jsonBody, 8)},
-		{Group: of, Name: "8 messages of 1,900,000 empty increments", Mode: Open, Fresh: true, Grows: 192 * mib, Run: binary("", ebbv1grpc.Ebb_Increment_FullMethodName, 8)},
-		{Group: of, Name: "8 messages of a reader", Mode: Tokens, Fresh: true, Grows: 96 * mib, Run: binary("reader", ebbv1grpc.Ebb_Increment_FullMethodName, 8)},
-		{Group: of, Name: "8 messages of 1,900,000 empty changes of bits", Mode: Open, Fresh: true, Grows: 192 * mib, Long: true, Run: binary("", ebbv1grpc.Ebb_Bits_FullMethodName, 8)},
-		{Group: of, Name: "8 bodies of empty questions", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 40 * time.Second, Long: true,
-			Run: post("", "/v1/ask", `{"questions":[`+strings.Repeat("{},", emptyIncrements-1)+`{}]}`, 8)},
+		{
+			Group: of, Name: "8 bodies of 1,300,000 empty increments", Mode: Open, Fresh: true, Grows: 192 * mib,
+			Within: 40 * time.Second, Run: post("", "/v1/increment", jsonBody, 8),
+		},
+		{
+			Group: of, Name: "8 bodies of a reader", Mode: Tokens, Fresh: true, Grows: 96 * mib, Within: 40 * time.Second,
+			Run: post("reader", "/v1/increment", jsonBody, 8),
+		},
+		{
+			Group: of, Name: "8 messages of 1,900,000 empty increments", Mode: Open, Fresh: true, Grows: 192 * mib,
+			Run: binary("", ebbv1grpc.Ebb_Increment_FullMethodName, 8),
+		},
+		{
+			Group: of, Name: "8 messages of a reader", Mode: Tokens, Fresh: true, Grows: 96 * mib,
+			Run: binary("reader", ebbv1grpc.Ebb_Increment_FullMethodName, 8),
+		},
+		{
+			Group: of, Name: "8 messages of 1,900,000 empty changes of bits", Mode: Open, Fresh: true, Grows: 192 * mib,
+			Long: true, Run: binary("", ebbv1grpc.Ebb_Bits_FullMethodName, 8),
+		},
+		{
+			Group: of, Name: "8 bodies of empty questions", Mode: Open, Fresh: true, Grows: 192 * mib, Within: 40 * time.Second,
+			Long: true,
+			Run:  post("", "/v1/ask", `{"questions":[`+strings.Repeat("{},", emptyIncrements-1)+`{}]}`, 8),
+		},
 		{Group: of, Name: "gzip of 512 MiB over gRPC", Mode: Open, Grows: 64 * mib, Run: gzipGRPC},
 		{Group: of, Name: "gzip of 512 MiB over HTTP", Mode: Open, Grows: 64 * mib, Run: gzipHTTP},
 	}
@@ -252,13 +289,14 @@ func gzipGRPC(ctx context.Context, a *Arena) error {
 		return err
 	}
 	defer c.Close()
-	message := append([]byte{1, byte(len(small) >> 24), byte(len(small) >> 16), byte(len(small) >> 8), byte(len(small))}, small...)
+	message := append([]byte{1, byte(len(small) >> 24), byte(len(small) >> 16), byte(len(small) >> 8), byte(len(small))},
+		small...)
 	stream, err := c.request(ebbv1grpc.Ebb_Increment_FullMethodName, [2]string{"grpc-encoding", "gzip"})
 	if err != nil {
 		return err
 	}
 	if err := c.body(stream, message); err != nil {
-		return nil //nolint:nilerr // it was cut off
+		return nil // it was cut off
 	}
 	grpcStatus, err := c.status(ctx, stream)
 	if err == nil && grpcStatus == "0" {
@@ -285,12 +323,21 @@ func gzipHTTP(ctx context.Context, a *Arena) error {
 func inFlight() []Attempt {
 	const of = "bytes in flight"
 	return []Attempt{
-		{Group: of, Name: "300 bodies of 4 MiB held open", Mode: Open, Fresh: true, Grows: floodGrows, Within: 40 * time.Second,
-			Run: func(ctx context.Context, a *Arena) error { return heldBodies(ctx, a, 300, "") }},
-		{Group: of, Name: "300 bodies of 4 MiB held open by a reader", Mode: Tokens, Fresh: true, Grows: floodGrows, Within: 40 * time.Second, Long: true,
-			Run: func(ctx context.Context, a *Arena) error { return heldBodies(ctx, a, 300, "reader") }},
-		{Group: of, Name: "300 messages of 4 MiB held open", Mode: Open, Fresh: true, Grows: floodGrows, Within: 40 * time.Second, Long: true,
-			Run: heldMessages},
+		{
+			Group: of, Name: "300 bodies of 4 MiB held open", Mode: Open, Fresh: true, Grows: floodGrows,
+			Within: 40 * time.Second,
+			Run:    func(ctx context.Context, a *Arena) error { return heldBodies(ctx, a, 300, "") },
+		},
+		{
+			Group: of, Name: "300 bodies of 4 MiB held open by a reader", Mode: Tokens, Fresh: true, Grows: floodGrows,
+			Within: 40 * time.Second, Long: true,
+			Run: func(ctx context.Context, a *Arena) error { return heldBodies(ctx, a, 300, "reader") },
+		},
+		{
+			Group: of, Name: "300 messages of 4 MiB held open", Mode: Open, Fresh: true, Grows: floodGrows,
+			Within: 40 * time.Second, Long: true,
+			Run: heldMessages,
+		},
 	}
 }
 
@@ -319,7 +366,8 @@ func heldBodies(ctx context.Context, a *Arena, n int, role string) error {
 	_ = together(n, func(i int) error {
 		deadline, _ := limited.Deadline()
 		_ = conns[i].SetDeadline(deadline)
-		fmt.Fprintf(conns[i], "POST /v1/increment HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", a.at["http"], authorization, size)
+		fmt.Fprintf(conns[i],
+			"POST /v1/increment HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n%sContent-Length: %d\r\n\r\n", a.at["http"], authorization, size)
 		_, err := conns[i].Write(body)
 		return err // refused
 	})
@@ -338,11 +386,11 @@ func heldMessages(ctx context.Context, a *Arena) error {
 		for range 10 {
 			stream, err := c.request(ebbv1grpc.Ebb_Increment_FullMethodName)
 			if err != nil {
-				return nil //nolint:nilerr // it was cut off
+				return nil // it was cut off
 			}
 			streams = append(streams, stream)
 			if err := c.data(stream, []byte{0, 0, 0x40, 0, 0}, false); err != nil {
-				return nil //nolint:nilerr // it was cut off
+				return nil // it was cut off
 			}
 		}
 		for range 4 * mib / len(chunk) {
@@ -360,8 +408,14 @@ func heldMessages(ctx context.Context, a *Arena) error {
 func budgets() []Attempt {
 	const of = "budgets"
 	return []Attempt{
-		{Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Fresh: true, Grows: floodGrows, Within: 40 * time.Second, Run: reserveAll},
-		{Group: of, Name: "a namespace can be deleted", Mode: Open, Grows: 64 * mib, Within: 40 * time.Second, Run: deleteNamespace},
+		{
+			Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Fresh: true, Grows: floodGrows,
+			Within: 40 * time.Second, Run: reserveAll,
+		},
+		{
+			Group: of, Name: "a namespace can be deleted", Mode: Open, Grows: 64 * mib, Within: 40 * time.Second,
+			Run: deleteNamespace,
+		},
 	}
 }
 
@@ -370,16 +424,23 @@ func reserveAll(ctx context.Context, a *Arena) error {
 		return err
 	}
 	ns := &ebbv1.Namespace{Name: "large", Sizes: &ebbv1.Sizes{CountminEpsilon: 0.00002, CountminDelta: 0.01}}
-	if err := a.call(ctx, "operator", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Namespace: ns}, &ebbv1.SetNamespaceResponse{}); err != nil {
+	if err := a.call(ctx, "operator", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Namespace: ns},
+		&ebbv1.SetNamespaceResponse{}); err != nil {
 		return err
 	}
 	req := &ebbv1.IncrementRequest{Namespace: "large"}
 	for i := range 4_000 {
-		req.Increments = append(req.Increments, &ebbv1.Increment{Key: fmt.Appendf(nil, "k%d", i), Bin: []byte("b"), Kind: ebbv1.Kind_KIND_COUNTMIN})
+		req.Increments = append(req.Increments, &ebbv1.Increment{
+			Key: fmt.Appendf(nil, "k%d", i), Bin: []byte("b"),
+			Kind: ebbv1.Kind_KIND_COUNTMIN,
+		})
 	}
 	_ = a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName, req, &ebbv1.IncrementResponse{})
 	resp := &ebbv1.IncrementResponse{}
-	other := &ebbv1.IncrementRequest{Namespace: own, Increments: []*ebbv1.Increment{{Key: []byte("new"), Bin: []byte("b"), Kind: ebbv1.Kind_KIND_COUNTMIN}}}
+	other := &ebbv1.IncrementRequest{
+		Namespace:  own,
+		Increments: []*ebbv1.Increment{{Key: []byte("new"), Bin: []byte("b"), Kind: ebbv1.Kind_KIND_COUNTMIN}},
+	}
 	err := a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName, other, resp)
 	if err == nil && len(resp.GetRefused()) > 0 {
 		err = proto.FromWire(resp.GetRefused()[0].GetError())

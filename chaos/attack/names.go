@@ -40,25 +40,29 @@ const evil = "e\x1b[2J\x1b]0;owned\x07\r\nHTTP/1.1 200 OK\u202e\u009b31m"
 func names() (out []Attempt) {
 	const of = "control characters"
 	onTerminal := func(name string, prepare func(context.Context, *Arena) error, args ...string) {
-		out = append(out, Attempt{Group: of, Name: "on a terminal: " + name, Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			if prepare != nil {
-				if err := prepare(ctx, a); err != nil {
+		out = append(out, Attempt{
+			Group: of, Name: "on a terminal: " + name, Mode: Open,
+			Run: func(ctx context.Context, a *Arena) error {
+				if prepare != nil {
+					if err := prepare(ctx, a); err != nil {
+						return err
+					}
+				}
+				screen, err := a.onTerminal(ctx, args...)
+				if err != nil {
 					return err
 				}
-			}
-			screen, err := a.onTerminal(ctx, args...)
-			if err != nil {
-				return err
-			}
-			if at := controlIn(screen); at >= 0 {
-				return broke("ebb %.60q prints %.40q", strings.Join(args, " "), screen[at:])
-			}
-			return nil
-		}})
+				if at := controlIn(screen); at >= 0 {
+					return broke("ebb %.60q prints %.40q", strings.Join(args, " "), screen[at:])
+				}
+				return nil
+			},
+		})
 	}
 	increment := func(list ...*ebbv1.Increment) func(context.Context, *Arena) error {
 		return func(ctx context.Context, a *Arena) error {
-			return a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName, &ebbv1.IncrementRequest{Namespace: own, Increments: list}, &ebbv1.IncrementResponse{})
+			return a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName,
+				&ebbv1.IncrementRequest{Namespace: own, Increments: list}, &ebbv1.IncrementResponse{})
 		}
 	}
 	e := []byte(evil)
@@ -67,11 +71,16 @@ func names() (out []Attempt) {
 	onTerminal("a value as TSV", increment(text), "string", "get", "evil-text", "-n", own, "-o", "tsv")
 	onTerminal("a value as JSON", increment(text), "string", "get", "evil-text", "-n", own, "--json")
 	onTerminal("a bin", increment(&ebbv1.Increment{Key: []byte("evil-bins"), Bin: e}), "top", "evil-bins", "-n", own)
-	onTerminal("a bin as TSV", increment(&ebbv1.Increment{Key: []byte("evil-bins"), Bin: e}), "top", "evil-bins", "-n", own, "-o", "tsv")
+	onTerminal("a bin as TSV", increment(&ebbv1.Increment{Key: []byte("evil-bins"), Bin: e}), "top", "evil-bins", "-n",
+		own, "-o", "tsv")
 	onTerminal("keys", increment(&ebbv1.Increment{Key: e, Bin: e}), "keys", "-n", own, "e*")
 	onTerminal("a description", increment(&ebbv1.Increment{Key: e, Bin: e}), "describe", evil, "-n", own)
-	onTerminal("members", increment(&ebbv1.Increment{Key: []byte("evil-set"), Bin: e, Kind: ebbv1.Kind_KIND_SET}), "query", "members(evil-set)", "-n", own)
-	onTerminal("phrases", increment(&ebbv1.Increment{Key: []byte("evil-phrases"), Bin: []byte("two\x1b[2J words"), Kind: ebbv1.Kind_KIND_PHRASES}), "match", "evil-phrases", "two\x1b[2J words", "-n", own)
+	onTerminal("members", increment(&ebbv1.Increment{Key: []byte("evil-set"), Bin: e, Kind: ebbv1.Kind_KIND_SET}), "query",
+		"members(evil-set)", "-n", own)
+	onTerminal("phrases", increment(&ebbv1.Increment{
+		Key: []byte("evil-phrases"), Bin: []byte("two\x1b[2J words"),
+		Kind: ebbv1.Kind_KIND_PHRASES,
+	}), "match", "evil-phrases", "two\x1b[2J words", "-n", own)
 	onTerminal("an error about a key", nil, "estimate", evil, "-n", "not-there")
 	onTerminal("an error about a namespace", nil, "get", "k", "b", "-n", evil)
 	onTerminal("an error about a query", nil, "query", "top 10 "+evil, "-n", own)
@@ -93,8 +102,11 @@ func controlIn(text string) int {
 
 func splitAnswers(ctx context.Context, a *Arena) error {
 	for _, path := range []string{
-		"/dist?distribution=%0d%0aX-Split:%20yes&rate=%0d%0aX-Split:%20yes", "/get?distribution=k&field=f&rate=x%0d%0aX-Split:%20yes", "/v1/ns/x%0d%0aX-Split:%20yes/keys", "/incr?distribution=k&field=f&N=%0d%0aX-Split:%20yes",
-		"/nmostprobable?distribution=k&N=1%0aX-Split:%20yes", "/v1/ns/clicks/key/%0d%0aX-Split:%20yes", "/v1/%0d%0aX-Split:%20yes",
+		"/dist?distribution=%0d%0aX-Split:%20yes&rate=%0d%0aX-Split:%20yes",
+		"/get?distribution=k&field=f&rate=x%0d%0aX-Split:%20yes", "/v1/ns/x%0d%0aX-Split:%20yes/keys",
+		"/incr?distribution=k&field=f&N=%0d%0aX-Split:%20yes",
+		"/nmostprobable?distribution=k&N=1%0aX-Split:%20yes", "/v1/ns/clicks/key/%0d%0aX-Split:%20yes",
+		"/v1/%0d%0aX-Split:%20yes",
 	} {
 		r, err := a.http(ctx, request{path: path})
 		if err != nil {
@@ -112,15 +124,18 @@ func forgeLog(ctx context.Context, a *Arena) error {
 	for _, method := range []string{"/ebb.v1.Ebb/\x1b[2J", "/\x1b[2J\nforged/x"} {
 		_, _ = a.send(ctx, "", method, nil)
 	}
-	_ = a.call(ctx, "", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Create: true, Namespace: &ebbv1.Namespace{Name: evil}}, &ebbv1.SetNamespaceResponse{})
-	_ = a.call(ctx, "", ebbv1grpc.Ebb_Delete_FullMethodName, &ebbv1.DeleteRequest{Namespace: own, Keys: [][]byte{[]byte(evil)}}, &ebbv1.DeleteResponse{})
+	_ = a.call(ctx, "", ebbv1grpc.Ebb_SetNamespace_FullMethodName,
+		&ebbv1.SetNamespaceRequest{Create: true, Namespace: &ebbv1.Namespace{Name: evil}}, &ebbv1.SetNamespaceResponse{})
+	_ = a.call(ctx, "", ebbv1grpc.Ebb_Delete_FullMethodName,
+		&ebbv1.DeleteRequest{Namespace: own, Keys: [][]byte{[]byte(evil)}}, &ebbv1.DeleteResponse{})
 	c, err := a.raw(ctx, "gossip")
 	if err != nil {
 		return err
 	}
 	_, _ = io.WriteString(c, "\x1b[2J"+evil)
 	c.Close()
-	if text := a.fleet.LogTail(0); strings.Contains(text, "\x1b[2J") || strings.Contains(text, "\u202e") || strings.Contains(text, "\nforged") {
+	if text := a.fleet.LogTail(0); strings.Contains(text, "\x1b[2J") || strings.Contains(text, "\u202e") ||
+		strings.Contains(text, "\nforged") {
 		return broke("the log of the node has it")
 	}
 	return nil
@@ -138,7 +153,11 @@ func evilNames(ctx context.Context, a *Arena) error {
 	}, &ebbv1.CreateTokenResponse{}) == nil {
 		return broke("there is a role of namespaces with an escape sequence")
 	}
-	if a.call(ctx, "operator", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Create: true, Namespace: &ebbv1.Namespace{Name: "x\u202e"}}, &ebbv1.SetNamespaceResponse{}) == nil {
+	if a.call(ctx, "operator", ebbv1grpc.Ebb_SetNamespace_FullMethodName,
+		&ebbv1.SetNamespaceRequest{
+			Create:    true,
+			Namespace: &ebbv1.Namespace{Name: "x\u202e"},
+		}, &ebbv1.SetNamespaceResponse{}) == nil {
 		return broke("there is a namespace whose name turns text round")
 	}
 	return nil
@@ -149,17 +168,20 @@ func certificates() (out []Attempt) {
 	const of = "TLS"
 	for _, listener := range []string{"grpc", "http"} {
 		refused := func(name string, change func(a *Arena, cfg *tls.Config) error) {
-			out = append(out, Attempt{Group: of, Name: name + " to " + listener, Mode: Sealed, Run: func(ctx context.Context, a *Arena) error {
-				cfg, err := a.as("reader")
-				if err != nil {
-					return err
-				}
-				cfg.NextProtos = []string{"h2", "http/1.1"}
-				if err := change(a, cfg); err != nil {
-					return err
-				}
-				return a.handshakeRefused(ctx, listener, cfg)
-			}})
+			out = append(out, Attempt{
+				Group: of, Name: name + " to " + listener, Mode: Sealed,
+				Run: func(ctx context.Context, a *Arena) error {
+					cfg, err := a.as("reader")
+					if err != nil {
+						return err
+					}
+					cfg.NextProtos = []string{"h2", "http/1.1"}
+					if err := change(a, cfg); err != nil {
+						return err
+					}
+					return a.handshakeRefused(ctx, listener, cfg)
+				},
+			})
 		}
 		refused("TLS 1.2", func(_ *Arena, cfg *tls.Config) error {
 			cfg.MaxVersion = tls.VersionTLS12
@@ -192,50 +214,63 @@ func certificates() (out []Attempt) {
 			cfg.Certificates = []tls.Certificate{pair}
 			return errors.Join(err, err2)
 		})
-		out = append(out, Attempt{Group: of, Name: "in the clear to " + listener, Mode: Sealed, Run: func(ctx context.Context, a *Arena) error {
-			for _, text := range []string{"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x16\x03\x01\xff\xff" + strings.Repeat("x", 70_000), "\x80\x2e\x01\x00\x02"} {
-				c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.at[listener])
-				if err != nil {
-					return err
+		out = append(out, Attempt{
+			Group: of, Name: "in the clear to " + listener, Mode: Sealed,
+			Run: func(ctx context.Context, a *Arena) error {
+				for _, text := range []string{
+					"GET /v1/status HTTP/1.1\r\nHost: x\r\n\r\n",
+					"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00", "\x16\x03\x01\xff\xff" + strings.Repeat("x",
+						70_000), "\x80\x2e\x01\x00\x02",
+				} {
+					c, err := (&net.Dialer{}).DialContext(ctx, "tcp", a.at[listener])
+					if err != nil {
+						return err
+					}
+					_ = c.SetDeadline(time.Now().Add(3 * time.Second))
+					_, _ = io.WriteString(c, text)
+					got := string(drainConn(c, 4096))
+					c.Close()
+					if strings.HasPrefix(got, "HTTP/1.1 2") || strings.HasPrefix(got, "\x00\x00") {
+						return broke("%.20q is answered %.40q", text, got)
+					}
 				}
-				_ = c.SetDeadline(time.Now().Add(3 * time.Second))
-				_, _ = io.WriteString(c, text)
-				got := string(drainConn(c, 4096))
-				c.Close()
-				if strings.HasPrefix(got, "HTTP/1.1 2") || strings.HasPrefix(got, "\x00\x00") {
-					return broke("%.20q is answered %.40q", text, got)
-				}
-			}
-			return nil
-		}})
+				return nil
+			},
+		})
 	}
 	return append(out,
-		Attempt{Group: of, Name: "a reader's certificate changes the cluster", Mode: Sealed, Run: func(ctx context.Context, a *Arena) error {
-			for method, req := range map[string]*ebbv1.SetNamespaceRequest{ebbv1grpc.Ebb_SetNamespace_FullMethodName: {Create: true, Namespace: &ebbv1.Namespace{Name: "mine"}}} {
-				if a.call(ctx, "reader", method, req, &ebbv1.SetNamespaceResponse{}) == nil {
-					return broke("%s was done", method)
+		Attempt{
+			Group: of, Name: "a reader's certificate changes the cluster", Mode: Sealed,
+			Run: func(ctx context.Context, a *Arena) error {
+				create := &ebbv1.SetNamespaceRequest{Create: true, Namespace: &ebbv1.Namespace{Name: "mine"}}
+				if a.invoke(ctx, "reader", ebbv1grpc.Ebb_SetNamespace_FullMethodName, create) == nil {
+					return broke("a namespace was created")
 				}
-			}
-			if _, err := a.send(ctx, "reader", ebbv1grpc.Ebb_ListTokens_FullMethodName, nil); err == nil {
-				return broke("tokens were listed")
-			}
-			return nil
-		}},
-		Attempt{Group: of, Name: "gossip without its key", Mode: Sealed, Within: 30 * time.Second, Run: func(_ context.Context, a *Arena) error {
-			list, err := a.joinGossip("stranger", nil)
-			if err != nil {
-				return nil //nolint:nilerr // it was not let in
-			}
-			defer func() { _ = list.Shutdown() }()
-			if n := list.NumMembers(); n > 1 {
-				return broke("a stranger sees %d members", n)
-			}
-			return nil
-		}},
+				if _, err := a.send(ctx, "reader", ebbv1grpc.Ebb_ListTokens_FullMethodName, nil); err == nil {
+					return broke("tokens were listed")
+				}
+				return nil
+			},
+		},
+		Attempt{
+			Group: of, Name: "gossip without its key", Mode: Sealed, Within: 30 * time.Second,
+			Run: func(_ context.Context, a *Arena) error {
+				list, err := a.joinGossip("stranger", nil)
+				if err != nil {
+					return nil // it was not let in
+				}
+				defer func() { _ = list.Shutdown() }()
+				if n := list.NumMembers(); n > 1 {
+					return broke("a stranger sees %d members", n)
+				}
+				return nil
+			},
+		},
 	)
 }
 
-// handshakeRefused demands that a client that connects so is not answered: with TLS 1.3 it learns of that with the first answer.
+// handshakeRefused demands that a client that connects so is not answered: with TLS 1.3 it learns of that with the
+// first answer.
 func (a *Arena) handshakeRefused(ctx context.Context, listener string, cfg *tls.Config) error {
 	limited, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -259,7 +294,7 @@ func (a *Arena) handshakeRefused(ctx context.Context, listener string, cfg *tls.
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil //nolint:nilerr // refused
+		return nil // refused
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode < 400 {
@@ -276,7 +311,8 @@ func selfSigned(unit string, until time.Time) (tls.Certificate, error) {
 	}
 	units := strings.Split(strings.TrimSuffix(unit, ","), ",")
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ebb-0", OrganizationalUnit: units}, DNSNames: []string{"ebb-0"},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "ebb-0", OrganizationalUnit: units},
+		DNSNames:  []string{"ebb-0"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, IsCA: true, BasicConstraintsValid: true,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
 	}
@@ -294,67 +330,83 @@ func files() []Attempt {
 	const of = "files"
 	return []Attempt{
 		{Group: of, Name: "a root token that everybody reads", Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			return a.openSecret(ctx, "ebb_"+strings.Repeat("r", 43)+"\n", "serve", "--data-dir", filepath.Join(a.dir, "refused"), "--grpc", "127.0.0.1:0", "--http", "-", "--gossip", "-", "--admin", "-", "--root-token-file")
+			return a.openSecret(ctx, "ebb_"+strings.Repeat("r", 43)+"\n", "serve", "--data-dir", filepath.Join(a.dir, "refused"),
+				"--grpc", "127.0.0.1:0", "--http", "-", "--gossip", "-", "--admin", "-", "--root-token-file")
 		}},
 		{Group: of, Name: "keys of gossip that everybody reads", Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			return a.openSecret(ctx, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", "serve", "--data-dir", filepath.Join(a.dir, "refused"), "--grpc", "127.0.0.1:0", "--http", "-", "--gossip", "127.0.0.1:0", "--admin", "-", "--gossip-keys")
+			return a.openSecret(ctx, "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=\n", "serve", "--data-dir",
+				filepath.Join(a.dir,
+					"refused"), "--grpc", "127.0.0.1:0", "--http", "-", "--gossip", "127.0.0.1:0", "--admin", "-", "--gossip-keys")
 		}},
-		{Group: of, Name: "a client's token that everybody reads", Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			return a.openSecret(ctx, "ebb_"+strings.Repeat("c", 43)+"\n", "--addr", a.at["grpc"], "get", "k", "b", "-n", own, "--token-file")
-		}},
+		{
+			Group: of, Name: "a client's token that everybody reads", Mode: Open,
+			Run: func(ctx context.Context, a *Arena) error {
+				return a.openSecret(ctx, "ebb_"+strings.Repeat("c", 43)+"\n", "--addr", a.at["grpc"], "get", "k", "b", "-n", own,
+					"--token-file")
+			},
+		},
 		{Group: of, Name: "a key of TLS that everybody reads", Mode: Sealed, Run: func(ctx context.Context, a *Arena) error {
 			key, err := os.ReadFile(a.cert("reader.key"))
 			if err != nil {
 				return err
 			}
-			return a.openSecret(ctx, string(key), "--addr", a.at["grpc"], "get", "k", "b", "-n", own, "--tls-ca", a.cert("ca.crt"), "--tls-cert", a.cert("reader.crt"), "--tls-server-name", "ebb-0", "--tls-key")
+			return a.openSecret(ctx, string(key), "--addr", a.at["grpc"], "get", "k", "b", "-n", own, "--tls-ca",
+				a.cert("ca.crt"), "--tls-cert", a.cert("reader.crt"), "--tls-server-name", "ebb-0", "--tls-key")
 		}},
-		{Group: of, Name: "a cell of TSV that a spreadsheet runs", Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			if _, err := a.ebb(ctx, "", "incr", "-n", own, "cells", "--", "=cmd|'/C calc'!A0", "+1+1", "@SUM(A1)"); err != nil {
-				return err
-			}
-			out, err := a.ebb(ctx, "", "dist", "cells", "-n", own, "-o", "tsv", "--quote-formulas")
-			if err != nil {
-				return broke("no option quotes formulas: %v", err)
-			}
-			if len(out) == 0 {
-				return errors.New("nothing is printed")
-			}
-			for line := range bytes.Lines(out) {
-				if bytes.IndexByte([]byte("=+-@"), line[0]) >= 0 {
-					return broke("a line begins with %.20q", line)
+		{
+			Group: of, Name: "a cell of TSV that a spreadsheet runs", Mode: Open,
+			Run: func(ctx context.Context, a *Arena) error {
+				if _, err := a.ebb(ctx, "", "incr", "-n", own, "cells", "--", "=cmd|'/C calc'!A0", "+1+1", "@SUM(A1)"); err != nil {
+					return err
 				}
-			}
-			return nil
-		}},
-		{Group: of, Name: "licences of what is linked are missing", Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			out, err := exec.CommandContext(ctx, "go", "version", "-m", a.binary).Output()
-			if err != nil {
-				return err
-			}
-			root, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
-			if err != nil {
-				return err
-			}
-			notice, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(root))), "NOTICE"))
-			if err != nil {
-				return broke("%v", err)
-			}
-			var missing []string
-			for line := range strings.Lines(string(out)) {
-				if words := strings.Fields(line); len(words) > 2 && words[0] == "dep" && !bytes.Contains(notice, []byte(words[1]+" "+words[2]+" (")) {
-					missing = append(missing, words[1])
+				out, err := a.ebb(ctx, "", "dist", "cells", "-n", own, "-o", "tsv", "--quote-formulas")
+				if err != nil {
+					return broke("no option quotes formulas: %v", err)
 				}
-			}
-			if len(missing) > 0 {
-				return broke("NOTICE has not %s", strings.Join(slices.Compact(missing), ", "))
-			}
-			return nil
-		}},
+				if len(out) == 0 {
+					return errors.New("nothing is printed")
+				}
+				for line := range bytes.Lines(out) {
+					if bytes.IndexByte([]byte("=+-@"), line[0]) >= 0 {
+						return broke("a line begins with %.20q", line)
+					}
+				}
+				return nil
+			},
+		},
+		{
+			Group: of, Name: "licences of what is linked are missing", Mode: Open,
+			Run: func(ctx context.Context, a *Arena) error {
+				out, err := exec.CommandContext(ctx, "go", "version", "-m", a.binary).Output()
+				if err != nil {
+					return err
+				}
+				root, err := exec.CommandContext(ctx, "go", "env", "GOMOD").Output()
+				if err != nil {
+					return err
+				}
+				notice, err := os.ReadFile(filepath.Join(filepath.Dir(strings.TrimSpace(string(root))), "NOTICE"))
+				if err != nil {
+					return broke("%v", err)
+				}
+				var missing []string
+				for line := range strings.Lines(string(out)) {
+					if words := strings.Fields(line); len(words) > 2 && words[0] == "dep" &&
+						!bytes.Contains(notice, []byte(words[1]+" "+words[2]+" (")) {
+						missing = append(missing, words[1])
+					}
+				}
+				if len(missing) > 0 {
+					return broke("NOTICE has not %s", strings.Join(slices.Compact(missing), ", "))
+				}
+				return nil
+			},
+		},
 	}
 }
 
-// openSecret demands that a program refuses a file that everybody can read, and that it takes the same file otherwise: then it fails in another way, or runs.
+// openSecret demands that a program refuses a file that everybody can read, and that it takes the same file otherwise:
+// then it fails in another way, or runs.
 func (a *Arena) openSecret(ctx context.Context, content string, args ...string) error {
 	path := filepath.Join(a.dir, "open-secret")
 	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {

@@ -45,7 +45,7 @@ func gossip() (out []Attempt) {
 				}
 				defer c.Close()
 				if _, err := c.Write(message); err != nil {
-					return nil //nolint:nilerr // it was cut off
+					return nil // it was cut off
 				}
 				if !hold {
 					_ = c.(*net.TCPConn).CloseWrite()
@@ -56,7 +56,8 @@ func gossip() (out []Attempt) {
 		}
 	}
 	// a map of two: Algo 0, Buf
-	bomb := append([]byte{gossipCompress, 0x82, 0xa4, 'A', 'l', 'g', 'o', 0, 0xa3, 'B', 'u', 'f', 0xc6}, binary.BigEndian.AppendUint32(nil, uint32(len(compressed)))...)
+	bomb := append([]byte{gossipCompress, 0x82, 0xa4, 'A', 'l', 'g', 'o', 0, 0xa3, 'B', 'u', 'f', 0xc6},
+		binary.BigEndian.AppendUint32(nil, uint32(len(compressed)))...)
 	bomb = append(bomb, compressed...)
 	header := func(nodes, state uint64) []byte {
 		b := append([]byte{gossipPushPull, 0x83, 0xa5}, "Nodes"...)
@@ -82,7 +83,11 @@ func gossip() (out []Attempt) {
 			{"a state of a million nodes that do not come", 64, header(1<<20, 0), true, 96 * mib},
 			{"a user state of 20 MiB that does not come", 64, header(0, 20*mib), true, 96 * mib},
 			{"a user state of -1 bytes", 8, header(0, 1<<64-1), false, 64 * mib},
-			{"a message of a user of 2^63 bytes", 8, append([]byte{gossipUser, 0x81, 0xaa, 'U', 's', 'e', 'r', 'M', 's', 'g', 'L', 'e', 'n', 0xcf}, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff), true, 64 * mib},
+			{
+				"a message of a user of 2^63 bytes", 8,
+				append([]byte{gossipUser, 0x81, 0xaa, 'U', 's', 'e', 'r', 'M', 's', 'g', 'L', 'e', 'n', 0xcf}, 0x7f, 0xff, 0xff,
+					0xff, 0xff, 0xff, 0xff, 0xff), true, 64 * mib,
+			},
 			{"a label of 255 bytes that does not come", 64, []byte{gossipLabel, 0xff}, true, 64 * mib},
 			{"labels within labels", 8, bytes.Repeat([]byte{gossipLabel, 1, 'x'}, 100_000), false, 64 * mib},
 			{"msgpack of 200,000 lists in each other", 8, deep, false, 64 * mib},
@@ -90,9 +95,15 @@ func gossip() (out []Attempt) {
 			{"msgpack of 2^32-1 bytes", 8, binaryLength, true, 64 * mib},
 			{"encrypted rubbish of 2^32-1 bytes", 64, []byte{10, 0xff, 0xff, 0xff, 0xff, 1, 2, 3}, true, 64 * mib},
 		} {
-			out = append(out, Attempt{Group: of, Name: c.name, Mode: mode, Fresh: c.grows >= 128*mib, Grows: c.grows, Within: 15 * time.Second, Run: stream(c.n, c.message, c.hold), Long: c.hold})
+			out = append(out, Attempt{
+				Group: of, Name: c.name, Mode: mode, Fresh: c.grows >= 128*mib, Grows: c.grows,
+				Within: 15 * time.Second, Run: stream(c.n, c.message, c.hold), Long: c.hold,
+			})
 		}
-		out = append(out, Attempt{Group: of, Name: "packets of rubbish", Mode: mode, Run: func(ctx context.Context, a *Arena) error { return packets(ctx, a, bomb) }})
+		out = append(out, Attempt{
+			Group: of, Name: "packets of rubbish", Mode: mode,
+			Run: func(ctx context.Context, a *Arena) error { return packets(ctx, a, bomb) },
+		})
 	}
 	return append(out,
 		Attempt{Group: of, Name: "poses as another node", Mode: Three, Within: 40 * time.Second, Run: pose},
@@ -156,10 +167,11 @@ func (a *Arena) joinGossip(name string, meta []byte) (*memberlist.Memberlist, er
 func pose(ctx context.Context, a *Arena) error {
 	spy, err := a.joinGossip("spy", nil)
 	if err != nil {
-		return nil //nolint:nilerr // strangers are not let in
+		return nil // strangers are not let in
 	}
 	var meta []byte
-	for until := time.Now().Add(5 * time.Second); meta == nil && time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(5 * time.Second); meta == nil &&
+		time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		for _, m := range spy.Members() {
 			if name, _, _ := strings.Cut(m.Name, "+"); name == "ebb-1" {
 				meta = m.Meta
@@ -174,10 +186,11 @@ func pose(ctx context.Context, a *Arena) error {
 	}
 	list, err := a.joinGossip("ebb-1+"+strconv.FormatUint(1, 36), meta)
 	if err != nil {
-		return nil //nolint:nilerr // it is not let in
+		return nil // it is not let in
 	}
 	defer func() { _ = list.Shutdown() }()
-	for until := time.Now().Add(5 * time.Second); time.Now().Before(until) && ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
+	for until := time.Now().Add(5 * time.Second); time.Now().Before(until) &&
+		ctx.Err() == nil; time.Sleep(100 * time.Millisecond) {
 		for i := range a.fleet.Nodes() {
 			if !a.fleet.Runs(i) {
 				return broke("%s has ended: %s", a.fleet.Name(i), lastLine(a.fleet.LogTail(i)))
@@ -191,7 +204,7 @@ func pose(ctx context.Context, a *Arena) error {
 func bury(ctx context.Context, a *Arena) error {
 	spy, err := a.joinGossip("spy2", nil)
 	if err != nil {
-		return nil //nolint:nilerr // strangers are not let in
+		return nil // strangers are not let in
 	}
 	defer func() { _ = spy.Shutdown() }()
 	limited, cancel := context.WithTimeout(ctx, 3*time.Second)
@@ -230,25 +243,32 @@ func slowness() (out []Attempt) {
 	}
 	for _, listener := range []string{"grpc", "http", "gossip", "admin"} {
 		for name, text := range says {
-			out = append(out, Attempt{Group: of, Name: "200 connections to " + listener + " say " + name, Mode: Open, Within: 40 * time.Second, Long: name != "nothing" && (name != "a body that does not come" || listener != "http"),
-				Run: func(ctx context.Context, a *Arena) error { return hold(ctx, a, listener, text, 200) }})
+			out = append(out, Attempt{
+				Group: of, Name: "200 connections to " + listener + " say " + name, Mode: Open,
+				Within: 40 * time.Second, Long: name != "nothing" && (name != "a body that does not come" || listener != "http"),
+				Run: func(ctx context.Context, a *Arena) error { return hold(ctx, a, listener, text, 200) },
+			})
 		}
 	}
-	return append(out, Attempt{Group: of, Name: "200 handshakes of TLS that stop", Mode: Sealed, Long: true, Within: 40 * time.Second, Run: func(ctx context.Context, a *Arena) error {
-		for _, listener := range []string{"grpc", "http"} {
-			if err := holdAt(ctx, a, a.at[listener], "\x16\x03\x01\x02\x00\x01\x00", 200); err != nil {
-				return err
+	return append(out, Attempt{
+		Group: of, Name: "200 handshakes of TLS that stop", Mode: Sealed, Long: true,
+		Within: 40 * time.Second, Run: func(ctx context.Context, a *Arena) error {
+			for _, listener := range []string{"grpc", "http"} {
+				if err := holdAt(ctx, a, a.at[listener], "\x16\x03\x01\x02\x00\x01\x00", 200); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
-	}})
+			return nil
+		},
+	})
 }
 
 func hold(ctx context.Context, a *Arena, listener, text string, n int) error {
 	return holdAt(ctx, a, a.at[listener], text, n)
 }
 
-// holdAt opens connections that say something and then nothing. Others must be answered meanwhile, and one of those held must be closed
+// holdAt opens connections that say something and then nothing. Others must be answered meanwhile, and one of those
+// held must be closed
 // within 35 seconds, unless it said nothing at all.
 func holdAt(ctx context.Context, a *Arena, address, text string, n int) error {
 	var conns []net.Conn
@@ -287,28 +307,34 @@ func holdAt(ctx context.Context, a *Arena, address, text string, n int) error {
 func crowds() []Attempt {
 	const of = "crowds"
 	return []Attempt{
-		{Group: of, Name: "2,000 connections at once", Mode: Open, Grows: 160 * mib, Run: func(ctx context.Context, a *Arena) error {
-			for _, listener := range []string{"grpc", "http", "admin", "gossip"} {
-				if err := holdAt(ctx, a, a.at[listener], "", 500); err != nil {
-					return fmt.Errorf("%s: %w", listener, err)
-				}
-			}
-			return nil
-		}},
-		{Group: of, Name: "5,000 connections one after the other", Mode: Open, Run: func(ctx context.Context, a *Arena) error {
-			return together(4, func(i int) error {
-				address := []string{a.at["grpc"], a.at["http"], a.at["gossip"], a.at["admin"]}[i]
-				for range 1_250 {
-					c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
-					if err != nil {
-						return err
+		{
+			Group: of, Name: "2,000 connections at once", Mode: Open, Grows: 160 * mib,
+			Run: func(ctx context.Context, a *Arena) error {
+				for _, listener := range []string{"grpc", "http", "admin", "gossip"} {
+					if err := holdAt(ctx, a, a.at[listener], "", 500); err != nil {
+						return fmt.Errorf("%s: %w", listener, err)
 					}
-					_ = c.(*net.TCPConn).SetLinger(0)
-					c.Close()
 				}
 				return nil
-			})
-		}},
+			},
+		},
+		{
+			Group: of, Name: "5,000 connections one after the other", Mode: Open,
+			Run: func(ctx context.Context, a *Arena) error {
+				return together(4, func(i int) error {
+					address := []string{a.at["grpc"], a.at["http"], a.at["gossip"], a.at["admin"]}[i]
+					for range 1_250 {
+						c, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
+						if err != nil {
+							return err
+						}
+						_ = c.(*net.TCPConn).SetLinger(0)
+						c.Close()
+					}
+					return nil
+				})
+			},
+		},
 		{Group: of, Name: "watches of health", Mode: Tokens, Run: healthWatches},
 		{Group: of, Name: "1,100 watches", Mode: Open, Grows: 160 * mib, Within: 30 * time.Second, Run: manyWatches},
 		{Group: of, Name: "paths that become metrics", Mode: Open, Run: manySeries},

@@ -16,9 +16,12 @@ const (
 	othersMay fs.FileMode = 0o007
 )
 
-// ReadSecret reads a small file that holds a secret: a token, a key. It refuses one that everybody on the machine can read or write, if
-// this process owns the file and so can mend it, as ssh does. Of one that belongs to another user, as what Kubernetes mounts, and of one
-// that a group can read, it says so in warning, and reads it. Pipes and devices have no such permissions. A link counts as what it leads to.
+// ReadSecret reads a small file that holds a secret: a token, a key. It refuses one that everybody on the machine can
+// read or write, if
+// this process owns the file and so can mend it, as ssh does. Of one that belongs to another user, as what Kubernetes
+// mounts, and of one
+// that a group can read, it says so in warning, and reads it. Pipes and devices have no such permissions. A link counts
+// as what it leads to.
 func ReadSecret(path string) (content []byte, warning string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -49,13 +52,16 @@ func secrecy(path string, mode fs.FileMode, own bool) (warning string, err error
 	}
 	switch {
 	case mode&othersMay != 0 && own:
-		return "", proto.ErrBadRequest.Errorf("%s holds a secret, and its mode %04o lets everybody on this machine at it", path, mode.Perm()).
+		return "", proto.ErrBadRequest.Errorf("%s holds a secret, and its mode %04o lets everybody on this machine at it",
+			path, mode.Perm()).
 			WithHint("chmod 600 " + path + "; of a secret that Kubernetes mounts: defaultMode: 0400")
 	case mode&othersMay != 0:
-		return fmt.Sprintf("%s holds a secret, and its mode %04o lets everybody on this machine at it: chmod 600 it, or give it defaultMode: 0440 where Kubernetes mounts it",
+		return fmt.Sprintf("%s holds a secret, and its mode %04o lets everybody on this machine at it: "+
+			"chmod 600 it, or give it defaultMode: 0440 where Kubernetes mounts it",
 			path, mode.Perm()), nil
 	case mode&groupMay != 0 && own:
-		return fmt.Sprintf("%s holds a secret, and its mode %04o lets its group at it: chmod 600 it, unless that is meant", path, mode.Perm()), nil
+		return fmt.Sprintf("%s holds a secret, and its mode %04o lets its group at it: chmod 600 it, unless that is meant",
+			path, mode.Perm()), nil
 	}
 	return "", nil
 }
@@ -66,5 +72,6 @@ func unreadable(path string, err error) error {
 	if errors.As(err, &why) {
 		err = why.Err
 	}
-	return proto.ErrBadRequest.Errorf("%s: %v", path, err).WithHint("the file must be there, and this process must be allowed to read it")
+	return proto.ErrBadRequest.Errorf("%s: %v", path,
+		err).WithHint("the file must be there, and this process must be allowed to read it")
 }

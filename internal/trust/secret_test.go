@@ -48,7 +48,8 @@ func TestSecretsOfOthersEyes(t *testing.T) {
 		if got != c.want {
 			t.Errorf("mode %v, own %v: %s, want %s (%q, %v)", c.mode, c.own, got, c.want, warning, err)
 		}
-		if e := (*proto.Error)(nil); got == refused && (!errors.As(err, &e) || !strings.Contains(e.Hint, "chmod 600 /etc/ebb/root.token")) {
+		if e := (*proto.Error)(nil); got == refused &&
+			(!errors.As(err, &e) || !strings.Contains(e.Hint, "chmod 600 /etc/ebb/root.token")) {
 			t.Errorf("mode %v: %v without the command that mends it", c.mode, err)
 		}
 		if got == warned && !strings.Contains(warning, "chmod 600") {
@@ -62,7 +63,8 @@ func TestSecretsBehindLinks(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "..data", "key")
 	link := filepath.Join(dir, "key")
-	err := errors.Join(os.Mkdir(filepath.Dir(path), 0o750), os.WriteFile(path, []byte("secret"), 0o600), os.Symlink(filepath.Join("..data", "key"), link))
+	err := errors.Join(os.Mkdir(filepath.Dir(path), 0o750), os.WriteFile(path, []byte("secret"), 0o600),
+		os.Symlink(filepath.Join("..data", "key"), link))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +74,12 @@ func TestSecretsBehindLinks(t *testing.T) {
 	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // that is what is refused
 		t.Fatal(err)
 	}
-	if text, _, err := ReadSecret(link); text != nil || !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "0644") {
+	if text, _, err := ReadSecret(link); text != nil || !errors.Is(err, proto.ErrBadRequest) ||
+		!strings.Contains(err.Error(), "0644") {
 		t.Errorf("%q, %v", text, err)
 	}
-	if _, _, err := ReadSecret(filepath.Join(dir, "absent")); !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "no such file") {
+	if _, _, err := ReadSecret(filepath.Join(dir, "absent")); !errors.Is(err, proto.ErrBadRequest) ||
+		!strings.Contains(err.Error(), "no such file") {
 		t.Errorf("a file that is not there: %v", err)
 	}
 	if err := errors.Join(os.Chmod(path, 0o600), os.Truncate(path, fileBytesMax+1)); err != nil {

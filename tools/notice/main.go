@@ -1,4 +1,5 @@
-// Command notice writes the file NOTICE: the licences of all that is linked into the binary ebb, as they stand in the sources of its
+// Command notice writes the file NOTICE: the licences of all that is linked into the binary ebb, as they stand in the
+// sources of its
 // modules. With -check it compares instead, and fails if the file would change.
 //
 //	go -C tools run ./notice [-check]
@@ -66,10 +67,12 @@ type notices map[component]map[string]bool
 // component is a module, or the standard library.
 type component struct{ path, version, dir string }
 
-// collect adds what the build for a platform links: the files in the directories of its packages, and above them in their modules.
+// collect adds what the build for a platform links: the files in the directories of its packages, and above them in
+// their modules.
 func (n notices) collect(root, platform string) error {
 	system, arch, _ := strings.Cut(platform, "/")
-	const form = `{{if .Standard}}std{{"\t"}}{{else}}{{with .Module}}{{if not .Main}}{{.Path}}{{"\t"}}{{.Version}}{{"\t"}}{{.Dir}}{{end}}{{end}}{{"\t"}}{{.Dir}}{{end}}`
+	const form = `{{if .Standard}}std{{"\t"}}{{else}}` +
+		`{{with .Module}}{{if not .Main}}{{.Path}}{{"\t"}}{{.Version}}{{"\t"}}{{.Dir}}{{end}}{{end}}{{"\t"}}{{.Dir}}{{end}}`
 	cmd := exec.Command("go", "list", "-deps", "-tags", "grpcnotrace", "-f", form, "./cmd/ebb")
 	cmd.Dir, cmd.Stderr = root, os.Stderr
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=-mod=readonly", "GOWORK=off", "GOOS="+system, "GOARCH="+arch)

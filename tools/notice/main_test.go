@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Files with licences are found in a package and above it, each text stands there once, and a component without any is an error.
+// Files with licences are found in a package and above it, each text stands there once, and a component without any is
+// an error.
 func TestNotices(t *testing.T) {
 	root := t.TempDir()
 	write := func(path, text string) {
@@ -39,8 +40,10 @@ func TestNotices(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := string(text)
-	if strings.Count(got, "the same") != 1 || !strings.Contains(got, "example/a v1 (LICENSE.txt)\nexample/b v2 (LICENCE)\n\nthe same\n") ||
-		!strings.Contains(got, "example/a v1 (inner/COPYING)\n\nanother\n") || strings.Contains(got, "linked") || strings.Contains(got, "package a") {
+	if strings.Count(got, "the same") != 1 || !strings.Contains(got,
+		"example/a v1 (LICENSE.txt)\nexample/b v2 (LICENCE)\n\nthe same\n") ||
+		!strings.Contains(got, "example/a v1 (inner/COPYING)\n\nanother\n") || strings.Contains(got, "linked") ||
+		strings.Contains(got, "package a") {
 		t.Errorf("got\n%s", got)
 	}
 	c := component{"example/c", "v3", filepath.Join(root, "c")}
