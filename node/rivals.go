@@ -128,7 +128,7 @@ func (r *rivals) look(ctx context.Context, d cluster.Duplicate) error {
 		}
 	}
 	if ctx.Err() != nil {
-		return nil // the node stops
+		return nil //nolint:nilerr // the node stops
 	}
 	r.unproven.Add(1)
 	const message = "gossip has another process of this node's name: it does not prove itself, and this process stays"

@@ -474,8 +474,10 @@ func closes(ns string) *ebbv1.Command {
 }
 
 func takes(ns string) *ebbv1.Command {
-	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{Name: "s",
-		Token: 1}}}
+	return &ebbv1.Command{Namespace: ns, Body: &ebbv1.Command_OpenSource{OpenSource: &ebbv1.OpenSource{
+		Name:  "s",
+		Token: 1,
+	}}}
 }
 
 func drops(ns string) *ebbv1.Command {
@@ -528,8 +530,10 @@ func TestOriginsAndImpostors(t *testing.T) {
 		return []string{peerKey, claimOf(access, s), originKey, origin}
 	}
 	writer, reader := hashed+box.records[2].GetSha256(), hashed+box.records[0].GetSha256()
-	late := NewAccess(AccessConfig{Tokens: box.tokens, Root: []string{rootSecret}, Node: "ebb-1",
-		Now: func() time.Time { return time.Now().Add(-ProofLife - time.Minute) }})
+	late := NewAccess(AccessConfig{
+		Tokens: box.tokens, Root: []string{rootSecret}, Node: "ebb-1",
+		Now: func() time.Time { return time.Now().Add(-ProofLife - time.Minute) },
+	})
 	stranger := NewAccess(AccessConfig{Tokens: box.tokens, Root: []string{rootSecret + "x"}, Node: "ebb-1"})
 	for _, c := range []struct {
 		name, want string
@@ -550,13 +554,17 @@ func TestOriginsAndImpostors(t *testing.T) {
 		{"a hash without a node", "who?", []string{originKey, writer}},
 		{"an impostor", "who?", []string{peerKey, "ebb-1", originKey, proto.NameNode}},
 		{"an impostor with another proof", "who?", []string{peerKey, claimOf(stranger, remove), originKey, ""}},
-		{"an impostor with a token is who the token says", "yes", []string{peerKey, "ebb-1", authorizationKey,
-			"Bearer " + secretOf("operator")}},
+		{"an impostor with a token is who the token says", "yes", []string{
+			peerKey, "ebb-1", authorizationKey,
+			"Bearer " + secretOf("operator"),
+		}},
 		{"a proof of another method", "who?", by(proto.NameNode, func(s *statement) { s.method = ebbv1grpc.Ebb_Ask_FullMethodName })},
 		{"a proof for another node", "who?", by(proto.NameNode, func(s *statement) { s.to = "ebb-1" })},
 		{"a proof for another origin", "who?", by(proto.NameNode, func(s *statement) { s.origin = "reader" })},
-		{"a proof of long ago", "who?", []string{peerKey, claimOf(late, statement{to: "ebb-0", method: remove.method,
-			origin: proto.NameNode}), originKey, proto.NameNode}},
+		{"a proof of long ago", "who?", []string{peerKey, claimOf(late, statement{
+			to: "ebb-0", method: remove.method,
+			origin: proto.NameNode,
+		}), originKey, proto.NameNode}},
 		{"a proof of no time", "who?", []string{peerKey, "ebb-1 now " + strings.Repeat("0", 32), originKey, proto.NameNode}},
 		{"an origin without a node", "who?", []string{originKey, "operator"}},
 		{"an origin beside a token is not looked at", "no", []string{originKey, "operator", authorizationKey, "Bearer " + secretOf("reader")}},

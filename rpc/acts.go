@@ -142,9 +142,7 @@ func (k *keyList) add(key []byte) {
 }
 
 func (k *keyList) join(other keyList) {
-	for _, key := range other.first[:min(len(other.first), keysNamed-len(k.first))] {
-		k.first = append(k.first, key)
-	}
+	k.first = append(k.first, other.first[:min(len(other.first), keysNamed-len(k.first))]...)
 	k.count += other.count
 }
 

@@ -128,8 +128,10 @@ func callOf(t *testing.T, from *Access, to, method string) metadata.MD {
 	if len(md.Get(peerKey)) != 1 {
 		t.Fatalf("a call shows %v", md)
 	}
-	proofs := from.keys.sent(statement{from: from.cfg.Node, to: to, method: method, origin: proto.NameNode,
-		ms: sentAt(t, md)})
+	proofs := from.keys.sent(statement{
+		from: from.cfg.Node, to: to, method: method, origin: proto.NameNode,
+		ms: sentAt(t, md),
+	})
 	words := strings.Split(md.Get(peerKey)[0], " ")
 	out := metadata.Pairs(peerKey, words[0]+" "+words[1]+" "+proofs[0], originKey, proto.NameNode)
 	if more := md.Get(proofKey); len(more) != len(proofs)-1 {
@@ -258,14 +260,22 @@ func TestAuditSaysHowCallersAreKnown(t *testing.T) {
 		{context.Background(), bearer(rootSecret), `"who":"root"/root token`},
 		{overTLS("ada", "reader"), nil, `"who":"cert:ada"/certificate`},
 		{context.Background(), nil, `"who":"anyone"/nothing`},
-		{context.Background(), metadata.Pairs(peerKey, "ebb-1", originKey, "root"),
-			`"who":"anyone"/nothing; says without proof that it is node ebb-1`},
-		{context.Background(), metadata.Join(bearer(secretOf("reader")), metadata.Pairs(peerKey, "ebb-1")),
-			`"who":"reader"/token; says without proof that it is node ebb-1`},
-		{overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-1", originKey, "node"),
-			`"who":"node"/certificate of node ebb-2`},
-		{overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-2", originKey, "reader"),
-			`"who":"reader"/token, by word of node ebb-2 (certificate)`},
+		{
+			context.Background(), metadata.Pairs(peerKey, "ebb-1", originKey, "root"),
+			`"who":"anyone"/nothing; says without proof that it is node ebb-1`,
+		},
+		{
+			context.Background(), metadata.Join(bearer(secretOf("reader")), metadata.Pairs(peerKey, "ebb-1")),
+			`"who":"reader"/token; says without proof that it is node ebb-1`,
+		},
+		{
+			overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-1", originKey, "node"),
+			`"who":"node"/certificate of node ebb-2`,
+		},
+		{
+			overTLS("ebb-2", "node"), metadata.Pairs(peerKey, "ebb-2", originKey, "reader"),
+			`"who":"reader"/token, by word of node ebb-2 (certificate)`,
+		},
 		{context.Background(), callOf(t, nodeWith("ebb-1", nil, []string{secretA}), "ebb-0",
 			ebbv1grpc.Ebb_Delete_FullMethodName), `"who":"node"/proof by a cluster secret of node ebb-1`},
 		{context.Background(), callOf(t, nodeWith("ebb-1", []string{rootSecret}, nil), "ebb-0",

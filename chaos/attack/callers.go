@@ -221,7 +221,7 @@ func dropSource(ctx context.Context, a *Arena) error {
 		Body:      &ebbv1.Command_DropSource{DropSource: &ebbv1.DropSource{Name: "import"}},
 	})
 	if err != nil || results[0].GetError() != nil {
-		return nil // refused
+		return nil //nolint:nilerr // refused
 	}
 	again, err := a.apply(ctx, "stranger", &ebbv1.Command{
 		Namespace: foreign,

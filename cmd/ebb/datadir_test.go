@@ -72,8 +72,10 @@ var fixtureBefore = [][]string{
 	{"namespace", "create", "visits", "--clock", "event", "--window", "1h"},
 	{"namespace", "create", "plain", "--decay", "none"},
 	{"namespace", "create", "bucket", "--clock", "event", "--decay", "linear", "--half-life", "1h"},
-	{"namespace", "create", "compact", "--clock", "event", "--half-life", "1h", "--precision", "compact",
-		"--floor", "prior"},
+	{
+		"namespace", "create", "compact", "--clock", "event", "--half-life", "1h", "--precision", "compact",
+		"--floor", "prior",
+	},
 	{"namespace", "create", "people", "--bitmap-placement", "slice", "--universe", "all"},
 	{"namespace", "create", "users", "--dictionary"},
 	{"namespace", "create", "plays", "--rollups", "month"},
@@ -283,8 +285,10 @@ func wire(t *testing.T, c *ebbv1.Command) []byte {
 func counting(key string, times int) *ebbv1.Command_Increments {
 	in := &ebbv1.Increments{}
 	for range times {
-		in.Increments = append(in.Increments, &ebbv1.Increment{Key: []byte(key), Bin: []byte("x"),
-			Kind: ebbv1.Kind_KIND_DISTRIBUTION})
+		in.Increments = append(in.Increments, &ebbv1.Increment{
+			Key: []byte(key), Bin: []byte("x"),
+			Kind: ebbv1.Kind_KIND_DISTRIBUTION,
+		})
 	}
 	return &ebbv1.Command_Increments{Increments: in}
 }
@@ -309,8 +313,10 @@ func TestMakeDataDir(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
-	f, err := proc.Start(ctx, proc.Options{Binary: older, Dir: dir, Nodes: 1, Args: []string{"--shards",
-		fmt.Sprint(fixtureShards)}})
+	f, err := proc.Start(ctx, proc.Options{Binary: older, Dir: dir, Nodes: 1, Args: []string{
+		"--shards",
+		fmt.Sprint(fixtureShards),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -333,16 +339,20 @@ func TestMakeDataDir(t *testing.T) {
 
 	apply := commands(ctx, t, dir, f)
 	said.Shard = proto.ShardOf("plain", []byte("session"), fixtureShards)
-	opened := apply(said.Shard, wire(t, &ebbv1.Command{Namespace: "plain",
-		Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}}}))
+	opened := apply(said.Shard, wire(t, &ebbv1.Command{
+		Namespace: "plain",
+		Body:      &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{}},
+	}))
 	if opened.GetSession() == 0 {
 		t.Fatalf("no session: %v", opened)
 	}
 	session := func(sequence uint64) []byte {
 		said.InSession = wire(t, &ebbv1.Command{
 			Namespace: "plain", Body: counting("session", 1),
-			Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{Session: opened.GetSession(),
-				Sequence: sequence}},
+			Identity: &ebbv1.Command_Session{Session: &ebbv1.SessionIdentity{
+				Session:  opened.GetSession(),
+				Sequence: sequence,
+			}},
 		})
 		return said.InSession
 	}
@@ -441,8 +451,10 @@ func pack(t *testing.T, dir, name string, what ...string) {
 			if err != nil {
 				return err
 			}
-			err = w.WriteHeader(&tar.Header{Name: filepath.ToSlash(rel), Mode: 0o600, Size: int64(len(body)),
-				Format: tar.FormatUSTAR})
+			err = w.WriteHeader(&tar.Header{
+				Name: filepath.ToSlash(rel), Mode: 0o600, Size: int64(len(body)),
+				Format: tar.FormatUSTAR,
+			})
 			if err == nil {
 				_, err = w.Write(body)
 			}
@@ -521,8 +533,10 @@ func opensDataDir(t *testing.T, name string) {
 	defer cancel()
 	dir := t.TempDir()
 	unpack(t, name, dir)
-	f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: dir, Nodes: 1, Args: []string{"--shards",
-		fmt.Sprint(fixtureShards)}})
+	f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: dir, Nodes: 1, Args: []string{
+		"--shards",
+		fmt.Sprint(fixtureShards),
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -158,8 +158,10 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts := chaos.ClusterOptions{Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts,
-		Secrets: []string{secret}}
+	opts := chaos.ClusterOptions{
+		Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts,
+		Secrets: []string{secret},
+	}
 	cluster, err := chaos.StartCluster(start, opts)
 	if err != nil && df.http != "" && strings.Contains(err.Error(), "address already in use") {
 		fmt.Fprintf(s.term.err, "%s is taken, so HTTP is on another port\n", df.http)

@@ -13,7 +13,7 @@ import (
 // What would control a terminal is shown, wherever it is cut in two; text of any language passes.
 func TestTerminalsShowWhatWouldControlThem(t *testing.T) {
 	for in, want := range map[string]string{
-		"plain\ttext\n":                      "plain\ttext\n",
+		"plain\ttext\n": "plain\ttext\n",
 		"grün 日本 \U0001f469\u200d\U0001f680": "grün 日本 \U0001f469\u200d\U0001f680",
 		"\x1b[2J\x1b]0;title\a":              `\x1b[2J\x1b]0;title\a`,
 		"a\rb\bc\x7f\x00":                    `a\rb\bc\x7f\x00`,

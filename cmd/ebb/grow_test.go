@@ -35,7 +35,8 @@ type throng struct {
 
 // writeAlong lets so many writers add to so many keys each, one batch after the other at this pace, until told to stop.
 func writeAlong(ctx context.Context, t *testing.T, f *proc.Fleet, writers, batch int, pace time.Duration,
-	options ...client.Option) *throng {
+	options ...client.Option,
+) *throng {
 	t.Helper()
 	ctx, cancel := context.WithCancel(ctx)
 	w := &throng{t: t, client: dialFleet(ctx, t, f, options...), cancel: cancel, acked: make([]atomic.Int64,

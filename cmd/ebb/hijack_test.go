@@ -81,8 +81,10 @@ func TestSessionIsNotFoundByGuessing(t *testing.T) {
 	opened := func() uint64 {
 		t.Helper()
 		open := &ebbv1.Command{Namespace: "a", Body: &ebbv1.Command_OpenSession{OpenSession: &ebbv1.OpenSession{Secret: 1}}}
-		resp, err := v.shards.Apply(attacker, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{Shard: shard,
-			Command: wire(t, open)}}})
+		resp, err := v.shards.Apply(attacker, &ebbv1.ApplyRequest{Commands: []*ebbv1.ShardCommand{{
+			Shard:   shard,
+			Command: wire(t, open),
+		}}})
 		if err != nil || resp.GetResults()[0].GetSession() == 0 {
 			t.Fatalf("no session: %v, %v", resp, err)
 		}
@@ -120,10 +122,12 @@ func TestSessionIsNotFoundByGuessing(t *testing.T) {
 	if s := w.Stats(); s.Applied != 9 || s.Duplicates != 0 {
 		t.Errorf("the writer says %+v, want 9 applied", s)
 	}
-	ans, err := v.ebb.Ask(owner, &ebbv1.AskRequest{Questions: []*ebbv1.Question{{Namespace: "b",
+	ans, err := v.ebb.Ask(owner, &ebbv1.AskRequest{Questions: []*ebbv1.Question{{
+		Namespace: "b",
 		Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
 			Keys: [][]byte{[]byte("k")}, Select: &ebbv1.DistributionQuestion_All{All: true},
-		}}}}})
+		}},
+	}}})
 	if err != nil || ans.GetAnswers()[0].GetDistribution().GetZ() != 9 {
 		t.Errorf("of 9 acknowledged writes %v are counted: %v", ans.GetAnswers()[0].GetDistribution().GetZ(), err)
 	}

@@ -137,8 +137,10 @@ func (u *upgrade) secured(s *secrets, binary, text string) {
 		}
 	}
 	for i := range u.f.Nodes() {
-		for reason, want := range map[string]float64{"no_proof": 1, "unknown_key": 0, "clock": 0,
-			"no_key": 0} { // the forged one sends no proof
+		for reason, want := range map[string]float64{
+			"no_proof": 1, "unknown_key": 0, "clock": 0,
+			"no_key": 0,
+		} { // the forged one sends no proof
 			if n := u.sum(`ebb_rpc_unproven_total{reason="`+reason+`"}`, i); n != want {
 				u.t.Errorf("%s has not believed %v calls (%s), want %v", u.f.Name(i), n, reason, want)
 			}

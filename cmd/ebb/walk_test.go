@@ -32,8 +32,10 @@ func TestTheWayToTokens(t *testing.T) {
 	for _, block := range bashBlocks.FindAllStringSubmatch(string(page), -1) {
 		script.WriteString(block[1])
 	}
-	documented := []string{"7170", "7171", "7181", "7270", "7271", "7281",
-		"7071"} // the last of them is a default, and the page names it
+	documented := []string{
+		"7170", "7171", "7181", "7270", "7271", "7281",
+		"7071",
+	} // the last of them is a default, and the page names it
 	free, err := proc.FreeAddresses(len(documented) + 2)
 	if err != nil {
 		t.Fatal(err)
