@@ -99,7 +99,7 @@ func TestOverTheLimits(t *testing.T) {
 			req.Questions = append(req.Questions, allOf("fits"))
 		}
 		_, err := raw.Ask(ctx, req)
-		if err = ebbv1grpc.FromStatus(err); err == nil || !strings.Contains(err.Error(), "1001 questions: a request has 1 to 1000") {
+		if err = ebbv1grpc.FromStatus(err); err == nil || !strings.Contains(err.Error(), "more than 1000 questions: that is the limit of AskRequest") {
 			t.Errorf("%v questions: %v", len(req.Questions), err)
 		}
 	})

@@ -142,11 +142,8 @@ func (s *session) settle(flags *pflag.FlagSet) error {
 
 // settleFormulas has what is printed as TSV go through formulas, if that is asked for.
 func (s *session) settleFormulas() error {
-	if !s.noFormula {
-		return nil
-	}
-	if s.output != "tsv" {
-		return usagef("--quote-formulas goes with -o tsv")
+	if !s.noFormula || s.output != "tsv" {
+		return nil // other outputs are not read by spreadsheets
 	}
 	s.cells = &formulas{to: s.term.out}
 	s.term.out = s.cells

@@ -49,17 +49,22 @@ func joinList(f *proc.Fleet) string {
 }
 
 // Nodes that come to the wrong place, or to a place that is taken, end with an
-// error that names both; the cluster they came to does not notice.
+// error that names both; the cluster they came to does not notice. All have the
+// same secret: without one, a node does not end on another's word.
 func TestStrangersAreTurnedAway(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs six real processes")
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
+	secret := filepath.Join(t.TempDir(), "cluster.secret")
+	if err := os.WriteFile(secret, []byte(strings.Repeat("s", 40)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	dirs := [2]string{t.TempDir(), t.TempDir()}
 	var fleets [2]*proc.Fleet
 	for i := range fleets {
-		f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: dirs[i], Args: []string{"--shards", "4"}})
+		f, err := proc.Start(ctx, proc.Options{Binary: binary(t), Dir: dirs[i], Args: []string{"--shards", "4", "--cluster-secret-file", secret}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,6 +79,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		said, code := serveUntilItEnds(
 			ctx, t, "--node", "ebb-0", "--data-dir", filepath.Join(dirs[1], "ebb-0"),
 			"--grpc", here.GRPC(0), "--gossip", here.Gossip(0), "--join", joinList(here), "--bootstrap-expect", "3",
+			"--cluster-secret-file", secret,
 		)
 		says(t, said, "data directory "+dirs[1], "cluster", "EBB-4003", "try:")
 		if code != exitFailed {
@@ -96,6 +102,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		said, _ := serveUntilItEnds(
 			ctx, t, "--node", "ebb-0", "--data-dir", one.DataDir(0),
 			"--grpc", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--join", joinList(here), "--bootstrap-expect", "3",
+			"--cluster-secret-file", secret,
 		)
 		says(t, said, one.DataDir(0), "born with 1 node", "expects 3")
 	})
@@ -103,6 +110,7 @@ func TestStrangersAreTurnedAway(t *testing.T) {
 		said, code := serveUntilItEnds(
 			ctx, t, "--node", "ebb-1", "--data-dir", filepath.Join(t.TempDir(), "data"), "--shards", "4",
 			"--grpc", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--join", joinList(here), "--bootstrap-expect", "3",
+			"--cluster-secret-file", secret,
 		)
 		// it finds out by gossip that another lives, or first from the table that there was one
 		if !strings.Contains(said, "node ebb-1 runs twice: at "+here.Gossip(1)) && !strings.Contains(said, "node ebb-1 is known to cluster") {
