@@ -382,16 +382,28 @@ func (a *Arena) MarkMemory() error {
 		if err != nil {
 			return err
 		}
-		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
+		now, err := settled(pid)
+		if err != nil {
 			return err
 		}
-		now, err := memory(pid, "VmRSS:")
-		if err != nil {
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
 			return err
 		}
 		a.marks = append(a.marks, now)
 	}
 	return nil
+}
+
+// settled is the memory of a process when it has stopped growing by what was before, for which two seconds are waited.
+func settled(pid int) (now int64, err error) {
+	for range 100 {
+		before := now
+		if now, err = memory(pid, "VmRSS:"); err != nil || now-before < mib {
+			return now, err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	return now, nil
 }
 
 // revive starts a node again that an attempt before has ended.

@@ -236,6 +236,14 @@ func floods() []Attempt {
 			_, err := f.request(path)
 			return err
 		})},
+		{
+			Group: of, Name: "1,000 streams on each of 100 connections", Mode: Open, Fresh: true,
+			Run: func(ctx context.Context, a *Arena) error { return manyStreams(ctx, a, 100) },
+		},
+		{
+			Group: of, Name: "1,000 streams on each of 400 connections", Mode: Open, Fresh: true, Long: true,
+			Run: func(ctx context.Context, a *Arena) error { return manyStreams(ctx, a, 400) },
+		},
 		{Group: of, Name: "HPACK table that is named again and again", Mode: Open, Grows: 64 * mib, Run: each(hpackBomb)},
 		{Group: of, Name: "streams of even numbers and backwards", Mode: Open, Run: each(func(f *frames, i int) error {
 			f.next = uint32(1_000_000 - 3*i)
@@ -269,7 +277,7 @@ func floods() []Attempt {
 	}
 	for i := range attempts {
 		if attempts[i].Grows == 0 {
-			attempts[i].Grows = 256 * mib // streams of 4 connections, and what is not collected yet
+			attempts[i].Grows = floodGrows // streams of 4 connections, and what is not collected yet
 		}
 	}
 	return attempts
@@ -290,6 +298,38 @@ func hpackBomb(f *frames, _ int) error {
 		StreamID: stream, BlockFragment: block, EndHeaders: true,
 		EndStream: true,
 	})
+}
+
+// manyStreams begins as many streams as a connection may have, on many connections, and sends no message.
+func manyStreams(ctx context.Context, a *Arena, n int) error {
+	var conns []*frames
+	defer func() {
+		for _, f := range conns {
+			f.Close()
+		}
+	}()
+	for range n {
+		f, err := dialFrames(ctx, a, "grpc")
+		if err != nil {
+			return err
+		}
+		conns = append(conns, f)
+		f.ignore()
+	}
+	_ = together(len(conns), func(i int) error {
+		for range 1_000 {
+			if _, err := conns[i].request(ebbv1grpc.Ebb_Ask_FullMethodName); err != nil {
+				return err // it was cut off
+			}
+		}
+		return nil
+	})
+	limited, cancel := context.WithTimeout(ctx, probeWithin)
+	defer cancel()
+	if err := a.Probe(limited); err != nil {
+		return broke("meanwhile: %v", err)
+	}
+	return nil
 }
 
 func largeHeaders(ctx context.Context, a *Arena) error {
