@@ -719,7 +719,7 @@ func foreigners() (out []Attempt) {
 	}
 	for _, c := range calls {
 		for _, mode := range []Mode{Tokens, Sealed} {
-			out = append(out, Attempt{Group: of, Name: c.name, Mode: mode, Run: func(ctx context.Context, a *Arena) error {
+			out = append(out, Attempt{Group: of, Name: c.name, Mode: mode, Long: mode == Sealed, Run: func(ctx context.Context, a *Arena) error {
 				if err := a.invoke(ctx, "writer", c.method, c.req); !codeIs(err, codes.PermissionDenied) {
 					return broke("it ends with %v", err)
 				}

@@ -131,7 +131,7 @@ func wideQuestion() *ebbv1.Question {
 func answers() (out []Attempt) {
 	for _, mode := range []Mode{Open, Tokens} {
 		out = append(out, Attempt{
-			Group: "answers", Name: "one shard 900 times in one question", Mode: mode, Fresh: true, Grows: 192 * mib,
+			Group: "answers", Name: "one shard 900 times in one question", Mode: mode, Long: mode != Open, Fresh: true, Grows: 192 * mib,
 			Within: 30 * time.Second,
 			Run: func(ctx context.Context, a *Arena) error {
 				shard, err := a.widen(ctx)
@@ -181,7 +181,7 @@ func answers() (out []Attempt) {
 			Within: 30 * time.Second, Long: true, Run: parts,
 		},
 		Attempt{
-			Group: "answers", Name: "answers that are not read", Mode: Open, Fresh: true, Grows: floodGrows,
+			Group: "answers", Name: "answers that are not read", Mode: Open, Long: true, Fresh: true, Grows: floodGrows,
 			Within: 30 * time.Second, Run: unread,
 		},
 	)

@@ -107,7 +107,7 @@ func gossip() (out []Attempt) {
 	}
 	return append(out,
 		Attempt{Group: of, Name: "poses as another node", Mode: Three, Within: 40 * time.Second, Run: pose},
-		Attempt{Group: of, Name: "says that all others are dead", Mode: Three, Within: 40 * time.Second, Run: bury},
+		Attempt{Group: of, Name: "says that all others are dead", Mode: Three, Long: true, Within: 40 * time.Second, Run: bury},
 	)
 }
 
