@@ -178,7 +178,10 @@ func (g *Gossip) admits(name string) bool {
 	if g.roster.starts(node) >= startsMax {
 		return false
 	}
-	if !known(node) && g.roster.all() >= strangersMembersMax {
+	if known(node) {
+		return true // startsMax bounds them, and a flood of strangers must not keep a restarted node out
+	}
+	if g.roster.all() >= strangersMembersMax {
 		if g.roster.forget(known); g.roster.all() >= strangersMembersMax {
 			return false
 		}

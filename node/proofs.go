@@ -87,7 +87,8 @@ func (n *Node) meetsOlder(ctx context.Context) error {
 	if table.Version() >= proto.VersionPeerProofs || table.Tokens().Len() == 0 {
 		return nil
 	}
-	return n.meets(n.surveyed(ctx, n.others()))
+	reports, refused := n.surveyed(ctx, n.others())
+	return n.meets(n.trusted(reports), refused)
 }
 
 // because is the end of a sentence about a refusal; "" without one.
@@ -156,7 +157,7 @@ func (n *Node) proveFirst(c *control, put *ebbv1.PutToken) error {
 func (n *Node) allProve(table *cluster.Table) error {
 	own := report{node: n.cfg.Name, record: n.record(), clock: n.cfg.Clock.Now()}
 	own.shown, own.accepted = n.access.ProofKeys()
-	reports := append(n.survey(n.ctx, n.others()), own) // for this node, not for the caller
+	reports := append(n.trusted(n.survey(n.ctx, n.others())), own) // for this node, not for the caller
 	slices.SortFunc(reports, func(a, b report) int { return strings.Compare(a.node, b.node) })
 	var why []string
 	for _, record := range table.Nodes() {

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -43,6 +44,11 @@ func (n *Node) believes(from source) bool {
 // trusts reports whether a report counts for what is written down, or for who is let in: the node proves to be one, or
 // was asked where the control group's record has it, or where raft hears it.
 func (n *Node) trusts(r *report) bool { return r.proven || r.recorded || n.mux.Linked(r.node) }
+
+// trusted are those reports that are trusted.
+func (n *Node) trusted(reports []report) []report {
+	return slices.DeleteFunc(reports, func(r report) bool { return !n.trusts(&r) })
+}
 
 // recorded reports whether a node is asked where the control group's record has it.
 func (n *Node) recorded(name string) bool {

@@ -54,11 +54,14 @@ func (r *raiser) look(ctx context.Context) {
 	r.n.logger.Info("the storage version is raised: no node goes back to an older ebb from here", "from", table.Version(), "to", next)
 }
 
-// told are the storage versions of the members that answer now, this one included.
+// told are the storage versions of the members that answer now, this one included. Gossip can lead a question to a
+// stranger, whose answer must not raise the version over a member that does not know it.
 func (n *Node) told(ctx context.Context) map[string]proto.Versions {
 	told := map[string]proto.Versions{n.cfg.Name: n.cfg.Storage}
 	for _, r := range n.survey(ctx, n.others()) {
-		told[r.node] = r.storage
+		if n.trusts(&r) {
+			told[r.node] = r.storage
+		}
 	}
 	return told
 }
