@@ -253,6 +253,10 @@ func (b *Budget) crowded() bool {
 	return n > b.arrivals || n > 0 && b.used.Load()-ending > b.limit
 }
 
+// sparedBytes is what a connection may hold and is never ended for: one small request, as a probe of health. To end it
+// would make no room that counts, and admit keeps other requests within the limit.
+const sparedBytes = receiptBytes + 1<<10
+
 // relieve ends what arrives on the connections that hold most, until there is room again.
 func (b *Budget) relieve() {
 	for b.crowded() {
@@ -264,7 +268,7 @@ func (b *Budget) relieve() {
 			}
 		}
 		b.mu.Unlock()
-		if most == nil || most.arrivingBytes() <= 0 {
+		if most == nil || most.arrivingBytes() <= sparedBytes {
 			return
 		}
 		most.refuse()
