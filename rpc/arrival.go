@@ -389,6 +389,8 @@ type receiving struct {
 // receivingOf begins to receive a request. The caller ends it.
 func (s *Services) receivingOf(ctx context.Context, m *metrics, method string) *receiving {
 	in := &receiving{services: s, metrics: m, method: method, charge: charge{budget: s.Budget}}
+	who, c := rules[method].who, callerOf(ctx)
+	in.charge.forced = who == nodes || who == everyone || c.node
 	in.receipt, _ = ctx.Value(receiptKey{}).(*receipt)
 	if in.receipt == nil {
 		return in

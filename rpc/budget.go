@@ -79,11 +79,15 @@ func (b *Budget) register(r prometheus.Registerer) {
 
 // take charges n bytes, or refuses with OVERLOADED.
 func (b *Budget) take(n int64) error {
-	if b.used.Add(n) <= b.limit {
-		return nil
+	for {
+		used := b.used.Load()
+		if used+n > b.limit {
+			return b.errSpent() // without a charge in between, for which others would be refused or ended
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			return nil
+		}
 	}
-	b.used.Add(-n)
-	return b.errSpent()
 }
 
 // takeBody charges n bytes of a body that arrives over HTTP, or refuses with OVERLOADED.
@@ -111,6 +115,7 @@ func (b *Budget) errSpent() error {
 type charge struct {
 	budget *Budget
 	n      int64
+	forced bool // it is counted and never refused: nodes among themselves, and health
 }
 
 // add charges n bytes more, or refuses with OVERLOADED.
@@ -118,7 +123,9 @@ func (c *charge) add(n int64) error {
 	if c.budget == nil || n == 0 {
 		return nil
 	}
-	if err := c.budget.take(n); err != nil {
+	if c.forced {
+		c.budget.used.Add(n)
+	} else if err := c.budget.take(n); err != nil {
 		return err
 	}
 	c.n += n

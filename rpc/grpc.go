@@ -109,6 +109,9 @@ type receiptKey struct{}
 // receive begins a stream when its headers have arrived, if they say who asks: no memory is held for the request of somebody
 // who is not known.
 func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context, error) {
+	if err := ctx.Err(); err != nil { // gRPC ends the stream without a handler: nothing would give back its charge
+		return nil, status.FromContextError(err).Err()
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	r := &receipt{Context: ctx, cancel: cancel, conn: meteredOf(ctx)}
 	if err := s.welcome(r, info); err != nil {
@@ -120,7 +123,8 @@ func (s *Services) receive(ctx context.Context, info *tap.Info) (context.Context
 		r.ended()
 		cancel() // a stream that has ended does not mind
 	})
-	if _, served := rules[info.FullMethodName]; served && r.conn != nil {
+	// Streams between nodes never end, and what they bring is not charged.
+	if rule, served := rules[info.FullMethodName]; served && rule.who != nodes && r.conn != nil {
 		r.conn.begin(r)
 	}
 	return r, nil
@@ -133,7 +137,7 @@ func (s *Services) welcome(r *receipt, info *tap.Info) error {
 			return err
 		}
 	}
-	if who := rules[info.FullMethodName].who; s.Budget == nil || who == nodes || who == everyone {
+	if who := rules[info.FullMethodName].who; s.Budget == nil || who == nodes || who == everyone || r.caller.node {
 		return nil
 	}
 	return s.Budget.admit()
@@ -230,6 +234,8 @@ func (s *Services) streams(m *metrics, srv any, ss grpc.ServerStream, info *grpc
 		}()
 	}
 	if strings.HasPrefix(info.FullMethod, "/grpc.reflection.") {
+		in := s.receivingOf(ss.Context(), m, info.FullMethod)
+		defer in.end()
 		return handler(srv, ss)
 	}
 	if rules[info.FullMethod].who != granted { // the others wait for what is asked
@@ -303,7 +309,7 @@ func unary(s *Services, m *metrics) grpc.UnaryServerInterceptor {
 		if resp, err = s.guarded(ctx, info.FullMethod, req, handler); err != nil {
 			return nil, err
 		}
-		return leaving(ctx, answers, resp)
+		return leaving(ctx, info.FullMethod, answers, resp)
 	}
 }
 

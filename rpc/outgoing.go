@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"runtime"
+	"time"
 
 	"google.golang.org/grpc/encoding"
 	encodingproto "google.golang.org/grpc/encoding/proto"
@@ -43,21 +44,43 @@ type outgoing struct {
 	protobuf.Message
 	size   int // as encoded; the message has its own sizes from when it was computed
 	budget *budget.Request
+	conn   *meteredConn // nil if it is not metered
 }
 
-// leaving charges for the encoded message, before it is encoded. It returns what gRPC is to encode.
-func leaving(ctx context.Context, b *budget.Request, resp any) (any, error) {
+// asks reports whether a method only reads, so that a refusal in place of its answer says nothing wrong.
+func asks(method string) bool {
+	switch method {
+	case ebbv1grpc.Ebb_Ask_FullMethodName, ebbv1grpc.Ebb_Query_FullMethodName, ebbv1grpc.Ebb_Watch_FullMethodName,
+		ebbv1grpc.Shards_Ask_FullMethodName:
+		return true
+	}
+	return false
+}
+
+// freeAnswer is up to how many encoded bytes an answer is not charged while it leaves.
+const freeAnswer = 16 << 10
+
+// leaving charges for the encoded message, before it is encoded. It returns what gRPC is to encode. Only questions are
+// refused for want of memory: what else has been asked is done, and a refusal would say that it is not.
+func leaving(ctx context.Context, method string, b *budget.Request, resp any) (any, error) {
 	m, ok := resp.(protobuf.Message)
 	if b == nil || !ok {
 		b.Close()
 		return resp, nil
 	}
 	size := protobuf.Size(m)
+	if size <= freeAnswer {
+		b.Close()
+		return resp, nil
+	}
 	if err := b.Charge(ctx, size); err != nil {
 		b.Close()
+		if !asks(method) {
+			return resp, nil
+		}
 		return nil, err
 	}
-	return &outgoing{Message: m, size: size, budget: b}, nil
+	return &outgoing{Message: m, size: size, budget: b, conn: meteredOf(ctx)}, nil
 }
 
 // exactAbove is above which size a message gets a buffer of its own size: the pool's next larger ones are 1 MiB.
@@ -90,7 +113,7 @@ func (c answerCodec) Marshal(v any) (mem.BufferSlice, error) {
 		o.budget.Close() // nobody says when so few bytes are written
 		return mem.BufferSlice{mem.SliceBuffer(*buf)}, nil
 	}
-	return mem.BufferSlice{mem.NewBuffer(buf, newHeldPool(pool, o.budget))}, nil
+	return mem.BufferSlice{mem.NewBuffer(buf, newHeldPool(pool, o.budget, o.conn))}, nil
 }
 
 // exactPool makes buffers that are as large as they have to be, and forgets them.
@@ -109,10 +132,17 @@ type heldPool struct {
 	mem.BufferPool
 	budget *budget.Request
 	lost   runtime.Cleanup
+	slow   *time.Timer
 }
 
-func newHeldPool(pool mem.BufferPool, b *budget.Request) *heldPool {
+// sendMax is how long a charged answer may wait for its client to read it: as long as over HTTP. Then its connection ends.
+const sendMax = 40 * time.Second
+
+func newHeldPool(pool mem.BufferPool, b *budget.Request, conn *meteredConn) *heldPool {
 	p := &heldPool{BufferPool: pool, budget: b}
+	if conn != nil {
+		p.slow = time.AfterFunc(sendMax, func() { _ = conn.Close() }) // the client reads nothing
+	}
 	p.lost = runtime.AddCleanup(p, (*budget.Request).Close, b)
 	return p
 }
@@ -120,6 +150,9 @@ func newHeldPool(pool mem.BufferPool, b *budget.Request) *heldPool {
 // Put is called when gRPC does not need the bytes any more.
 func (p *heldPool) Put(b *[]byte) {
 	p.lost.Stop()
+	if p.slow != nil {
+		p.slow.Stop()
+	}
 	p.BufferPool.Put(b)
 	p.budget.Close()
 }
