@@ -18,18 +18,19 @@ type Code = ebbv1.Code
 // Sentinels for errors.Is. Those with a code hold for every error of that code,
 // whichever node it comes from.
 var (
-	ErrUnreachable  = proto.ErrUnreachable
-	ErrNotLeader    = proto.ErrNotLeader
-	ErrNoLeader     = proto.ErrNoLeader
-	ErrOverloaded   = proto.ErrOverloaded
-	ErrOutOfMemory  = proto.ErrOutOfMemory
-	ErrClockSkew    = proto.ErrClockSkew
-	ErrShuttingDown = proto.ErrShuttingDown
-	ErrDeadline     = proto.ErrDeadline
-	ErrIncomplete   = proto.ErrIncomplete
-	ErrTooStale     = proto.ErrTooStale
-	ErrStarting     = proto.ErrStarting
-	ErrKeyBusy      = proto.ErrKeyBusy
+	ErrUnreachable    = proto.ErrUnreachable
+	ErrNotLeader      = proto.ErrNotLeader
+	ErrNoLeader       = proto.ErrNoLeader
+	ErrOverloaded     = proto.ErrOverloaded
+	ErrOutOfMemory    = proto.ErrOutOfMemory
+	ErrBudgetExceeded = proto.ErrBudgetExceeded
+	ErrClockSkew      = proto.ErrClockSkew
+	ErrShuttingDown   = proto.ErrShuttingDown
+	ErrDeadline       = proto.ErrDeadline
+	ErrIncomplete     = proto.ErrIncomplete
+	ErrTooStale       = proto.ErrTooStale
+	ErrStarting       = proto.ErrStarting
+	ErrKeyBusy        = proto.ErrKeyBusy
 
 	ErrUnmergeable       = proto.ErrUnmergeable
 	ErrOverflow          = proto.ErrOverflow

@@ -154,9 +154,9 @@ func TestDataDirectoryOfAnotherNumberOfShards(t *testing.T) {
 }
 
 func TestDataDirectoryOfANewerVersion(t *testing.T) {
-	dir := founded(t)
-	edit(t, dir, `"layout": 1`, `"layout": 9`)
-	refused(t, alone(t, dir), proto.ErrNewerVersion, dir, "storage version 9", fmt.Sprintf("knows 1 to %d", proto.StorageVersion))
+	dir, newer := founded(t), proto.StorageVersion+1
+	edit(t, dir, `"layout": 1`, fmt.Sprintf(`"layout": %d`, newer))
+	refused(t, alone(t, dir), proto.ErrNewerVersion, dir, fmt.Sprintf("storage version %d", newer), fmt.Sprintf("knows 1 to %d", proto.StorageVersion))
 }
 
 func TestDataDirectoryOfAVersionTooOld(t *testing.T) {

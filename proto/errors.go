@@ -25,28 +25,29 @@ type Error struct {
 
 // Sentinels, one for each code.
 var (
-	ErrUnreachable   = &Error{Code: ebbv1.Code_CODE_UNREACHABLE, Message: "unreachable"}
-	ErrNotLeader     = &Error{Code: ebbv1.Code_CODE_NOT_LEADER, Message: "not the leader"}
-	ErrNoLeader      = &Error{Code: ebbv1.Code_CODE_NO_LEADER, Message: "no leader"}
-	ErrOverloaded    = &Error{Code: ebbv1.Code_CODE_OVERLOADED, Message: "overloaded"}
-	ErrClockSkew     = &Error{Code: ebbv1.Code_CODE_CLOCK_SKEW, Message: "clock skew"}
-	ErrShuttingDown  = &Error{Code: ebbv1.Code_CODE_SHUTTING_DOWN, Message: "shutting down"}
-	ErrDeadline      = &Error{Code: ebbv1.Code_CODE_DEADLINE, Message: "deadline exceeded"}
-	ErrIncomplete    = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
-	ErrTooStale      = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
-	ErrStarting      = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
-	ErrDiskNotLost   = &Error{Code: ebbv1.Code_CODE_DISK_NOT_LOST, Message: "another disk is not known to be lost"}
-	ErrOutOfMemory   = &Error{Code: ebbv1.Code_CODE_OUT_OF_MEMORY, Message: "out of memory"}
-	ErrKeyBusy       = &Error{Code: ebbv1.Code_CODE_KEY_BUSY, Message: "key is being written"}
-	ErrBadRequest    = &Error{Code: ebbv1.Code_CODE_BAD_REQUEST, Message: "bad request"}
-	ErrBadKey        = &Error{Code: ebbv1.Code_CODE_BAD_KEY, Message: "bad key"}
-	ErrBadBin        = &Error{Code: ebbv1.Code_CODE_BAD_BIN, Message: "bad bin"}
-	ErrBadAmount     = &Error{Code: ebbv1.Code_CODE_BAD_AMOUNT, Message: "bad amount"}
-	ErrBadTime       = &Error{Code: ebbv1.Code_CODE_BAD_TIME, Message: "bad time"}
-	ErrBadHalfLife   = &Error{Code: ebbv1.Code_CODE_BAD_HALF_LIFE, Message: "bad half-life"}
-	ErrBadCount      = &Error{Code: ebbv1.Code_CODE_BAD_COUNT, Message: "bad count"}
-	ErrBadNamespace  = &Error{Code: ebbv1.Code_CODE_BAD_NAMESPACE, Message: "bad namespace"}
-	ErrBatchTooLarge = &Error{Code: ebbv1.Code_CODE_BATCH_TOO_LARGE, Message: "batch too large"}
+	ErrUnreachable    = &Error{Code: ebbv1.Code_CODE_UNREACHABLE, Message: "unreachable"}
+	ErrNotLeader      = &Error{Code: ebbv1.Code_CODE_NOT_LEADER, Message: "not the leader"}
+	ErrNoLeader       = &Error{Code: ebbv1.Code_CODE_NO_LEADER, Message: "no leader"}
+	ErrOverloaded     = &Error{Code: ebbv1.Code_CODE_OVERLOADED, Message: "overloaded"}
+	ErrClockSkew      = &Error{Code: ebbv1.Code_CODE_CLOCK_SKEW, Message: "clock skew"}
+	ErrShuttingDown   = &Error{Code: ebbv1.Code_CODE_SHUTTING_DOWN, Message: "shutting down"}
+	ErrDeadline       = &Error{Code: ebbv1.Code_CODE_DEADLINE, Message: "deadline exceeded"}
+	ErrIncomplete     = &Error{Code: ebbv1.Code_CODE_INCOMPLETE, Message: "incomplete answer"}
+	ErrTooStale       = &Error{Code: ebbv1.Code_CODE_TOO_STALE, Message: "too stale"}
+	ErrStarting       = &Error{Code: ebbv1.Code_CODE_STARTING, Message: "starting"}
+	ErrBudgetExceeded = &Error{Code: ebbv1.Code_CODE_BUDGET_EXCEEDED, Message: "budget exceeded"}
+	ErrDiskNotLost    = &Error{Code: ebbv1.Code_CODE_DISK_NOT_LOST, Message: "another disk is not known to be lost"}
+	ErrOutOfMemory    = &Error{Code: ebbv1.Code_CODE_OUT_OF_MEMORY, Message: "out of memory"}
+	ErrKeyBusy        = &Error{Code: ebbv1.Code_CODE_KEY_BUSY, Message: "key is being written"}
+	ErrBadRequest     = &Error{Code: ebbv1.Code_CODE_BAD_REQUEST, Message: "bad request"}
+	ErrBadKey         = &Error{Code: ebbv1.Code_CODE_BAD_KEY, Message: "bad key"}
+	ErrBadBin         = &Error{Code: ebbv1.Code_CODE_BAD_BIN, Message: "bad bin"}
+	ErrBadAmount      = &Error{Code: ebbv1.Code_CODE_BAD_AMOUNT, Message: "bad amount"}
+	ErrBadTime        = &Error{Code: ebbv1.Code_CODE_BAD_TIME, Message: "bad time"}
+	ErrBadHalfLife    = &Error{Code: ebbv1.Code_CODE_BAD_HALF_LIFE, Message: "bad half-life"}
+	ErrBadCount       = &Error{Code: ebbv1.Code_CODE_BAD_COUNT, Message: "bad count"}
+	ErrBadNamespace   = &Error{Code: ebbv1.Code_CODE_BAD_NAMESPACE, Message: "bad namespace"}
+	ErrBatchTooLarge  = &Error{Code: ebbv1.Code_CODE_BATCH_TOO_LARGE, Message: "batch too large"}
 
 	ErrMessageTooLarge   = &Error{Code: ebbv1.Code_CODE_MESSAGE_TOO_LARGE, Message: "message too large"}
 	ErrResponseTooLarge  = &Error{Code: ebbv1.Code_CODE_RESPONSE_TOO_LARGE, Message: "response too large"}

@@ -19,10 +19,13 @@ package proto
 //	6  sessions have a namespace and a secret; sources and idempotency keys have a namespace: see shard.BehaviourNamespaces
 //	8  nodes prove that they are nodes: the first token of a plain cluster needs that of all members, and while there
 //	   are tokens no other node joins
+//	9  namespaces can be deleted, and bodies count what they hold: see shard.BehaviourDeletion
+//
+// 7 was never released.
 const (
 	WireVersion    = 2
 	WireOldest     = 2 // that this build still speaks
-	StorageVersion = 8
+	StorageVersion = 9
 	StorageOldest  = 1 // that this build can still run with
 )
 
@@ -48,8 +51,10 @@ const VersionNamespaces = 6
 
 // VersionPeerProofs is from when on the control group keeps nodes that do not prove that they are nodes out of a
 // cluster with tokens.
-
 const VersionPeerProofs = 8
+
+// VersionDeletion is from when on namespaces are deleted, and shards count of a body what it holds.
+const VersionDeletion = 9
 
 // Versions are the storage versions that a build can run with.
 type Versions struct{ Oldest, Newest uint32 }

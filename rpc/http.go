@@ -344,7 +344,7 @@ func httpStatus(c ebbv1.Code) int {
 		return http.StatusRequestEntityTooLarge
 	case ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
 		return http.StatusUnprocessableEntity
-	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_TOO_MANY_SESSIONS,
+	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_BUDGET_EXCEEDED, ebbv1.Code_CODE_TOO_MANY_SESSIONS,
 		ebbv1.Code_CODE_TOO_MANY_SOURCES, ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS:
 		return http.StatusTooManyRequests
 	case ebbv1.Code_CODE_DEADLINE, ebbv1.Code_CODE_UNKNOWN_OUTCOME:

@@ -27,14 +27,21 @@ const (
 	// openSource).
 	BehaviourNamespaces = 2
 
+	// BehaviourDeletion is from when on a namespace can be deleted and purged, and the limit of bodies is compared with
+	// what they hold, not with what they could hold when full.
+	BehaviourDeletion = 3
+
 	// BehaviourMax is the newest that this package implements.
-	BehaviourMax = BehaviourNamespaces
+	BehaviourMax = BehaviourDeletion
 )
 
 // BehaviourOf returns the behaviour version of shards in a cluster that has a storage version in force; 0 for that
 // of an empty log.
 func BehaviourOf(storage uint32) uint32 {
-	if storage >= proto.VersionNamespaces {
+	switch {
+	case storage >= proto.VersionDeletion:
+		return BehaviourDeletion
+	case storage >= proto.VersionNamespaces:
 		return BehaviourNamespaces
 	}
 	return 0

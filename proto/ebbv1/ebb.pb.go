@@ -712,7 +712,11 @@ type Namespace struct {
 	// of bitmaps: which lengths of periods are made of shorter ones; one without units ends that
 	Rollups *Rollups `protobuf:"bytes,19,opt,name=rollups,proto3" json:"rollups,omitempty"`
 	// ids of its bitmaps stand for strings; chosen when it is created, and never changed
-	Dictionary    *Dictionary `protobuf:"bytes,20,opt,name=dictionary,proto3" json:"dictionary,omitempty"`
+	Dictionary *Dictionary `protobuf:"bytes,20,opt,name=dictionary,proto3" json:"dictionary,omitempty"`
+	// how much it may hold; only operators set it
+	Budget *NamespaceBudget `protobuf:"bytes,21,opt,name=budget,proto3" json:"budget,omitempty"`
+	// absent unless it was deleted; set by the control group alone
+	Deletion      *NamespaceDeletion `protobuf:"bytes,22,opt,name=deletion,proto3" json:"deletion,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -887,6 +891,140 @@ func (x *Namespace) GetDictionary() *Dictionary {
 	return nil
 }
 
+func (x *Namespace) GetBudget() *NamespaceBudget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *Namespace) GetDeletion() *NamespaceDeletion {
+	if x != nil {
+		return x.Deletion
+	}
+	return nil
+}
+
+// NamespaceBudget limits what a namespace holds in the whole cluster, replicas counted once. A write that would make it
+// hold more is refused with BUDGET_EXCEEDED, writes that make it hold less are not. A field that a request leaves out
+// keeps its value; 0 is no limit.
+type NamespaceBudget struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Bytes         *uint64                `protobuf:"varint,1,opt,name=bytes,proto3,oneof" json:"bytes,omitempty"`
+	Keys          *uint64                `protobuf:"varint,2,opt,name=keys,proto3,oneof" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceBudget) Reset() {
+	*x = NamespaceBudget{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceBudget) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceBudget) ProtoMessage() {}
+
+func (x *NamespaceBudget) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceBudget.ProtoReflect.Descriptor instead.
+func (*NamespaceBudget) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *NamespaceBudget) GetBytes() uint64 {
+	if x != nil && x.Bytes != nil {
+		return *x.Bytes
+	}
+	return 0
+}
+
+func (x *NamespaceBudget) GetKeys() uint64 {
+	if x != nil && x.Keys != nil {
+		return *x.Keys
+	}
+	return 0
+}
+
+// NamespaceDeletion is the state of a namespace that was deleted. Its keys stay and count in its budget until it is
+// purged, and answer no question.
+type NamespaceDeletion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// by the clock of the node that received the request, microseconds since 1970
+	DeletedUs int64 `protobuf:"varint,1,opt,name=deleted_us,json=deletedUs,proto3" json:"deleted_us,omitempty"`
+	// from when on it is purged; until then it can be undeleted
+	PurgeUs int64 `protobuf:"varint,2,opt,name=purge_us,json=purgeUs,proto3" json:"purge_us,omitempty"`
+	// the purge has begun: the shards forget its keys, and it cannot be undeleted
+	Purging       bool `protobuf:"varint,3,opt,name=purging,proto3" json:"purging,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceDeletion) Reset() {
+	*x = NamespaceDeletion{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceDeletion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceDeletion) ProtoMessage() {}
+
+func (x *NamespaceDeletion) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceDeletion.ProtoReflect.Descriptor instead.
+func (*NamespaceDeletion) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *NamespaceDeletion) GetDeletedUs() int64 {
+	if x != nil {
+		return x.DeletedUs
+	}
+	return 0
+}
+
+func (x *NamespaceDeletion) GetPurgeUs() int64 {
+	if x != nil {
+		return x.PurgeUs
+	}
+	return 0
+}
+
+func (x *NamespaceDeletion) GetPurging() bool {
+	if x != nil {
+		return x.Purging
+	}
+	return false
+}
+
 // Dictionary gives each string of a namespace an id, once and for all.
 type Dictionary struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -899,7 +1037,7 @@ type Dictionary struct {
 
 func (x *Dictionary) Reset() {
 	*x = Dictionary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +1049,7 @@ func (x *Dictionary) String() string {
 func (*Dictionary) ProtoMessage() {}
 
 func (x *Dictionary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[1]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1062,7 @@ func (x *Dictionary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Dictionary.ProtoReflect.Descriptor instead.
 func (*Dictionary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{1}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *Dictionary) GetParts() uint32 {
@@ -946,7 +1084,7 @@ type Rollups struct {
 
 func (x *Rollups) Reset() {
 	*x = Rollups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -958,7 +1096,7 @@ func (x *Rollups) String() string {
 func (*Rollups) ProtoMessage() {}
 
 func (x *Rollups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[2]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -971,7 +1109,7 @@ func (x *Rollups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Rollups.ProtoReflect.Descriptor instead.
 func (*Rollups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{2}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Rollups) GetUnits() []Period {
@@ -1018,7 +1156,7 @@ type Sizes struct {
 
 func (x *Sizes) Reset() {
 	*x = Sizes{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1168,7 @@ func (x *Sizes) String() string {
 func (*Sizes) ProtoMessage() {}
 
 func (x *Sizes) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[3]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1181,7 @@ func (x *Sizes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sizes.ProtoReflect.Descriptor instead.
 func (*Sizes) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{3}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Sizes) GetCountminEpsilon() float64 {
@@ -1162,7 +1300,7 @@ type Increment struct {
 
 func (x *Increment) Reset() {
 	*x = Increment{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1312,7 @@ func (x *Increment) String() string {
 func (*Increment) ProtoMessage() {}
 
 func (x *Increment) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[4]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1325,7 @@ func (x *Increment) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increment.ProtoReflect.Descriptor instead.
 func (*Increment) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{4}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Increment) GetKey() []byte {
@@ -1261,7 +1399,7 @@ type SessionIdentity struct {
 
 func (x *SessionIdentity) Reset() {
 	*x = SessionIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1273,7 +1411,7 @@ func (x *SessionIdentity) String() string {
 func (*SessionIdentity) ProtoMessage() {}
 
 func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[5]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1286,7 +1424,7 @@ func (x *SessionIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionIdentity.ProtoReflect.Descriptor instead.
 func (*SessionIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{5}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SessionIdentity) GetSession() uint64 {
@@ -1323,7 +1461,7 @@ type SourceIdentity struct {
 
 func (x *SourceIdentity) Reset() {
 	*x = SourceIdentity{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1473,7 @@ func (x *SourceIdentity) String() string {
 func (*SourceIdentity) ProtoMessage() {}
 
 func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[6]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1486,7 @@ func (x *SourceIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SourceIdentity.ProtoReflect.Descriptor instead.
 func (*SourceIdentity) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{6}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *SourceIdentity) GetName() string {
@@ -1377,7 +1515,7 @@ type IdempotencyKey struct {
 
 func (x *IdempotencyKey) Reset() {
 	*x = IdempotencyKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1389,7 +1527,7 @@ func (x *IdempotencyKey) String() string {
 func (*IdempotencyKey) ProtoMessage() {}
 
 func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[7]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1402,7 +1540,7 @@ func (x *IdempotencyKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdempotencyKey.ProtoReflect.Descriptor instead.
 func (*IdempotencyKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *IdempotencyKey) GetIssuedAtUs() int64 {
@@ -1440,7 +1578,7 @@ type IncrementRequest struct {
 
 func (x *IncrementRequest) Reset() {
 	*x = IncrementRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1590,7 @@ func (x *IncrementRequest) String() string {
 func (*IncrementRequest) ProtoMessage() {}
 
 func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[8]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1603,7 @@ func (x *IncrementRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementRequest.ProtoReflect.Descriptor instead.
 func (*IncrementRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *IncrementRequest) GetNamespace() string {
@@ -1501,7 +1639,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1651,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[9]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1664,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Refusal) GetIndex() uint32 {
@@ -1557,7 +1695,7 @@ type DeleteRequest struct {
 
 func (x *DeleteRequest) Reset() {
 	*x = DeleteRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1569,7 +1707,7 @@ func (x *DeleteRequest) String() string {
 func (*DeleteRequest) ProtoMessage() {}
 
 func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[10]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1582,7 +1720,7 @@ func (x *DeleteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteRequest.ProtoReflect.Descriptor instead.
 func (*DeleteRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeleteRequest) GetNamespace() string {
@@ -1618,7 +1756,7 @@ type DeleteResponse struct {
 
 func (x *DeleteResponse) Reset() {
 	*x = DeleteResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1630,7 +1768,7 @@ func (x *DeleteResponse) String() string {
 func (*DeleteResponse) ProtoMessage() {}
 
 func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[11]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1643,7 +1781,7 @@ func (x *DeleteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteResponse.ProtoReflect.Descriptor instead.
 func (*DeleteResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeleteResponse) GetDeleted() uint64 {
@@ -1681,7 +1819,7 @@ type ExpireRequest struct {
 
 func (x *ExpireRequest) Reset() {
 	*x = ExpireRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1693,7 +1831,7 @@ func (x *ExpireRequest) String() string {
 func (*ExpireRequest) ProtoMessage() {}
 
 func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[12]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1706,7 +1844,7 @@ func (x *ExpireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireRequest.ProtoReflect.Descriptor instead.
 func (*ExpireRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ExpireRequest) GetNamespace() string {
@@ -1763,7 +1901,7 @@ type ExpireResponse struct {
 
 func (x *ExpireResponse) Reset() {
 	*x = ExpireResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1775,7 +1913,7 @@ func (x *ExpireResponse) String() string {
 func (*ExpireResponse) ProtoMessage() {}
 
 func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[13]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1788,7 +1926,7 @@ func (x *ExpireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireResponse.ProtoReflect.Descriptor instead.
 func (*ExpireResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExpireResponse) GetChanged() uint64 {
@@ -1822,7 +1960,7 @@ type RenameRequest struct {
 
 func (x *RenameRequest) Reset() {
 	*x = RenameRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1834,7 +1972,7 @@ func (x *RenameRequest) String() string {
 func (*RenameRequest) ProtoMessage() {}
 
 func (x *RenameRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[14]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1847,7 +1985,7 @@ func (x *RenameRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameRequest.ProtoReflect.Descriptor instead.
 func (*RenameRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenameRequest) GetNamespace() string {
@@ -1895,7 +2033,7 @@ type RenameResponse struct {
 
 func (x *RenameResponse) Reset() {
 	*x = RenameResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1907,7 +2045,7 @@ func (x *RenameResponse) String() string {
 func (*RenameResponse) ProtoMessage() {}
 
 func (x *RenameResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[15]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1920,7 +2058,7 @@ func (x *RenameResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenameResponse.ProtoReflect.Descriptor instead.
 func (*RenameResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RenameResponse) GetBytesMoved() uint64 {
@@ -1942,7 +2080,7 @@ type IncrementResponse struct {
 
 func (x *IncrementResponse) Reset() {
 	*x = IncrementResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1954,7 +2092,7 @@ func (x *IncrementResponse) String() string {
 func (*IncrementResponse) ProtoMessage() {}
 
 func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[16]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1967,7 +2105,7 @@ func (x *IncrementResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IncrementResponse.ProtoReflect.Descriptor instead.
 func (*IncrementResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{16}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *IncrementResponse) GetApplied() uint64 {
@@ -2006,7 +2144,7 @@ type BitsRequest struct {
 
 func (x *BitsRequest) Reset() {
 	*x = BitsRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2018,7 +2156,7 @@ func (x *BitsRequest) String() string {
 func (*BitsRequest) ProtoMessage() {}
 
 func (x *BitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[17]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2031,7 +2169,7 @@ func (x *BitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsRequest.ProtoReflect.Descriptor instead.
 func (*BitsRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{17}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BitsRequest) GetNamespace() string {
@@ -2075,7 +2213,7 @@ type BitChange struct {
 
 func (x *BitChange) Reset() {
 	*x = BitChange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2087,7 +2225,7 @@ func (x *BitChange) String() string {
 func (*BitChange) ProtoMessage() {}
 
 func (x *BitChange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[18]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2100,7 +2238,7 @@ func (x *BitChange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitChange.ProtoReflect.Descriptor instead.
 func (*BitChange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{18}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BitChange) GetKey() []byte {
@@ -2156,7 +2294,7 @@ type BitRange struct {
 
 func (x *BitRange) Reset() {
 	*x = BitRange{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2168,7 +2306,7 @@ func (x *BitRange) String() string {
 func (*BitRange) ProtoMessage() {}
 
 func (x *BitRange) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[19]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2181,7 +2319,7 @@ func (x *BitRange) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitRange.ProtoReflect.Descriptor instead.
 func (*BitRange) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{19}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *BitRange) GetFirst() uint64 {
@@ -2214,7 +2352,7 @@ type StoreBitmapRequest struct {
 
 func (x *StoreBitmapRequest) Reset() {
 	*x = StoreBitmapRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2226,7 +2364,7 @@ func (x *StoreBitmapRequest) String() string {
 func (*StoreBitmapRequest) ProtoMessage() {}
 
 func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[20]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2239,7 +2377,7 @@ func (x *StoreBitmapRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapRequest.ProtoReflect.Descriptor instead.
 func (*StoreBitmapRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{20}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StoreBitmapRequest) GetNamespace() string {
@@ -2280,7 +2418,7 @@ type StoreBitmapResponse struct {
 
 func (x *StoreBitmapResponse) Reset() {
 	*x = StoreBitmapResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2292,7 +2430,7 @@ func (x *StoreBitmapResponse) String() string {
 func (*StoreBitmapResponse) ProtoMessage() {}
 
 func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[21]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2305,7 +2443,7 @@ func (x *StoreBitmapResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmapResponse.ProtoReflect.Descriptor instead.
 func (*StoreBitmapResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{21}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StoreBitmapResponse) GetCount() uint64 {
@@ -2327,7 +2465,7 @@ type BitsResponse struct {
 
 func (x *BitsResponse) Reset() {
 	*x = BitsResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2339,7 +2477,7 @@ func (x *BitsResponse) String() string {
 func (*BitsResponse) ProtoMessage() {}
 
 func (x *BitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[22]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2352,7 +2490,7 @@ func (x *BitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitsResponse.ProtoReflect.Descriptor instead.
 func (*BitsResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{22}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *BitsResponse) GetChanged() []uint64 {
@@ -2405,7 +2543,7 @@ type Command struct {
 
 func (x *Command) Reset() {
 	*x = Command{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2417,7 +2555,7 @@ func (x *Command) String() string {
 func (*Command) ProtoMessage() {}
 
 func (x *Command) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[23]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2430,7 +2568,7 @@ func (x *Command) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Command.ProtoReflect.Descriptor instead.
 func (*Command) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{23}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Command) GetNamespace() string {
@@ -2776,7 +2914,7 @@ type Audit struct {
 
 func (x *Audit) Reset() {
 	*x = Audit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2788,7 +2926,7 @@ func (x *Audit) String() string {
 func (*Audit) ProtoMessage() {}
 
 func (x *Audit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[24]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2801,7 +2939,7 @@ func (x *Audit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Audit.ProtoReflect.Descriptor instead.
 func (*Audit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{24}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Audit) GetPart() uint32 {
@@ -2837,7 +2975,7 @@ type RestoreShard struct {
 
 func (x *RestoreShard) Reset() {
 	*x = RestoreShard{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2849,7 +2987,7 @@ func (x *RestoreShard) String() string {
 func (*RestoreShard) ProtoMessage() {}
 
 func (x *RestoreShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[25]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2862,7 +3000,7 @@ func (x *RestoreShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreShard.ProtoReflect.Descriptor instead.
 func (*RestoreShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{25}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RestoreShard) GetName() string {
@@ -2958,7 +3096,7 @@ type RestoreBegin struct {
 
 func (x *RestoreBegin) Reset() {
 	*x = RestoreBegin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2970,7 +3108,7 @@ func (x *RestoreBegin) String() string {
 func (*RestoreBegin) ProtoMessage() {}
 
 func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[26]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2983,7 +3121,7 @@ func (x *RestoreBegin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBegin.ProtoReflect.Descriptor instead.
 func (*RestoreBegin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{26}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *RestoreBegin) GetBytes() uint64 {
@@ -3012,7 +3150,7 @@ type RestorePiece struct {
 
 func (x *RestorePiece) Reset() {
 	*x = RestorePiece{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3024,7 +3162,7 @@ func (x *RestorePiece) String() string {
 func (*RestorePiece) ProtoMessage() {}
 
 func (x *RestorePiece) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[27]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3037,7 +3175,7 @@ func (x *RestorePiece) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestorePiece.ProtoReflect.Descriptor instead.
 func (*RestorePiece) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{27}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *RestorePiece) GetOffset() uint64 {
@@ -3062,7 +3200,7 @@ type RestoreCommit struct {
 
 func (x *RestoreCommit) Reset() {
 	*x = RestoreCommit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3074,7 +3212,7 @@ func (x *RestoreCommit) String() string {
 func (*RestoreCommit) ProtoMessage() {}
 
 func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[28]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3087,7 +3225,7 @@ func (x *RestoreCommit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCommit.ProtoReflect.Descriptor instead.
 func (*RestoreCommit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{28}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
 }
 
 type RestoreCancel struct {
@@ -3100,7 +3238,7 @@ type RestoreCancel struct {
 
 func (x *RestoreCancel) Reset() {
 	*x = RestoreCancel{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3112,7 +3250,7 @@ func (x *RestoreCancel) String() string {
 func (*RestoreCancel) ProtoMessage() {}
 
 func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[29]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3125,7 +3263,7 @@ func (x *RestoreCancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreCancel.ProtoReflect.Descriptor instead.
 func (*RestoreCancel) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{29}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *RestoreCancel) GetAny() bool {
@@ -3148,7 +3286,7 @@ type RestoreProgress struct {
 
 func (x *RestoreProgress) Reset() {
 	*x = RestoreProgress{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3160,7 +3298,7 @@ func (x *RestoreProgress) String() string {
 func (*RestoreProgress) ProtoMessage() {}
 
 func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[30]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3173,7 +3311,7 @@ func (x *RestoreProgress) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreProgress.ProtoReflect.Descriptor instead.
 func (*RestoreProgress) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{30}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *RestoreProgress) GetStaged() uint64 {
@@ -3202,7 +3340,7 @@ type SnapshotRequest struct {
 
 func (x *SnapshotRequest) Reset() {
 	*x = SnapshotRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3214,7 +3352,7 @@ func (x *SnapshotRequest) String() string {
 func (*SnapshotRequest) ProtoMessage() {}
 
 func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[31]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3227,7 +3365,7 @@ func (x *SnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{31}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *SnapshotRequest) GetShard() uint32 {
@@ -3258,7 +3396,7 @@ type SnapshotPart struct {
 
 func (x *SnapshotPart) Reset() {
 	*x = SnapshotPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3270,7 +3408,7 @@ func (x *SnapshotPart) String() string {
 func (*SnapshotPart) ProtoMessage() {}
 
 func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[32]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3283,7 +3421,7 @@ func (x *SnapshotPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotPart.ProtoReflect.Descriptor instead.
 func (*SnapshotPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{32}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *SnapshotPart) GetPart() isSnapshotPart_Part {
@@ -3341,7 +3479,7 @@ type SnapshotChunk struct {
 
 func (x *SnapshotChunk) Reset() {
 	*x = SnapshotChunk{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3353,7 +3491,7 @@ func (x *SnapshotChunk) String() string {
 func (*SnapshotChunk) ProtoMessage() {}
 
 func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[33]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3366,7 +3504,7 @@ func (x *SnapshotChunk) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotChunk.ProtoReflect.Descriptor instead.
 func (*SnapshotChunk) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{33}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *SnapshotChunk) GetHash() []byte {
@@ -3408,7 +3546,7 @@ type SnapshotSummary struct {
 
 func (x *SnapshotSummary) Reset() {
 	*x = SnapshotSummary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3420,7 +3558,7 @@ func (x *SnapshotSummary) String() string {
 func (*SnapshotSummary) ProtoMessage() {}
 
 func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[34]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3433,7 +3571,7 @@ func (x *SnapshotSummary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotSummary.ProtoReflect.Descriptor instead.
 func (*SnapshotSummary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{34}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *SnapshotSummary) GetApplied() uint64 {
@@ -3491,7 +3629,7 @@ type Names struct {
 
 func (x *Names) Reset() {
 	*x = Names{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3503,7 +3641,7 @@ func (x *Names) String() string {
 func (*Names) ProtoMessage() {}
 
 func (x *Names) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[35]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3516,7 +3654,7 @@ func (x *Names) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Names.ProtoReflect.Descriptor instead.
 func (*Names) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{35}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Names) GetNames() [][]byte {
@@ -3548,7 +3686,7 @@ type HomeCommand struct {
 
 func (x *HomeCommand) Reset() {
 	*x = HomeCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3560,7 +3698,7 @@ func (x *HomeCommand) String() string {
 func (*HomeCommand) ProtoMessage() {}
 
 func (x *HomeCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[36]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3573,7 +3711,7 @@ func (x *HomeCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeCommand.ProtoReflect.Descriptor instead.
 func (*HomeCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{36}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *HomeCommand) GetWhat() isHomeCommand_What {
@@ -3646,7 +3784,7 @@ type HomeNumber struct {
 
 func (x *HomeNumber) Reset() {
 	*x = HomeNumber{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3658,7 +3796,7 @@ func (x *HomeNumber) String() string {
 func (*HomeNumber) ProtoMessage() {}
 
 func (x *HomeNumber) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[37]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3671,7 +3809,7 @@ func (x *HomeNumber) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeNumber.ProtoReflect.Descriptor instead.
 func (*HomeNumber) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{37}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *HomeNumber) GetKey() []byte {
@@ -3700,7 +3838,7 @@ type HomePut struct {
 
 func (x *HomePut) Reset() {
 	*x = HomePut{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3712,7 +3850,7 @@ func (x *HomePut) String() string {
 func (*HomePut) ProtoMessage() {}
 
 func (x *HomePut) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[38]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3725,7 +3863,7 @@ func (x *HomePut) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomePut.ProtoReflect.Descriptor instead.
 func (*HomePut) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{38}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *HomePut) GetNumber() *HomeNumber {
@@ -3751,7 +3889,7 @@ type HomeSwept struct {
 
 func (x *HomeSwept) Reset() {
 	*x = HomeSwept{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3763,7 +3901,7 @@ func (x *HomeSwept) String() string {
 func (*HomeSwept) ProtoMessage() {}
 
 func (x *HomeSwept) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[39]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3776,7 +3914,7 @@ func (x *HomeSwept) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HomeSwept.ProtoReflect.Descriptor instead.
 func (*HomeSwept) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{39}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *HomeSwept) GetNumbers() []uint64 {
@@ -3800,7 +3938,7 @@ type StoreBitmap struct {
 
 func (x *StoreBitmap) Reset() {
 	*x = StoreBitmap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3812,7 +3950,7 @@ func (x *StoreBitmap) String() string {
 func (*StoreBitmap) ProtoMessage() {}
 
 func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[40]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3825,7 +3963,7 @@ func (x *StoreBitmap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoreBitmap.ProtoReflect.Descriptor instead.
 func (*StoreBitmap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{40}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *StoreBitmap) GetKey() []byte {
@@ -3861,7 +3999,7 @@ type BitEdits struct {
 
 func (x *BitEdits) Reset() {
 	*x = BitEdits{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3873,7 +4011,7 @@ func (x *BitEdits) String() string {
 func (*BitEdits) ProtoMessage() {}
 
 func (x *BitEdits) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[41]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3886,7 +4024,7 @@ func (x *BitEdits) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdits.ProtoReflect.Descriptor instead.
 func (*BitEdits) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{41}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *BitEdits) GetEdits() []*BitEdit {
@@ -3924,7 +4062,7 @@ type BitEdit struct {
 
 func (x *BitEdit) Reset() {
 	*x = BitEdit{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3936,7 +4074,7 @@ func (x *BitEdit) String() string {
 func (*BitEdit) ProtoMessage() {}
 
 func (x *BitEdit) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[42]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3949,7 +4087,7 @@ func (x *BitEdit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitEdit.ProtoReflect.Descriptor instead.
 func (*BitEdit) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{42}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *BitEdit) GetKey() []byte {
@@ -4015,7 +4153,7 @@ type DeleteKeys struct {
 
 func (x *DeleteKeys) Reset() {
 	*x = DeleteKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4027,7 +4165,7 @@ func (x *DeleteKeys) String() string {
 func (*DeleteKeys) ProtoMessage() {}
 
 func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[43]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4040,7 +4178,7 @@ func (x *DeleteKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeleteKeys.ProtoReflect.Descriptor instead.
 func (*DeleteKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{43}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *DeleteKeys) GetKeys() [][]byte {
@@ -4083,7 +4221,7 @@ type PutKey struct {
 
 func (x *PutKey) Reset() {
 	*x = PutKey{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4095,7 +4233,7 @@ func (x *PutKey) String() string {
 func (*PutKey) ProtoMessage() {}
 
 func (x *PutKey) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[44]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4108,7 +4246,7 @@ func (x *PutKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutKey.ProtoReflect.Descriptor instead.
 func (*PutKey) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{44}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
 }
 
 func (x *PutKey) GetKey() []byte {
@@ -4191,7 +4329,7 @@ type ExpireKeys struct {
 
 func (x *ExpireKeys) Reset() {
 	*x = ExpireKeys{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4203,7 +4341,7 @@ func (x *ExpireKeys) String() string {
 func (*ExpireKeys) ProtoMessage() {}
 
 func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[45]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4216,7 +4354,7 @@ func (x *ExpireKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireKeys.ProtoReflect.Descriptor instead.
 func (*ExpireKeys) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{45}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
 }
 
 func (x *ExpireKeys) GetKeys() [][]byte {
@@ -4278,7 +4416,7 @@ type Increments struct {
 
 func (x *Increments) Reset() {
 	*x = Increments{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4290,7 +4428,7 @@ func (x *Increments) String() string {
 func (*Increments) ProtoMessage() {}
 
 func (x *Increments) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[46]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4303,7 +4441,7 @@ func (x *Increments) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Increments.ProtoReflect.Descriptor instead.
 func (*Increments) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{46}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
 }
 
 func (x *Increments) GetIncrements() []*Increment {
@@ -4325,7 +4463,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4475,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[47]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4488,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{47}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
 }
 
 func (x *OpenSession) GetSecret() uint64 {
@@ -4373,7 +4511,7 @@ type CloseSession struct {
 
 func (x *CloseSession) Reset() {
 	*x = CloseSession{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4385,7 +4523,7 @@ func (x *CloseSession) String() string {
 func (*CloseSession) ProtoMessage() {}
 
 func (x *CloseSession) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[48]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4398,7 +4536,7 @@ func (x *CloseSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseSession.ProtoReflect.Descriptor instead.
 func (*CloseSession) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{48}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
 }
 
 func (x *CloseSession) GetSession() uint64 {
@@ -4427,7 +4565,7 @@ type OpenSource struct {
 
 func (x *OpenSource) Reset() {
 	*x = OpenSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4439,7 +4577,7 @@ func (x *OpenSource) String() string {
 func (*OpenSource) ProtoMessage() {}
 
 func (x *OpenSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[49]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4452,7 +4590,7 @@ func (x *OpenSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSource.ProtoReflect.Descriptor instead.
 func (*OpenSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{49}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
 }
 
 func (x *OpenSource) GetName() string {
@@ -4479,7 +4617,7 @@ type DropSource struct {
 
 func (x *DropSource) Reset() {
 	*x = DropSource{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4491,7 +4629,7 @@ func (x *DropSource) String() string {
 func (*DropSource) ProtoMessage() {}
 
 func (x *DropSource) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[50]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4504,7 +4642,7 @@ func (x *DropSource) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DropSource.ProtoReflect.Descriptor instead.
 func (*DropSource) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{50}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
 }
 
 func (x *DropSource) GetName() string {
@@ -4524,7 +4662,7 @@ type Behaviour struct {
 
 func (x *Behaviour) Reset() {
 	*x = Behaviour{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4536,7 +4674,7 @@ func (x *Behaviour) String() string {
 func (*Behaviour) ProtoMessage() {}
 
 func (x *Behaviour) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[51]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4549,7 +4687,7 @@ func (x *Behaviour) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Behaviour.ProtoReflect.Descriptor instead.
 func (*Behaviour) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{51}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Behaviour) GetVersion() uint32 {
@@ -4568,7 +4706,7 @@ type Tick struct {
 
 func (x *Tick) Reset() {
 	*x = Tick{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4580,7 +4718,7 @@ func (x *Tick) String() string {
 func (*Tick) ProtoMessage() {}
 
 func (x *Tick) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[52]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4593,7 +4731,7 @@ func (x *Tick) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Tick.ProtoReflect.Descriptor instead.
 func (*Tick) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{52}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
 }
 
 // Entry is one entry of a shard's log: the leader's stamp and the commands that waited.
@@ -4608,7 +4746,7 @@ type Entry struct {
 
 func (x *Entry) Reset() {
 	*x = Entry{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4620,7 +4758,7 @@ func (x *Entry) String() string {
 func (*Entry) ProtoMessage() {}
 
 func (x *Entry) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[53]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4633,7 +4771,7 @@ func (x *Entry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Entry.ProtoReflect.Descriptor instead.
 func (*Entry) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{53}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
 }
 
 func (x *Entry) GetStampUs() int64 {
@@ -4676,7 +4814,7 @@ type CommandResult struct {
 
 func (x *CommandResult) Reset() {
 	*x = CommandResult{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4688,7 +4826,7 @@ func (x *CommandResult) String() string {
 func (*CommandResult) ProtoMessage() {}
 
 func (x *CommandResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[54]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4701,7 +4839,7 @@ func (x *CommandResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CommandResult.ProtoReflect.Descriptor instead.
 func (*CommandResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{54}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *CommandResult) GetError() *Error {
@@ -4786,7 +4924,7 @@ type ShardCommand struct {
 
 func (x *ShardCommand) Reset() {
 	*x = ShardCommand{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4798,7 +4936,7 @@ func (x *ShardCommand) String() string {
 func (*ShardCommand) ProtoMessage() {}
 
 func (x *ShardCommand) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[55]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4811,7 +4949,7 @@ func (x *ShardCommand) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardCommand.ProtoReflect.Descriptor instead.
 func (*ShardCommand) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{55}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *ShardCommand) GetShard() uint32 {
@@ -4839,7 +4977,7 @@ type ApplyRequest struct {
 
 func (x *ApplyRequest) Reset() {
 	*x = ApplyRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4851,7 +4989,7 @@ func (x *ApplyRequest) String() string {
 func (*ApplyRequest) ProtoMessage() {}
 
 func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[56]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4864,7 +5002,7 @@ func (x *ApplyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyRequest.ProtoReflect.Descriptor instead.
 func (*ApplyRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{56}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
 }
 
 func (x *ApplyRequest) GetCommands() []*ShardCommand {
@@ -4891,7 +5029,7 @@ type ApplyResponse struct {
 
 func (x *ApplyResponse) Reset() {
 	*x = ApplyResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4903,7 +5041,7 @@ func (x *ApplyResponse) String() string {
 func (*ApplyResponse) ProtoMessage() {}
 
 func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[57]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4916,7 +5054,7 @@ func (x *ApplyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ApplyResponse.ProtoReflect.Descriptor instead.
 func (*ApplyResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{57}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *ApplyResponse) GetResults() []*CommandResult {
@@ -4954,7 +5092,7 @@ type Question struct {
 
 func (x *Question) Reset() {
 	*x = Question{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4966,7 +5104,7 @@ func (x *Question) String() string {
 func (*Question) ProtoMessage() {}
 
 func (x *Question) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[58]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4979,7 +5117,7 @@ func (x *Question) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Question.ProtoReflect.Descriptor instead.
 func (*Question) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{58}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Question) GetNamespace() string {
@@ -5238,7 +5376,7 @@ type NamesQuestion struct {
 
 func (x *NamesQuestion) Reset() {
 	*x = NamesQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5250,7 +5388,7 @@ func (x *NamesQuestion) String() string {
 func (*NamesQuestion) ProtoMessage() {}
 
 func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[59]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5263,7 +5401,7 @@ func (x *NamesQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesQuestion.ProtoReflect.Descriptor instead.
 func (*NamesQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{59}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *NamesQuestion) GetNames() [][]byte {
@@ -5302,7 +5440,7 @@ type BitmapExpr struct {
 
 func (x *BitmapExpr) Reset() {
 	*x = BitmapExpr{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5314,7 +5452,7 @@ func (x *BitmapExpr) String() string {
 func (*BitmapExpr) ProtoMessage() {}
 
 func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[60]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5327,7 +5465,7 @@ func (x *BitmapExpr) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExpr.ProtoReflect.Descriptor instead.
 func (*BitmapExpr) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{60}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *BitmapExpr) GetExpr() isBitmapExpr_Expr {
@@ -5514,7 +5652,7 @@ type BitmapOwn struct {
 
 func (x *BitmapOwn) Reset() {
 	*x = BitmapOwn{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5526,7 +5664,7 @@ func (x *BitmapOwn) String() string {
 func (*BitmapOwn) ProtoMessage() {}
 
 func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[61]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5539,7 +5677,7 @@ func (x *BitmapOwn) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapOwn.ProtoReflect.Descriptor instead.
 func (*BitmapOwn) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{61}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *BitmapOwn) GetOf() *BitmapExpr {
@@ -5569,7 +5707,7 @@ type BitmapContainers struct {
 
 func (x *BitmapContainers) Reset() {
 	*x = BitmapContainers{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5581,7 +5719,7 @@ func (x *BitmapContainers) String() string {
 func (*BitmapContainers) ProtoMessage() {}
 
 func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[62]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5594,7 +5732,7 @@ func (x *BitmapContainers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapContainers.ProtoReflect.Descriptor instead.
 func (*BitmapContainers) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{62}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
 }
 
 func (x *BitmapContainers) GetFrom() uint64 {
@@ -5621,7 +5759,7 @@ type BitmapExprs struct {
 
 func (x *BitmapExprs) Reset() {
 	*x = BitmapExprs{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5633,7 +5771,7 @@ func (x *BitmapExprs) String() string {
 func (*BitmapExprs) ProtoMessage() {}
 
 func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[63]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5646,7 +5784,7 @@ func (x *BitmapExprs) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapExprs.ProtoReflect.Descriptor instead.
 func (*BitmapExprs) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{63}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *BitmapExprs) GetOf() []*BitmapExpr {
@@ -5667,7 +5805,7 @@ type BitmapNot struct {
 
 func (x *BitmapNot) Reset() {
 	*x = BitmapNot{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5679,7 +5817,7 @@ func (x *BitmapNot) String() string {
 func (*BitmapNot) ProtoMessage() {}
 
 func (x *BitmapNot) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[64]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5692,7 +5830,7 @@ func (x *BitmapNot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapNot.ProtoReflect.Descriptor instead.
 func (*BitmapNot) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{64}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
 }
 
 func (x *BitmapNot) GetOf() *BitmapExpr {
@@ -5720,7 +5858,7 @@ type BitmapAtLeast struct {
 
 func (x *BitmapAtLeast) Reset() {
 	*x = BitmapAtLeast{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5732,7 +5870,7 @@ func (x *BitmapAtLeast) String() string {
 func (*BitmapAtLeast) ProtoMessage() {}
 
 func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[65]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5745,7 +5883,7 @@ func (x *BitmapAtLeast) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAtLeast.ProtoReflect.Descriptor instead.
 func (*BitmapAtLeast) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{65}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *BitmapAtLeast) GetTimes() uint32 {
@@ -5784,7 +5922,7 @@ type BitmapQuestion struct {
 
 func (x *BitmapQuestion) Reset() {
 	*x = BitmapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5796,7 +5934,7 @@ func (x *BitmapQuestion) String() string {
 func (*BitmapQuestion) ProtoMessage() {}
 
 func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[66]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5809,7 +5947,7 @@ func (x *BitmapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{66}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *BitmapQuestion) GetExpr() *BitmapExpr {
@@ -5963,7 +6101,7 @@ type BitmapPage struct {
 
 func (x *BitmapPage) Reset() {
 	*x = BitmapPage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -5975,7 +6113,7 @@ func (x *BitmapPage) String() string {
 func (*BitmapPage) ProtoMessage() {}
 
 func (x *BitmapPage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[67]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -5988,7 +6126,7 @@ func (x *BitmapPage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPage.ProtoReflect.Descriptor instead.
 func (*BitmapPage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{67}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *BitmapPage) GetFrom() uint64 {
@@ -6024,7 +6162,7 @@ type BitmapIds struct {
 
 func (x *BitmapIds) Reset() {
 	*x = BitmapIds{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6036,7 +6174,7 @@ func (x *BitmapIds) String() string {
 func (*BitmapIds) ProtoMessage() {}
 
 func (x *BitmapIds) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[68]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6049,7 +6187,7 @@ func (x *BitmapIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapIds.ProtoReflect.Descriptor instead.
 func (*BitmapIds) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{68}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
 }
 
 func (x *BitmapIds) GetIds() []uint64 {
@@ -6081,7 +6219,7 @@ type BitmapPart struct {
 
 func (x *BitmapPart) Reset() {
 	*x = BitmapPart{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6093,7 +6231,7 @@ func (x *BitmapPart) String() string {
 func (*BitmapPart) ProtoMessage() {}
 
 func (x *BitmapPart) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[69]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6106,7 +6244,7 @@ func (x *BitmapPart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapPart.ProtoReflect.Descriptor instead.
 func (*BitmapPart) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{69}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
 }
 
 func (x *BitmapPart) GetFrom() uint64 {
@@ -6151,7 +6289,7 @@ type BitmapGroupsQuestion struct {
 
 func (x *BitmapGroupsQuestion) Reset() {
 	*x = BitmapGroupsQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6163,7 +6301,7 @@ func (x *BitmapGroupsQuestion) String() string {
 func (*BitmapGroupsQuestion) ProtoMessage() {}
 
 func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[70]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6176,7 +6314,7 @@ func (x *BitmapGroupsQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroupsQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapGroupsQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{70}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
 }
 
 func (x *BitmapGroupsQuestion) GetExpr() *BitmapExpr {
@@ -6238,7 +6376,7 @@ type BitmapCohortQuestion struct {
 
 func (x *BitmapCohortQuestion) Reset() {
 	*x = BitmapCohortQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6250,7 +6388,7 @@ func (x *BitmapCohortQuestion) String() string {
 func (*BitmapCohortQuestion) ProtoMessage() {}
 
 func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[71]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6263,7 +6401,7 @@ func (x *BitmapCohortQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortQuestion.ProtoReflect.Descriptor instead.
 func (*BitmapCohortQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{71}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
 }
 
 func (x *BitmapCohortQuestion) GetPeriods() []*BitmapCohortPeriod {
@@ -6306,7 +6444,7 @@ type BitmapCohortPeriod struct {
 
 func (x *BitmapCohortPeriod) Reset() {
 	*x = BitmapCohortPeriod{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6318,7 +6456,7 @@ func (x *BitmapCohortPeriod) String() string {
 func (*BitmapCohortPeriod) ProtoMessage() {}
 
 func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[72]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6331,7 +6469,7 @@ func (x *BitmapCohortPeriod) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortPeriod.ProtoReflect.Descriptor instead.
 func (*BitmapCohortPeriod) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{72}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
 }
 
 func (x *BitmapCohortPeriod) GetPeriod() string {
@@ -6363,7 +6501,7 @@ type OverlapQuestion struct {
 
 func (x *OverlapQuestion) Reset() {
 	*x = OverlapQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6375,7 +6513,7 @@ func (x *OverlapQuestion) String() string {
 func (*OverlapQuestion) ProtoMessage() {}
 
 func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[73]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6388,7 +6526,7 @@ func (x *OverlapQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OverlapQuestion.ProtoReflect.Descriptor instead.
 func (*OverlapQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{73}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
 }
 
 func (x *OverlapQuestion) GetKeys() [][]byte {
@@ -6435,7 +6573,7 @@ type GraphQuestion struct {
 
 func (x *GraphQuestion) Reset() {
 	*x = GraphQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6447,7 +6585,7 @@ func (x *GraphQuestion) String() string {
 func (*GraphQuestion) ProtoMessage() {}
 
 func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[74]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6460,7 +6598,7 @@ func (x *GraphQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphQuestion.ProtoReflect.Descriptor instead.
 func (*GraphQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{74}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
 }
 
 func (x *GraphQuestion) GetKeys() [][]byte {
@@ -6532,7 +6670,7 @@ type KeysQuestion struct {
 
 func (x *KeysQuestion) Reset() {
 	*x = KeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6544,7 +6682,7 @@ func (x *KeysQuestion) String() string {
 func (*KeysQuestion) ProtoMessage() {}
 
 func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[75]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6557,7 +6695,7 @@ func (x *KeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysQuestion.ProtoReflect.Descriptor instead.
 func (*KeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{75}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
 }
 
 func (x *KeysQuestion) GetPattern() []byte {
@@ -6614,7 +6752,7 @@ type DescribeQuestion struct {
 
 func (x *DescribeQuestion) Reset() {
 	*x = DescribeQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6626,7 +6764,7 @@ func (x *DescribeQuestion) String() string {
 func (*DescribeQuestion) ProtoMessage() {}
 
 func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[76]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6639,7 +6777,7 @@ func (x *DescribeQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DescribeQuestion.ProtoReflect.Descriptor instead.
 func (*DescribeQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{76}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
 }
 
 func (x *DescribeQuestion) GetKey() []byte {
@@ -6666,7 +6804,7 @@ type ExportQuestion struct {
 
 func (x *ExportQuestion) Reset() {
 	*x = ExportQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6678,7 +6816,7 @@ func (x *ExportQuestion) String() string {
 func (*ExportQuestion) ProtoMessage() {}
 
 func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[77]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6691,7 +6829,7 @@ func (x *ExportQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExportQuestion.ProtoReflect.Descriptor instead.
 func (*ExportQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{77}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
 }
 
 func (x *ExportQuestion) GetKey() []byte {
@@ -6713,7 +6851,7 @@ type MatchQuestion struct {
 
 func (x *MatchQuestion) Reset() {
 	*x = MatchQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6725,7 +6863,7 @@ func (x *MatchQuestion) String() string {
 func (*MatchQuestion) ProtoMessage() {}
 
 func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[78]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6738,7 +6876,7 @@ func (x *MatchQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MatchQuestion.ProtoReflect.Descriptor instead.
 func (*MatchQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{78}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
 }
 
 func (x *MatchQuestion) GetKey() []byte {
@@ -6774,7 +6912,7 @@ type TrendQuestion struct {
 
 func (x *TrendQuestion) Reset() {
 	*x = TrendQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6786,7 +6924,7 @@ func (x *TrendQuestion) String() string {
 func (*TrendQuestion) ProtoMessage() {}
 
 func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[79]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6799,7 +6937,7 @@ func (x *TrendQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TrendQuestion.ProtoReflect.Descriptor instead.
 func (*TrendQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{79}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
 }
 
 func (x *TrendQuestion) GetKeys() [][]byte {
@@ -6860,7 +6998,7 @@ type SurpriseQuestion struct {
 
 func (x *SurpriseQuestion) Reset() {
 	*x = SurpriseQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6872,7 +7010,7 @@ func (x *SurpriseQuestion) String() string {
 func (*SurpriseQuestion) ProtoMessage() {}
 
 func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[80]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6885,7 +7023,7 @@ func (x *SurpriseQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurpriseQuestion.ProtoReflect.Descriptor instead.
 func (*SurpriseQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{80}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
 }
 
 func (x *SurpriseQuestion) GetKeys() [][]byte {
@@ -6966,7 +7104,7 @@ type SummaryQuestion struct {
 
 func (x *SummaryQuestion) Reset() {
 	*x = SummaryQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -6978,7 +7116,7 @@ func (x *SummaryQuestion) String() string {
 func (*SummaryQuestion) ProtoMessage() {}
 
 func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[81]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -6991,7 +7129,7 @@ func (x *SummaryQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SummaryQuestion.ProtoReflect.Descriptor instead.
 func (*SummaryQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{81}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
 }
 
 func (x *SummaryQuestion) GetKeys() [][]byte {
@@ -7088,7 +7226,7 @@ type DistributionQuestion struct {
 
 func (x *DistributionQuestion) Reset() {
 	*x = DistributionQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7100,7 +7238,7 @@ func (x *DistributionQuestion) String() string {
 func (*DistributionQuestion) ProtoMessage() {}
 
 func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[82]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7113,7 +7251,7 @@ func (x *DistributionQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DistributionQuestion.ProtoReflect.Descriptor instead.
 func (*DistributionQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{82}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
 }
 
 func (x *DistributionQuestion) GetKeys() [][]byte {
@@ -7219,7 +7357,7 @@ type BinList struct {
 
 func (x *BinList) Reset() {
 	*x = BinList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7231,7 +7369,7 @@ func (x *BinList) String() string {
 func (*BinList) ProtoMessage() {}
 
 func (x *BinList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[83]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7244,7 +7382,7 @@ func (x *BinList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BinList.ProtoReflect.Descriptor instead.
 func (*BinList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{83}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
 }
 
 func (x *BinList) GetBins() [][]byte {
@@ -7263,7 +7401,7 @@ type CountKeysQuestion struct {
 
 func (x *CountKeysQuestion) Reset() {
 	*x = CountKeysQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7275,7 +7413,7 @@ func (x *CountKeysQuestion) String() string {
 func (*CountKeysQuestion) ProtoMessage() {}
 
 func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[84]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7288,7 +7426,7 @@ func (x *CountKeysQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CountKeysQuestion.ProtoReflect.Descriptor instead.
 func (*CountKeysQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{84}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
 }
 
 type AskRequest struct {
@@ -7303,7 +7441,7 @@ type AskRequest struct {
 
 func (x *AskRequest) Reset() {
 	*x = AskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7315,7 +7453,7 @@ func (x *AskRequest) String() string {
 func (*AskRequest) ProtoMessage() {}
 
 func (x *AskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[85]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7328,7 +7466,7 @@ func (x *AskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskRequest.ProtoReflect.Descriptor instead.
 func (*AskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{85}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
 }
 
 func (x *AskRequest) GetQuestions() []*Question {
@@ -7369,7 +7507,7 @@ type AskResponse struct {
 
 func (x *AskResponse) Reset() {
 	*x = AskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7381,7 +7519,7 @@ func (x *AskResponse) String() string {
 func (*AskResponse) ProtoMessage() {}
 
 func (x *AskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[86]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7394,7 +7532,7 @@ func (x *AskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AskResponse.ProtoReflect.Descriptor instead.
 func (*AskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{86}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
 }
 
 func (x *AskResponse) GetAnswers() []*Answer {
@@ -7427,7 +7565,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7439,7 +7577,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[87]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7452,7 +7590,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{87}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
 }
 
 func (x *WatchRequest) GetQuestion() *Question {
@@ -7536,7 +7674,7 @@ type Alert struct {
 
 func (x *Alert) Reset() {
 	*x = Alert{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7548,7 +7686,7 @@ func (x *Alert) String() string {
 func (*Alert) ProtoMessage() {}
 
 func (x *Alert) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[88]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7561,7 +7699,7 @@ func (x *Alert) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alert.ProtoReflect.Descriptor instead.
 func (*Alert) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{88}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
 }
 
 func (x *Alert) GetPValue() float64 {
@@ -7614,7 +7752,7 @@ type WatchEvent struct {
 
 func (x *WatchEvent) Reset() {
 	*x = WatchEvent{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7626,7 +7764,7 @@ func (x *WatchEvent) String() string {
 func (*WatchEvent) ProtoMessage() {}
 
 func (x *WatchEvent) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[89]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7639,7 +7777,7 @@ func (x *WatchEvent) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchEvent.ProtoReflect.Descriptor instead.
 func (*WatchEvent) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{89}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
 }
 
 func (x *WatchEvent) GetAnswer() *Answer {
@@ -7699,7 +7837,7 @@ type Answer struct {
 
 func (x *Answer) Reset() {
 	*x = Answer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -7711,7 +7849,7 @@ func (x *Answer) String() string {
 func (*Answer) ProtoMessage() {}
 
 func (x *Answer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[90]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -7724,7 +7862,7 @@ func (x *Answer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Answer.ProtoReflect.Descriptor instead.
 func (*Answer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{90}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
 }
 
 func (x *Answer) GetError() *Error {
@@ -7994,7 +8132,7 @@ type BitmapGroups struct {
 
 func (x *BitmapGroups) Reset() {
 	*x = BitmapGroups{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8006,7 +8144,7 @@ func (x *BitmapGroups) String() string {
 func (*BitmapGroups) ProtoMessage() {}
 
 func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[91]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8019,7 +8157,7 @@ func (x *BitmapGroups) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroups.ProtoReflect.Descriptor instead.
 func (*BitmapGroups) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{91}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
 }
 
 func (x *BitmapGroups) GetCount() uint64 {
@@ -8061,7 +8199,7 @@ type BitmapGroup struct {
 
 func (x *BitmapGroup) Reset() {
 	*x = BitmapGroup{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8073,7 +8211,7 @@ func (x *BitmapGroup) String() string {
 func (*BitmapGroup) ProtoMessage() {}
 
 func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[92]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8086,7 +8224,7 @@ func (x *BitmapGroup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapGroup.ProtoReflect.Descriptor instead.
 func (*BitmapGroup) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{92}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
 }
 
 func (x *BitmapGroup) GetKey() []byte {
@@ -8114,7 +8252,7 @@ type BitmapCohort struct {
 
 func (x *BitmapCohort) Reset() {
 	*x = BitmapCohort{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8126,7 +8264,7 @@ func (x *BitmapCohort) String() string {
 func (*BitmapCohort) ProtoMessage() {}
 
 func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[93]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8139,7 +8277,7 @@ func (x *BitmapCohort) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohort.ProtoReflect.Descriptor instead.
 func (*BitmapCohort) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{93}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
 }
 
 func (x *BitmapCohort) GetRows() []*BitmapCohortRow {
@@ -8171,7 +8309,7 @@ type BitmapCohortRow struct {
 
 func (x *BitmapCohortRow) Reset() {
 	*x = BitmapCohortRow{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8183,7 +8321,7 @@ func (x *BitmapCohortRow) String() string {
 func (*BitmapCohortRow) ProtoMessage() {}
 
 func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[94]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8196,7 +8334,7 @@ func (x *BitmapCohortRow) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapCohortRow.ProtoReflect.Descriptor instead.
 func (*BitmapCohortRow) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{94}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
 }
 
 func (x *BitmapCohortRow) GetPeriod() string {
@@ -8243,7 +8381,7 @@ type BitmapAnswer struct {
 
 func (x *BitmapAnswer) Reset() {
 	*x = BitmapAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8255,7 +8393,7 @@ func (x *BitmapAnswer) String() string {
 func (*BitmapAnswer) ProtoMessage() {}
 
 func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[95]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8268,7 +8406,7 @@ func (x *BitmapAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BitmapAnswer.ProtoReflect.Descriptor instead.
 func (*BitmapAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{95}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
 }
 
 func (x *BitmapAnswer) GetCount() uint64 {
@@ -8342,7 +8480,7 @@ type NamesAnswer struct {
 
 func (x *NamesAnswer) Reset() {
 	*x = NamesAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8354,7 +8492,7 @@ func (x *NamesAnswer) String() string {
 func (*NamesAnswer) ProtoMessage() {}
 
 func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[96]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8367,7 +8505,7 @@ func (x *NamesAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NamesAnswer.ProtoReflect.Descriptor instead.
 func (*NamesAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{96}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
 }
 
 func (x *NamesAnswer) GetIds() []uint64 {
@@ -8420,7 +8558,7 @@ type Overlap struct {
 
 func (x *Overlap) Reset() {
 	*x = Overlap{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8432,7 +8570,7 @@ func (x *Overlap) String() string {
 func (*Overlap) ProtoMessage() {}
 
 func (x *Overlap) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[97]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8445,7 +8583,7 @@ func (x *Overlap) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Overlap.ProtoReflect.Descriptor instead.
 func (*Overlap) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{97}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
 }
 
 func (x *Overlap) GetSets() []*SizedSet {
@@ -8510,7 +8648,7 @@ type SizedSet struct {
 
 func (x *SizedSet) Reset() {
 	*x = SizedSet{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8522,7 +8660,7 @@ func (x *SizedSet) String() string {
 func (*SizedSet) ProtoMessage() {}
 
 func (x *SizedSet) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[98]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8535,7 +8673,7 @@ func (x *SizedSet) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SizedSet.ProtoReflect.Descriptor instead.
 func (*SizedSet) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{98}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
 }
 
 func (x *SizedSet) GetKey() []byte {
@@ -8573,7 +8711,7 @@ type Graph struct {
 
 func (x *Graph) Reset() {
 	*x = Graph{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8585,7 +8723,7 @@ func (x *Graph) String() string {
 func (*Graph) ProtoMessage() {}
 
 func (x *Graph) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[99]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8598,7 +8736,7 @@ func (x *Graph) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Graph.ProtoReflect.Descriptor instead.
 func (*Graph) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{99}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
 }
 
 func (x *Graph) GetNodes() []*GraphNode {
@@ -8634,7 +8772,7 @@ type GraphNode struct {
 
 func (x *GraphNode) Reset() {
 	*x = GraphNode{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8646,7 +8784,7 @@ func (x *GraphNode) String() string {
 func (*GraphNode) ProtoMessage() {}
 
 func (x *GraphNode) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[100]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8659,7 +8797,7 @@ func (x *GraphNode) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphNode.ProtoReflect.Descriptor instead.
 func (*GraphNode) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{100}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
 }
 
 func (x *GraphNode) GetSet() *SizedSet {
@@ -8688,7 +8826,7 @@ type GraphLink struct {
 
 func (x *GraphLink) Reset() {
 	*x = GraphLink{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8700,7 +8838,7 @@ func (x *GraphLink) String() string {
 func (*GraphLink) ProtoMessage() {}
 
 func (x *GraphLink) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[101]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8713,7 +8851,7 @@ func (x *GraphLink) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GraphLink.ProtoReflect.Descriptor instead.
 func (*GraphLink) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{101}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
 }
 
 func (x *GraphLink) GetTo() uint32 {
@@ -8754,7 +8892,7 @@ type KeyInfo struct {
 
 func (x *KeyInfo) Reset() {
 	*x = KeyInfo{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8766,7 +8904,7 @@ func (x *KeyInfo) String() string {
 func (*KeyInfo) ProtoMessage() {}
 
 func (x *KeyInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[102]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8779,7 +8917,7 @@ func (x *KeyInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyInfo.ProtoReflect.Descriptor instead.
 func (*KeyInfo) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{102}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
 }
 
 func (x *KeyInfo) GetKey() []byte {
@@ -8858,7 +8996,7 @@ type KeyList struct {
 
 func (x *KeyList) Reset() {
 	*x = KeyList{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8870,7 +9008,7 @@ func (x *KeyList) String() string {
 func (*KeyList) ProtoMessage() {}
 
 func (x *KeyList) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[103]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8883,7 +9021,7 @@ func (x *KeyList) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyList.ProtoReflect.Descriptor instead.
 func (*KeyList) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{103}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
 }
 
 func (x *KeyList) GetKeys() []*KeyInfo {
@@ -8931,7 +9069,7 @@ type KeyDescription struct {
 
 func (x *KeyDescription) Reset() {
 	*x = KeyDescription{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -8943,7 +9081,7 @@ func (x *KeyDescription) String() string {
 func (*KeyDescription) ProtoMessage() {}
 
 func (x *KeyDescription) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[104]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -8956,7 +9094,7 @@ func (x *KeyDescription) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyDescription.ProtoReflect.Descriptor instead.
 func (*KeyDescription) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{104}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
 }
 
 func (x *KeyDescription) GetKey() *KeyInfo {
@@ -9033,7 +9171,7 @@ type Property struct {
 
 func (x *Property) Reset() {
 	*x = Property{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9045,7 +9183,7 @@ func (x *Property) String() string {
 func (*Property) ProtoMessage() {}
 
 func (x *Property) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[105]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9058,7 +9196,7 @@ func (x *Property) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Property.ProtoReflect.Descriptor instead.
 func (*Property) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{105}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
 }
 
 func (x *Property) GetName() string {
@@ -9089,7 +9227,7 @@ type KeyExport struct {
 
 func (x *KeyExport) Reset() {
 	*x = KeyExport{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9101,7 +9239,7 @@ func (x *KeyExport) String() string {
 func (*KeyExport) ProtoMessage() {}
 
 func (x *KeyExport) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[106]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9114,7 +9252,7 @@ func (x *KeyExport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyExport.ProtoReflect.Descriptor instead.
 func (*KeyExport) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{106}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
 }
 
 func (x *KeyExport) GetFound() bool {
@@ -9160,7 +9298,7 @@ type Matches struct {
 
 func (x *Matches) Reset() {
 	*x = Matches{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9172,7 +9310,7 @@ func (x *Matches) String() string {
 func (*Matches) ProtoMessage() {}
 
 func (x *Matches) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[107]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9185,7 +9323,7 @@ func (x *Matches) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Matches.ProtoReflect.Descriptor instead.
 func (*Matches) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{107}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
 }
 
 func (x *Matches) GetKey() []byte {
@@ -9230,7 +9368,7 @@ type Match struct {
 
 func (x *Match) Reset() {
 	*x = Match{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9242,7 +9380,7 @@ func (x *Match) String() string {
 func (*Match) ProtoMessage() {}
 
 func (x *Match) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[108]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9255,7 +9393,7 @@ func (x *Match) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Match.ProtoReflect.Descriptor instead.
 func (*Match) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{108}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
 }
 
 func (x *Match) GetPhrase() []byte {
@@ -9304,7 +9442,7 @@ type FeedRequest struct {
 
 func (x *FeedRequest) Reset() {
 	*x = FeedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9316,7 +9454,7 @@ func (x *FeedRequest) String() string {
 func (*FeedRequest) ProtoMessage() {}
 
 func (x *FeedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[109]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9329,7 +9467,7 @@ func (x *FeedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedRequest.ProtoReflect.Descriptor instead.
 func (*FeedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{109}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
 }
 
 func (x *FeedRequest) GetNamespace() string {
@@ -9405,7 +9543,7 @@ type FeedResponse struct {
 
 func (x *FeedResponse) Reset() {
 	*x = FeedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9417,7 +9555,7 @@ func (x *FeedResponse) String() string {
 func (*FeedResponse) ProtoMessage() {}
 
 func (x *FeedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[110]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9430,7 +9568,7 @@ func (x *FeedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FeedResponse.ProtoReflect.Descriptor instead.
 func (*FeedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{110}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
 }
 
 func (x *FeedResponse) GetFound() []*Found {
@@ -9472,7 +9610,7 @@ type Found struct {
 
 func (x *Found) Reset() {
 	*x = Found{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9484,7 +9622,7 @@ func (x *Found) String() string {
 func (*Found) ProtoMessage() {}
 
 func (x *Found) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[111]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9497,7 +9635,7 @@ func (x *Found) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Found.ProtoReflect.Descriptor instead.
 func (*Found) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{111}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
 }
 
 func (x *Found) GetPhrase() []byte {
@@ -9541,7 +9679,7 @@ type Trend struct {
 
 func (x *Trend) Reset() {
 	*x = Trend{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9553,7 +9691,7 @@ func (x *Trend) String() string {
 func (*Trend) ProtoMessage() {}
 
 func (x *Trend) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[112]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9566,7 +9704,7 @@ func (x *Trend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Trend.ProtoReflect.Descriptor instead.
 func (*Trend) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{112}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
 }
 
 func (x *Trend) GetKeys() [][]byte {
@@ -9677,7 +9815,7 @@ type Change struct {
 
 func (x *Change) Reset() {
 	*x = Change{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9689,7 +9827,7 @@ func (x *Change) String() string {
 func (*Change) ProtoMessage() {}
 
 func (x *Change) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[113]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9702,7 +9840,7 @@ func (x *Change) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Change.ProtoReflect.Descriptor instead.
 func (*Change) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{113}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
 }
 
 func (x *Change) GetBin() []byte {
@@ -9799,7 +9937,7 @@ type Surprise struct {
 
 func (x *Surprise) Reset() {
 	*x = Surprise{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9811,7 +9949,7 @@ func (x *Surprise) String() string {
 func (*Surprise) ProtoMessage() {}
 
 func (x *Surprise) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[114]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9824,7 +9962,7 @@ func (x *Surprise) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Surprise.ProtoReflect.Descriptor instead.
 func (*Surprise) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{114}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
 }
 
 func (x *Surprise) GetKeys() [][]byte {
@@ -9941,7 +10079,7 @@ type SurprisingBin struct {
 
 func (x *SurprisingBin) Reset() {
 	*x = SurprisingBin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -9953,7 +10091,7 @@ func (x *SurprisingBin) String() string {
 func (*SurprisingBin) ProtoMessage() {}
 
 func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[115]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -9966,7 +10104,7 @@ func (x *SurprisingBin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SurprisingBin.ProtoReflect.Descriptor instead.
 func (*SurprisingBin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{115}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
 }
 
 func (x *SurprisingBin) GetBin() []byte {
@@ -10040,7 +10178,7 @@ type Summary struct {
 
 func (x *Summary) Reset() {
 	*x = Summary{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10052,7 +10190,7 @@ func (x *Summary) String() string {
 func (*Summary) ProtoMessage() {}
 
 func (x *Summary) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[116]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10065,7 +10203,7 @@ func (x *Summary) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Summary.ProtoReflect.Descriptor instead.
 func (*Summary) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{116}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
 }
 
 func (x *Summary) GetKeys() [][]byte {
@@ -10179,7 +10317,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10191,7 +10329,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[117]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10204,7 +10342,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{117}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
 }
 
 func (x *Membership) GetContained() bool {
@@ -10232,7 +10370,7 @@ type Item struct {
 
 func (x *Item) Reset() {
 	*x = Item{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10244,7 +10382,7 @@ func (x *Item) String() string {
 func (*Item) ProtoMessage() {}
 
 func (x *Item) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[118]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10257,7 +10395,7 @@ func (x *Item) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Item.ProtoReflect.Descriptor instead.
 func (*Item) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{118}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
 }
 
 func (x *Item) GetBin() []byte {
@@ -10291,7 +10429,7 @@ type Estimate struct {
 
 func (x *Estimate) Reset() {
 	*x = Estimate{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10303,7 +10441,7 @@ func (x *Estimate) String() string {
 func (*Estimate) ProtoMessage() {}
 
 func (x *Estimate) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[119]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10316,7 +10454,7 @@ func (x *Estimate) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Estimate.ProtoReflect.Descriptor instead.
 func (*Estimate) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{119}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
 }
 
 func (x *Estimate) GetValue() float64 {
@@ -10371,7 +10509,7 @@ type Coverage struct {
 
 func (x *Coverage) Reset() {
 	*x = Coverage{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10383,7 +10521,7 @@ func (x *Coverage) String() string {
 func (*Coverage) ProtoMessage() {}
 
 func (x *Coverage) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[120]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10396,7 +10534,7 @@ func (x *Coverage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Coverage.ProtoReflect.Descriptor instead.
 func (*Coverage) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{120}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
 }
 
 func (x *Coverage) GetShardsTotal() uint32 {
@@ -10478,7 +10616,7 @@ type Distribution struct {
 
 func (x *Distribution) Reset() {
 	*x = Distribution{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10490,7 +10628,7 @@ func (x *Distribution) String() string {
 func (*Distribution) ProtoMessage() {}
 
 func (x *Distribution) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[121]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10503,7 +10641,7 @@ func (x *Distribution) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Distribution.ProtoReflect.Descriptor instead.
 func (*Distribution) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{121}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
 }
 
 func (x *Distribution) GetKeys() [][]byte {
@@ -10639,7 +10777,7 @@ type Bin struct {
 
 func (x *Bin) Reset() {
 	*x = Bin{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10651,7 +10789,7 @@ func (x *Bin) String() string {
 func (*Bin) ProtoMessage() {}
 
 func (x *Bin) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[122]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10664,7 +10802,7 @@ func (x *Bin) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Bin.ProtoReflect.Descriptor instead.
 func (*Bin) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{122}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
 }
 
 func (x *Bin) GetBin() []byte {
@@ -10711,7 +10849,7 @@ type KeyCount struct {
 
 func (x *KeyCount) Reset() {
 	*x = KeyCount{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10723,7 +10861,7 @@ func (x *KeyCount) String() string {
 func (*KeyCount) ProtoMessage() {}
 
 func (x *KeyCount) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[123]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10736,7 +10874,7 @@ func (x *KeyCount) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyCount.ProtoReflect.Descriptor instead.
 func (*KeyCount) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{123}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
 }
 
 func (x *KeyCount) GetKeys() uint64 {
@@ -10761,7 +10899,7 @@ type ShardQuestion struct {
 
 func (x *ShardQuestion) Reset() {
 	*x = ShardQuestion{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10773,7 +10911,7 @@ func (x *ShardQuestion) String() string {
 func (*ShardQuestion) ProtoMessage() {}
 
 func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[124]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10786,7 +10924,7 @@ func (x *ShardQuestion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardQuestion.ProtoReflect.Descriptor instead.
 func (*ShardQuestion) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{124}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
 }
 
 func (x *ShardQuestion) GetShard() uint32 {
@@ -10837,7 +10975,7 @@ type ShardAskRequest struct {
 
 func (x *ShardAskRequest) Reset() {
 	*x = ShardAskRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10849,7 +10987,7 @@ func (x *ShardAskRequest) String() string {
 func (*ShardAskRequest) ProtoMessage() {}
 
 func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[125]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10862,7 +11000,7 @@ func (x *ShardAskRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskRequest.ProtoReflect.Descriptor instead.
 func (*ShardAskRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{125}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
 }
 
 func (x *ShardAskRequest) GetQuestions() []*ShardQuestion {
@@ -10919,7 +11057,7 @@ type ReadIndexRequest struct {
 
 func (x *ReadIndexRequest) Reset() {
 	*x = ReadIndexRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10931,7 +11069,7 @@ func (x *ReadIndexRequest) String() string {
 func (*ReadIndexRequest) ProtoMessage() {}
 
 func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[126]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -10944,7 +11082,7 @@ func (x *ReadIndexRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexRequest.ProtoReflect.Descriptor instead.
 func (*ReadIndexRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{126}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
 }
 
 func (x *ReadIndexRequest) GetShards() []uint32 {
@@ -10975,7 +11113,7 @@ type AuditedRequest struct {
 
 func (x *AuditedRequest) Reset() {
 	*x = AuditedRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -10987,7 +11125,7 @@ func (x *AuditedRequest) String() string {
 func (*AuditedRequest) ProtoMessage() {}
 
 func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[127]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11000,7 +11138,7 @@ func (x *AuditedRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedRequest.ProtoReflect.Descriptor instead.
 func (*AuditedRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{127}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
 }
 
 func (x *AuditedRequest) GetShard() uint32 {
@@ -11038,7 +11176,7 @@ type AuditedResponse struct {
 
 func (x *AuditedResponse) Reset() {
 	*x = AuditedResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11050,7 +11188,7 @@ func (x *AuditedResponse) String() string {
 func (*AuditedResponse) ProtoMessage() {}
 
 func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[128]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11063,7 +11201,7 @@ func (x *AuditedResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditedResponse.ProtoReflect.Descriptor instead.
 func (*AuditedResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{128}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
 }
 
 func (x *AuditedResponse) GetKnown() bool {
@@ -11100,7 +11238,7 @@ type RepairRequest struct {
 
 func (x *RepairRequest) Reset() {
 	*x = RepairRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11112,7 +11250,7 @@ func (x *RepairRequest) String() string {
 func (*RepairRequest) ProtoMessage() {}
 
 func (x *RepairRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[129]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11125,7 +11263,7 @@ func (x *RepairRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairRequest.ProtoReflect.Descriptor instead.
 func (*RepairRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{129}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
 }
 
 func (x *RepairRequest) GetShard() uint32 {
@@ -11150,7 +11288,7 @@ type RepairResponse struct {
 
 func (x *RepairResponse) Reset() {
 	*x = RepairResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11162,7 +11300,7 @@ func (x *RepairResponse) String() string {
 func (*RepairResponse) ProtoMessage() {}
 
 func (x *RepairResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[130]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11175,7 +11313,7 @@ func (x *RepairResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RepairResponse.ProtoReflect.Descriptor instead.
 func (*RepairResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{130}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
 }
 
 type ReadIndexResponse struct {
@@ -11188,7 +11326,7 @@ type ReadIndexResponse struct {
 
 func (x *ReadIndexResponse) Reset() {
 	*x = ReadIndexResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11200,7 +11338,7 @@ func (x *ReadIndexResponse) String() string {
 func (*ReadIndexResponse) ProtoMessage() {}
 
 func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[131]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11213,7 +11351,7 @@ func (x *ReadIndexResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndexResponse.ProtoReflect.Descriptor instead.
 func (*ReadIndexResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{131}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
 }
 
 func (x *ReadIndexResponse) GetResults() []*ReadIndex {
@@ -11235,7 +11373,7 @@ type ReadIndex struct {
 
 func (x *ReadIndex) Reset() {
 	*x = ReadIndex{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11247,7 +11385,7 @@ func (x *ReadIndex) String() string {
 func (*ReadIndex) ProtoMessage() {}
 
 func (x *ReadIndex) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[132]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11260,7 +11398,7 @@ func (x *ReadIndex) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadIndex.ProtoReflect.Descriptor instead.
 func (*ReadIndex) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{132}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
 }
 
 func (x *ReadIndex) GetError() *Error {
@@ -11286,7 +11424,7 @@ type ShardAskResponse struct {
 
 func (x *ShardAskResponse) Reset() {
 	*x = ShardAskResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11298,7 +11436,7 @@ func (x *ShardAskResponse) String() string {
 func (*ShardAskResponse) ProtoMessage() {}
 
 func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[133]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11311,7 +11449,7 @@ func (x *ShardAskResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAskResponse.ProtoReflect.Descriptor instead.
 func (*ShardAskResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{133}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
 }
 
 func (x *ShardAskResponse) GetAnswers() []*ShardAnswer {
@@ -11338,7 +11476,7 @@ type ShardAnswer struct {
 
 func (x *ShardAnswer) Reset() {
 	*x = ShardAnswer{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11350,7 +11488,7 @@ func (x *ShardAnswer) String() string {
 func (*ShardAnswer) ProtoMessage() {}
 
 func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[134]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11363,7 +11501,7 @@ func (x *ShardAnswer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardAnswer.ProtoReflect.Descriptor instead.
 func (*ShardAnswer) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{134}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
 }
 
 func (x *ShardAnswer) GetError() *Error {
@@ -11454,7 +11592,7 @@ type NodeRecord struct {
 
 func (x *NodeRecord) Reset() {
 	*x = NodeRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11466,7 +11604,7 @@ func (x *NodeRecord) String() string {
 func (*NodeRecord) ProtoMessage() {}
 
 func (x *NodeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[135]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11479,7 +11617,7 @@ func (x *NodeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeRecord.ProtoReflect.Descriptor instead.
 func (*NodeRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{135}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
 }
 
 func (x *NodeRecord) GetName() string {
@@ -11571,7 +11709,7 @@ type ReplicaRecord struct {
 
 func (x *ReplicaRecord) Reset() {
 	*x = ReplicaRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11583,7 +11721,7 @@ func (x *ReplicaRecord) String() string {
 func (*ReplicaRecord) ProtoMessage() {}
 
 func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[136]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11596,7 +11734,7 @@ func (x *ReplicaRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaRecord.ProtoReflect.Descriptor instead.
 func (*ReplicaRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{136}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
 }
 
 func (x *ReplicaRecord) GetId() uint64 {
@@ -11663,7 +11801,7 @@ type ShardRecord struct {
 
 func (x *ShardRecord) Reset() {
 	*x = ShardRecord{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11675,7 +11813,7 @@ func (x *ShardRecord) String() string {
 func (*ShardRecord) ProtoMessage() {}
 
 func (x *ShardRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[137]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11688,7 +11826,7 @@ func (x *ShardRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ShardRecord.ProtoReflect.Descriptor instead.
 func (*ShardRecord) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{137}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
 }
 
 func (x *ShardRecord) GetShard() uint32 {
@@ -11771,7 +11909,7 @@ type Table struct {
 
 func (x *Table) Reset() {
 	*x = Table{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11783,7 +11921,7 @@ func (x *Table) String() string {
 func (*Table) ProtoMessage() {}
 
 func (x *Table) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[138]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11796,7 +11934,7 @@ func (x *Table) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Table.ProtoReflect.Descriptor instead.
 func (*Table) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{138}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
 }
 
 func (x *Table) GetClusterId() string {
@@ -11902,7 +12040,7 @@ type Move struct {
 
 func (x *Move) Reset() {
 	*x = Move{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -11914,7 +12052,7 @@ func (x *Move) String() string {
 func (*Move) ProtoMessage() {}
 
 func (x *Move) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[139]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -11927,7 +12065,7 @@ func (x *Move) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Move.ProtoReflect.Descriptor instead.
 func (*Move) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{139}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
 }
 
 func (x *Move) GetShard() uint32 {
@@ -12012,7 +12150,7 @@ type ChangeClusterRequest struct {
 
 func (x *ChangeClusterRequest) Reset() {
 	*x = ChangeClusterRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12024,7 +12162,7 @@ func (x *ChangeClusterRequest) String() string {
 func (*ChangeClusterRequest) ProtoMessage() {}
 
 func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[140]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12037,7 +12175,7 @@ func (x *ChangeClusterRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterRequest.ProtoReflect.Descriptor instead.
 func (*ChangeClusterRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{140}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
 }
 
 func (x *ChangeClusterRequest) GetChange() isChangeClusterRequest_Change {
@@ -12153,7 +12291,7 @@ type ChangeClusterResponse struct {
 
 func (x *ChangeClusterResponse) Reset() {
 	*x = ChangeClusterResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12165,7 +12303,7 @@ func (x *ChangeClusterResponse) String() string {
 func (*ChangeClusterResponse) ProtoMessage() {}
 
 func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[141]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12178,7 +12316,7 @@ func (x *ChangeClusterResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeClusterResponse.ProtoReflect.Descriptor instead.
 func (*ChangeClusterResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{141}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
 }
 
 func (x *ChangeClusterResponse) GetMoves() []*Move {
@@ -12217,7 +12355,7 @@ type TableRequest struct {
 
 func (x *TableRequest) Reset() {
 	*x = TableRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12229,7 +12367,7 @@ func (x *TableRequest) String() string {
 func (*TableRequest) ProtoMessage() {}
 
 func (x *TableRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[142]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12242,7 +12380,7 @@ func (x *TableRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableRequest.ProtoReflect.Descriptor instead.
 func (*TableRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{142}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
 }
 
 type TableResponse struct {
@@ -12256,7 +12394,7 @@ type TableResponse struct {
 
 func (x *TableResponse) Reset() {
 	*x = TableResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12268,7 +12406,7 @@ func (x *TableResponse) String() string {
 func (*TableResponse) ProtoMessage() {}
 
 func (x *TableResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[143]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12281,7 +12419,7 @@ func (x *TableResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TableResponse.ProtoReflect.Descriptor instead.
 func (*TableResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{143}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
 }
 
 func (x *TableResponse) GetTable() *Table {
@@ -12310,7 +12448,7 @@ type SetNamespaceRequest struct {
 
 func (x *SetNamespaceRequest) Reset() {
 	*x = SetNamespaceRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12322,7 +12460,7 @@ func (x *SetNamespaceRequest) String() string {
 func (*SetNamespaceRequest) ProtoMessage() {}
 
 func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[144]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12335,7 +12473,7 @@ func (x *SetNamespaceRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceRequest.ProtoReflect.Descriptor instead.
 func (*SetNamespaceRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{144}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
 }
 
 func (x *SetNamespaceRequest) GetNamespace() *Namespace {
@@ -12361,7 +12499,7 @@ type SetNamespaceResponse struct {
 
 func (x *SetNamespaceResponse) Reset() {
 	*x = SetNamespaceResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12373,7 +12511,7 @@ func (x *SetNamespaceResponse) String() string {
 func (*SetNamespaceResponse) ProtoMessage() {}
 
 func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[145]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12386,7 +12524,7 @@ func (x *SetNamespaceResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNamespaceResponse.ProtoReflect.Descriptor instead.
 func (*SetNamespaceResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{145}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
 }
 
 func (x *SetNamespaceResponse) GetNamespace() *Namespace {
@@ -12406,7 +12544,7 @@ type RestoreNamespacesRequest struct {
 
 func (x *RestoreNamespacesRequest) Reset() {
 	*x = RestoreNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12418,7 +12556,7 @@ func (x *RestoreNamespacesRequest) String() string {
 func (*RestoreNamespacesRequest) ProtoMessage() {}
 
 func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[146]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12431,7 +12569,7 @@ func (x *RestoreNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{146}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
 }
 
 func (x *RestoreNamespacesRequest) GetNamespaces() []*Namespace {
@@ -12449,7 +12587,7 @@ type RestoreNamespacesResponse struct {
 
 func (x *RestoreNamespacesResponse) Reset() {
 	*x = RestoreNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12461,7 +12599,7 @@ func (x *RestoreNamespacesResponse) String() string {
 func (*RestoreNamespacesResponse) ProtoMessage() {}
 
 func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[147]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12474,7 +12612,7 @@ func (x *RestoreNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*RestoreNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{147}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
 }
 
 type ListNamespacesRequest struct {
@@ -12485,7 +12623,7 @@ type ListNamespacesRequest struct {
 
 func (x *ListNamespacesRequest) Reset() {
 	*x = ListNamespacesRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12497,7 +12635,7 @@ func (x *ListNamespacesRequest) String() string {
 func (*ListNamespacesRequest) ProtoMessage() {}
 
 func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[148]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12510,7 +12648,7 @@ func (x *ListNamespacesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesRequest.ProtoReflect.Descriptor instead.
 func (*ListNamespacesRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{148}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
 }
 
 type ListNamespacesResponse struct {
@@ -12522,7 +12660,7 @@ type ListNamespacesResponse struct {
 
 func (x *ListNamespacesResponse) Reset() {
 	*x = ListNamespacesResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12534,7 +12672,7 @@ func (x *ListNamespacesResponse) String() string {
 func (*ListNamespacesResponse) ProtoMessage() {}
 
 func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[149]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12547,7 +12685,7 @@ func (x *ListNamespacesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListNamespacesResponse.ProtoReflect.Descriptor instead.
 func (*ListNamespacesResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{149}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
 }
 
 func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
@@ -12567,7 +12705,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12579,7 +12717,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[150]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12592,7 +12730,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{150}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -12614,7 +12752,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12626,7 +12764,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[151]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12639,7 +12777,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{151}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -12689,7 +12827,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12701,7 +12839,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12714,7 +12852,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -12875,7 +13013,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12887,7 +13025,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12900,7 +13038,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -13046,7 +13184,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13058,7 +13196,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13071,7 +13209,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -13113,7 +13251,7 @@ var File_ebb_v1_ebb_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\n" +
-	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\xb4\x06\n" +
+	"\x10ebb/v1/ebb.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x13ebb/v1/errors.proto\"\x9c\a\n" +
 	"\tNamespace\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\x04R\aversion\x12#\n" +
@@ -13138,12 +13276,24 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\arollups\x18\x13 \x01(\v2\x0f.ebb.v1.RollupsR\arollups\x122\n" +
 	"\n" +
 	"dictionary\x18\x14 \x01(\v2\x12.ebb.v1.DictionaryR\n" +
-	"dictionaryB\x11\n" +
+	"dictionary\x12/\n" +
+	"\x06budget\x18\x15 \x01(\v2\x17.ebb.v1.NamespaceBudgetR\x06budget\x125\n" +
+	"\bdeletion\x18\x16 \x01(\v2\x19.ebb.v1.NamespaceDeletionR\bdeletionB\x11\n" +
 	"\x0f_allow_negativeB\x14\n" +
 	"\x12_slow_half_life_usB\f\n" +
 	"\n" +
 	"_window_usB\v\n" +
-	"\t_universe\"\"\n" +
+	"\t_universe\"X\n" +
+	"\x0fNamespaceBudget\x12\x19\n" +
+	"\x05bytes\x18\x01 \x01(\x04H\x00R\x05bytes\x88\x01\x01\x12\x17\n" +
+	"\x04keys\x18\x02 \x01(\x04H\x01R\x04keys\x88\x01\x01B\b\n" +
+	"\x06_bytesB\a\n" +
+	"\x05_keys\"g\n" +
+	"\x11NamespaceDeletion\x12\x1d\n" +
+	"\n" +
+	"deleted_us\x18\x01 \x01(\x03R\tdeletedUs\x12\x19\n" +
+	"\bpurge_us\x18\x02 \x01(\x03R\apurgeUs\x12\x18\n" +
+	"\apurging\x18\x03 \x01(\bR\apurging\"\"\n" +
 	"\n" +
 	"Dictionary\x12\x14\n" +
 	"\x05parts\x18\x01 \x01(\rR\x05parts\"/\n" +
@@ -14164,7 +14314,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 155)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 157)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -14178,162 +14328,164 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(KeyOrder)(0),                     // 9: ebb.v1.KeyOrder
 	(NodeState)(0),                    // 10: ebb.v1.NodeState
 	(*Namespace)(nil),                 // 11: ebb.v1.Namespace
-	(*Dictionary)(nil),                // 12: ebb.v1.Dictionary
-	(*Rollups)(nil),                   // 13: ebb.v1.Rollups
-	(*Sizes)(nil),                     // 14: ebb.v1.Sizes
-	(*Increment)(nil),                 // 15: ebb.v1.Increment
-	(*SessionIdentity)(nil),           // 16: ebb.v1.SessionIdentity
-	(*SourceIdentity)(nil),            // 17: ebb.v1.SourceIdentity
-	(*IdempotencyKey)(nil),            // 18: ebb.v1.IdempotencyKey
-	(*IncrementRequest)(nil),          // 19: ebb.v1.IncrementRequest
-	(*Refusal)(nil),                   // 20: ebb.v1.Refusal
-	(*DeleteRequest)(nil),             // 21: ebb.v1.DeleteRequest
-	(*DeleteResponse)(nil),            // 22: ebb.v1.DeleteResponse
-	(*ExpireRequest)(nil),             // 23: ebb.v1.ExpireRequest
-	(*ExpireResponse)(nil),            // 24: ebb.v1.ExpireResponse
-	(*RenameRequest)(nil),             // 25: ebb.v1.RenameRequest
-	(*RenameResponse)(nil),            // 26: ebb.v1.RenameResponse
-	(*IncrementResponse)(nil),         // 27: ebb.v1.IncrementResponse
-	(*BitsRequest)(nil),               // 28: ebb.v1.BitsRequest
-	(*BitChange)(nil),                 // 29: ebb.v1.BitChange
-	(*BitRange)(nil),                  // 30: ebb.v1.BitRange
-	(*StoreBitmapRequest)(nil),        // 31: ebb.v1.StoreBitmapRequest
-	(*StoreBitmapResponse)(nil),       // 32: ebb.v1.StoreBitmapResponse
-	(*BitsResponse)(nil),              // 33: ebb.v1.BitsResponse
-	(*Command)(nil),                   // 34: ebb.v1.Command
-	(*Audit)(nil),                     // 35: ebb.v1.Audit
-	(*RestoreShard)(nil),              // 36: ebb.v1.RestoreShard
-	(*RestoreBegin)(nil),              // 37: ebb.v1.RestoreBegin
-	(*RestorePiece)(nil),              // 38: ebb.v1.RestorePiece
-	(*RestoreCommit)(nil),             // 39: ebb.v1.RestoreCommit
-	(*RestoreCancel)(nil),             // 40: ebb.v1.RestoreCancel
-	(*RestoreProgress)(nil),           // 41: ebb.v1.RestoreProgress
-	(*SnapshotRequest)(nil),           // 42: ebb.v1.SnapshotRequest
-	(*SnapshotPart)(nil),              // 43: ebb.v1.SnapshotPart
-	(*SnapshotChunk)(nil),             // 44: ebb.v1.SnapshotChunk
-	(*SnapshotSummary)(nil),           // 45: ebb.v1.SnapshotSummary
-	(*Names)(nil),                     // 46: ebb.v1.Names
-	(*HomeCommand)(nil),               // 47: ebb.v1.HomeCommand
-	(*HomeNumber)(nil),                // 48: ebb.v1.HomeNumber
-	(*HomePut)(nil),                   // 49: ebb.v1.HomePut
-	(*HomeSwept)(nil),                 // 50: ebb.v1.HomeSwept
-	(*StoreBitmap)(nil),               // 51: ebb.v1.StoreBitmap
-	(*BitEdits)(nil),                  // 52: ebb.v1.BitEdits
-	(*BitEdit)(nil),                   // 53: ebb.v1.BitEdit
-	(*DeleteKeys)(nil),                // 54: ebb.v1.DeleteKeys
-	(*PutKey)(nil),                    // 55: ebb.v1.PutKey
-	(*ExpireKeys)(nil),                // 56: ebb.v1.ExpireKeys
-	(*Increments)(nil),                // 57: ebb.v1.Increments
-	(*OpenSession)(nil),               // 58: ebb.v1.OpenSession
-	(*CloseSession)(nil),              // 59: ebb.v1.CloseSession
-	(*OpenSource)(nil),                // 60: ebb.v1.OpenSource
-	(*DropSource)(nil),                // 61: ebb.v1.DropSource
-	(*Behaviour)(nil),                 // 62: ebb.v1.Behaviour
-	(*Tick)(nil),                      // 63: ebb.v1.Tick
-	(*Entry)(nil),                     // 64: ebb.v1.Entry
-	(*CommandResult)(nil),             // 65: ebb.v1.CommandResult
-	(*ShardCommand)(nil),              // 66: ebb.v1.ShardCommand
-	(*ApplyRequest)(nil),              // 67: ebb.v1.ApplyRequest
-	(*ApplyResponse)(nil),             // 68: ebb.v1.ApplyResponse
-	(*Question)(nil),                  // 69: ebb.v1.Question
-	(*NamesQuestion)(nil),             // 70: ebb.v1.NamesQuestion
-	(*BitmapExpr)(nil),                // 71: ebb.v1.BitmapExpr
-	(*BitmapOwn)(nil),                 // 72: ebb.v1.BitmapOwn
-	(*BitmapContainers)(nil),          // 73: ebb.v1.BitmapContainers
-	(*BitmapExprs)(nil),               // 74: ebb.v1.BitmapExprs
-	(*BitmapNot)(nil),                 // 75: ebb.v1.BitmapNot
-	(*BitmapAtLeast)(nil),             // 76: ebb.v1.BitmapAtLeast
-	(*BitmapQuestion)(nil),            // 77: ebb.v1.BitmapQuestion
-	(*BitmapPage)(nil),                // 78: ebb.v1.BitmapPage
-	(*BitmapIds)(nil),                 // 79: ebb.v1.BitmapIds
-	(*BitmapPart)(nil),                // 80: ebb.v1.BitmapPart
-	(*BitmapGroupsQuestion)(nil),      // 81: ebb.v1.BitmapGroupsQuestion
-	(*BitmapCohortQuestion)(nil),      // 82: ebb.v1.BitmapCohortQuestion
-	(*BitmapCohortPeriod)(nil),        // 83: ebb.v1.BitmapCohortPeriod
-	(*OverlapQuestion)(nil),           // 84: ebb.v1.OverlapQuestion
-	(*GraphQuestion)(nil),             // 85: ebb.v1.GraphQuestion
-	(*KeysQuestion)(nil),              // 86: ebb.v1.KeysQuestion
-	(*DescribeQuestion)(nil),          // 87: ebb.v1.DescribeQuestion
-	(*ExportQuestion)(nil),            // 88: ebb.v1.ExportQuestion
-	(*MatchQuestion)(nil),             // 89: ebb.v1.MatchQuestion
-	(*TrendQuestion)(nil),             // 90: ebb.v1.TrendQuestion
-	(*SurpriseQuestion)(nil),          // 91: ebb.v1.SurpriseQuestion
-	(*SummaryQuestion)(nil),           // 92: ebb.v1.SummaryQuestion
-	(*DistributionQuestion)(nil),      // 93: ebb.v1.DistributionQuestion
-	(*BinList)(nil),                   // 94: ebb.v1.BinList
-	(*CountKeysQuestion)(nil),         // 95: ebb.v1.CountKeysQuestion
-	(*AskRequest)(nil),                // 96: ebb.v1.AskRequest
-	(*AskResponse)(nil),               // 97: ebb.v1.AskResponse
-	(*WatchRequest)(nil),              // 98: ebb.v1.WatchRequest
-	(*Alert)(nil),                     // 99: ebb.v1.Alert
-	(*WatchEvent)(nil),                // 100: ebb.v1.WatchEvent
-	(*Answer)(nil),                    // 101: ebb.v1.Answer
-	(*BitmapGroups)(nil),              // 102: ebb.v1.BitmapGroups
-	(*BitmapGroup)(nil),               // 103: ebb.v1.BitmapGroup
-	(*BitmapCohort)(nil),              // 104: ebb.v1.BitmapCohort
-	(*BitmapCohortRow)(nil),           // 105: ebb.v1.BitmapCohortRow
-	(*BitmapAnswer)(nil),              // 106: ebb.v1.BitmapAnswer
-	(*NamesAnswer)(nil),               // 107: ebb.v1.NamesAnswer
-	(*Overlap)(nil),                   // 108: ebb.v1.Overlap
-	(*SizedSet)(nil),                  // 109: ebb.v1.SizedSet
-	(*Graph)(nil),                     // 110: ebb.v1.Graph
-	(*GraphNode)(nil),                 // 111: ebb.v1.GraphNode
-	(*GraphLink)(nil),                 // 112: ebb.v1.GraphLink
-	(*KeyInfo)(nil),                   // 113: ebb.v1.KeyInfo
-	(*KeyList)(nil),                   // 114: ebb.v1.KeyList
-	(*KeyDescription)(nil),            // 115: ebb.v1.KeyDescription
-	(*Property)(nil),                  // 116: ebb.v1.Property
-	(*KeyExport)(nil),                 // 117: ebb.v1.KeyExport
-	(*Matches)(nil),                   // 118: ebb.v1.Matches
-	(*Match)(nil),                     // 119: ebb.v1.Match
-	(*FeedRequest)(nil),               // 120: ebb.v1.FeedRequest
-	(*FeedResponse)(nil),              // 121: ebb.v1.FeedResponse
-	(*Found)(nil),                     // 122: ebb.v1.Found
-	(*Trend)(nil),                     // 123: ebb.v1.Trend
-	(*Change)(nil),                    // 124: ebb.v1.Change
-	(*Surprise)(nil),                  // 125: ebb.v1.Surprise
-	(*SurprisingBin)(nil),             // 126: ebb.v1.SurprisingBin
-	(*Summary)(nil),                   // 127: ebb.v1.Summary
-	(*Membership)(nil),                // 128: ebb.v1.Membership
-	(*Item)(nil),                      // 129: ebb.v1.Item
-	(*Estimate)(nil),                  // 130: ebb.v1.Estimate
-	(*Coverage)(nil),                  // 131: ebb.v1.Coverage
-	(*Distribution)(nil),              // 132: ebb.v1.Distribution
-	(*Bin)(nil),                       // 133: ebb.v1.Bin
-	(*KeyCount)(nil),                  // 134: ebb.v1.KeyCount
-	(*ShardQuestion)(nil),             // 135: ebb.v1.ShardQuestion
-	(*ShardAskRequest)(nil),           // 136: ebb.v1.ShardAskRequest
-	(*ReadIndexRequest)(nil),          // 137: ebb.v1.ReadIndexRequest
-	(*AuditedRequest)(nil),            // 138: ebb.v1.AuditedRequest
-	(*AuditedResponse)(nil),           // 139: ebb.v1.AuditedResponse
-	(*RepairRequest)(nil),             // 140: ebb.v1.RepairRequest
-	(*RepairResponse)(nil),            // 141: ebb.v1.RepairResponse
-	(*ReadIndexResponse)(nil),         // 142: ebb.v1.ReadIndexResponse
-	(*ReadIndex)(nil),                 // 143: ebb.v1.ReadIndex
-	(*ShardAskResponse)(nil),          // 144: ebb.v1.ShardAskResponse
-	(*ShardAnswer)(nil),               // 145: ebb.v1.ShardAnswer
-	(*NodeRecord)(nil),                // 146: ebb.v1.NodeRecord
-	(*ReplicaRecord)(nil),             // 147: ebb.v1.ReplicaRecord
-	(*ShardRecord)(nil),               // 148: ebb.v1.ShardRecord
-	(*Table)(nil),                     // 149: ebb.v1.Table
-	(*Move)(nil),                      // 150: ebb.v1.Move
-	(*ChangeClusterRequest)(nil),      // 151: ebb.v1.ChangeClusterRequest
-	(*ChangeClusterResponse)(nil),     // 152: ebb.v1.ChangeClusterResponse
-	(*TableRequest)(nil),              // 153: ebb.v1.TableRequest
-	(*TableResponse)(nil),             // 154: ebb.v1.TableResponse
-	(*SetNamespaceRequest)(nil),       // 155: ebb.v1.SetNamespaceRequest
-	(*SetNamespaceResponse)(nil),      // 156: ebb.v1.SetNamespaceResponse
-	(*RestoreNamespacesRequest)(nil),  // 157: ebb.v1.RestoreNamespacesRequest
-	(*RestoreNamespacesResponse)(nil), // 158: ebb.v1.RestoreNamespacesResponse
-	(*ListNamespacesRequest)(nil),     // 159: ebb.v1.ListNamespacesRequest
-	(*ListNamespacesResponse)(nil),    // 160: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),             // 161: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 162: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 163: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 164: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 165: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 166: ebb.v1.Error
-	(*TokenRecord)(nil),               // 167: ebb.v1.TokenRecord
+	(*NamespaceBudget)(nil),           // 12: ebb.v1.NamespaceBudget
+	(*NamespaceDeletion)(nil),         // 13: ebb.v1.NamespaceDeletion
+	(*Dictionary)(nil),                // 14: ebb.v1.Dictionary
+	(*Rollups)(nil),                   // 15: ebb.v1.Rollups
+	(*Sizes)(nil),                     // 16: ebb.v1.Sizes
+	(*Increment)(nil),                 // 17: ebb.v1.Increment
+	(*SessionIdentity)(nil),           // 18: ebb.v1.SessionIdentity
+	(*SourceIdentity)(nil),            // 19: ebb.v1.SourceIdentity
+	(*IdempotencyKey)(nil),            // 20: ebb.v1.IdempotencyKey
+	(*IncrementRequest)(nil),          // 21: ebb.v1.IncrementRequest
+	(*Refusal)(nil),                   // 22: ebb.v1.Refusal
+	(*DeleteRequest)(nil),             // 23: ebb.v1.DeleteRequest
+	(*DeleteResponse)(nil),            // 24: ebb.v1.DeleteResponse
+	(*ExpireRequest)(nil),             // 25: ebb.v1.ExpireRequest
+	(*ExpireResponse)(nil),            // 26: ebb.v1.ExpireResponse
+	(*RenameRequest)(nil),             // 27: ebb.v1.RenameRequest
+	(*RenameResponse)(nil),            // 28: ebb.v1.RenameResponse
+	(*IncrementResponse)(nil),         // 29: ebb.v1.IncrementResponse
+	(*BitsRequest)(nil),               // 30: ebb.v1.BitsRequest
+	(*BitChange)(nil),                 // 31: ebb.v1.BitChange
+	(*BitRange)(nil),                  // 32: ebb.v1.BitRange
+	(*StoreBitmapRequest)(nil),        // 33: ebb.v1.StoreBitmapRequest
+	(*StoreBitmapResponse)(nil),       // 34: ebb.v1.StoreBitmapResponse
+	(*BitsResponse)(nil),              // 35: ebb.v1.BitsResponse
+	(*Command)(nil),                   // 36: ebb.v1.Command
+	(*Audit)(nil),                     // 37: ebb.v1.Audit
+	(*RestoreShard)(nil),              // 38: ebb.v1.RestoreShard
+	(*RestoreBegin)(nil),              // 39: ebb.v1.RestoreBegin
+	(*RestorePiece)(nil),              // 40: ebb.v1.RestorePiece
+	(*RestoreCommit)(nil),             // 41: ebb.v1.RestoreCommit
+	(*RestoreCancel)(nil),             // 42: ebb.v1.RestoreCancel
+	(*RestoreProgress)(nil),           // 43: ebb.v1.RestoreProgress
+	(*SnapshotRequest)(nil),           // 44: ebb.v1.SnapshotRequest
+	(*SnapshotPart)(nil),              // 45: ebb.v1.SnapshotPart
+	(*SnapshotChunk)(nil),             // 46: ebb.v1.SnapshotChunk
+	(*SnapshotSummary)(nil),           // 47: ebb.v1.SnapshotSummary
+	(*Names)(nil),                     // 48: ebb.v1.Names
+	(*HomeCommand)(nil),               // 49: ebb.v1.HomeCommand
+	(*HomeNumber)(nil),                // 50: ebb.v1.HomeNumber
+	(*HomePut)(nil),                   // 51: ebb.v1.HomePut
+	(*HomeSwept)(nil),                 // 52: ebb.v1.HomeSwept
+	(*StoreBitmap)(nil),               // 53: ebb.v1.StoreBitmap
+	(*BitEdits)(nil),                  // 54: ebb.v1.BitEdits
+	(*BitEdit)(nil),                   // 55: ebb.v1.BitEdit
+	(*DeleteKeys)(nil),                // 56: ebb.v1.DeleteKeys
+	(*PutKey)(nil),                    // 57: ebb.v1.PutKey
+	(*ExpireKeys)(nil),                // 58: ebb.v1.ExpireKeys
+	(*Increments)(nil),                // 59: ebb.v1.Increments
+	(*OpenSession)(nil),               // 60: ebb.v1.OpenSession
+	(*CloseSession)(nil),              // 61: ebb.v1.CloseSession
+	(*OpenSource)(nil),                // 62: ebb.v1.OpenSource
+	(*DropSource)(nil),                // 63: ebb.v1.DropSource
+	(*Behaviour)(nil),                 // 64: ebb.v1.Behaviour
+	(*Tick)(nil),                      // 65: ebb.v1.Tick
+	(*Entry)(nil),                     // 66: ebb.v1.Entry
+	(*CommandResult)(nil),             // 67: ebb.v1.CommandResult
+	(*ShardCommand)(nil),              // 68: ebb.v1.ShardCommand
+	(*ApplyRequest)(nil),              // 69: ebb.v1.ApplyRequest
+	(*ApplyResponse)(nil),             // 70: ebb.v1.ApplyResponse
+	(*Question)(nil),                  // 71: ebb.v1.Question
+	(*NamesQuestion)(nil),             // 72: ebb.v1.NamesQuestion
+	(*BitmapExpr)(nil),                // 73: ebb.v1.BitmapExpr
+	(*BitmapOwn)(nil),                 // 74: ebb.v1.BitmapOwn
+	(*BitmapContainers)(nil),          // 75: ebb.v1.BitmapContainers
+	(*BitmapExprs)(nil),               // 76: ebb.v1.BitmapExprs
+	(*BitmapNot)(nil),                 // 77: ebb.v1.BitmapNot
+	(*BitmapAtLeast)(nil),             // 78: ebb.v1.BitmapAtLeast
+	(*BitmapQuestion)(nil),            // 79: ebb.v1.BitmapQuestion
+	(*BitmapPage)(nil),                // 80: ebb.v1.BitmapPage
+	(*BitmapIds)(nil),                 // 81: ebb.v1.BitmapIds
+	(*BitmapPart)(nil),                // 82: ebb.v1.BitmapPart
+	(*BitmapGroupsQuestion)(nil),      // 83: ebb.v1.BitmapGroupsQuestion
+	(*BitmapCohortQuestion)(nil),      // 84: ebb.v1.BitmapCohortQuestion
+	(*BitmapCohortPeriod)(nil),        // 85: ebb.v1.BitmapCohortPeriod
+	(*OverlapQuestion)(nil),           // 86: ebb.v1.OverlapQuestion
+	(*GraphQuestion)(nil),             // 87: ebb.v1.GraphQuestion
+	(*KeysQuestion)(nil),              // 88: ebb.v1.KeysQuestion
+	(*DescribeQuestion)(nil),          // 89: ebb.v1.DescribeQuestion
+	(*ExportQuestion)(nil),            // 90: ebb.v1.ExportQuestion
+	(*MatchQuestion)(nil),             // 91: ebb.v1.MatchQuestion
+	(*TrendQuestion)(nil),             // 92: ebb.v1.TrendQuestion
+	(*SurpriseQuestion)(nil),          // 93: ebb.v1.SurpriseQuestion
+	(*SummaryQuestion)(nil),           // 94: ebb.v1.SummaryQuestion
+	(*DistributionQuestion)(nil),      // 95: ebb.v1.DistributionQuestion
+	(*BinList)(nil),                   // 96: ebb.v1.BinList
+	(*CountKeysQuestion)(nil),         // 97: ebb.v1.CountKeysQuestion
+	(*AskRequest)(nil),                // 98: ebb.v1.AskRequest
+	(*AskResponse)(nil),               // 99: ebb.v1.AskResponse
+	(*WatchRequest)(nil),              // 100: ebb.v1.WatchRequest
+	(*Alert)(nil),                     // 101: ebb.v1.Alert
+	(*WatchEvent)(nil),                // 102: ebb.v1.WatchEvent
+	(*Answer)(nil),                    // 103: ebb.v1.Answer
+	(*BitmapGroups)(nil),              // 104: ebb.v1.BitmapGroups
+	(*BitmapGroup)(nil),               // 105: ebb.v1.BitmapGroup
+	(*BitmapCohort)(nil),              // 106: ebb.v1.BitmapCohort
+	(*BitmapCohortRow)(nil),           // 107: ebb.v1.BitmapCohortRow
+	(*BitmapAnswer)(nil),              // 108: ebb.v1.BitmapAnswer
+	(*NamesAnswer)(nil),               // 109: ebb.v1.NamesAnswer
+	(*Overlap)(nil),                   // 110: ebb.v1.Overlap
+	(*SizedSet)(nil),                  // 111: ebb.v1.SizedSet
+	(*Graph)(nil),                     // 112: ebb.v1.Graph
+	(*GraphNode)(nil),                 // 113: ebb.v1.GraphNode
+	(*GraphLink)(nil),                 // 114: ebb.v1.GraphLink
+	(*KeyInfo)(nil),                   // 115: ebb.v1.KeyInfo
+	(*KeyList)(nil),                   // 116: ebb.v1.KeyList
+	(*KeyDescription)(nil),            // 117: ebb.v1.KeyDescription
+	(*Property)(nil),                  // 118: ebb.v1.Property
+	(*KeyExport)(nil),                 // 119: ebb.v1.KeyExport
+	(*Matches)(nil),                   // 120: ebb.v1.Matches
+	(*Match)(nil),                     // 121: ebb.v1.Match
+	(*FeedRequest)(nil),               // 122: ebb.v1.FeedRequest
+	(*FeedResponse)(nil),              // 123: ebb.v1.FeedResponse
+	(*Found)(nil),                     // 124: ebb.v1.Found
+	(*Trend)(nil),                     // 125: ebb.v1.Trend
+	(*Change)(nil),                    // 126: ebb.v1.Change
+	(*Surprise)(nil),                  // 127: ebb.v1.Surprise
+	(*SurprisingBin)(nil),             // 128: ebb.v1.SurprisingBin
+	(*Summary)(nil),                   // 129: ebb.v1.Summary
+	(*Membership)(nil),                // 130: ebb.v1.Membership
+	(*Item)(nil),                      // 131: ebb.v1.Item
+	(*Estimate)(nil),                  // 132: ebb.v1.Estimate
+	(*Coverage)(nil),                  // 133: ebb.v1.Coverage
+	(*Distribution)(nil),              // 134: ebb.v1.Distribution
+	(*Bin)(nil),                       // 135: ebb.v1.Bin
+	(*KeyCount)(nil),                  // 136: ebb.v1.KeyCount
+	(*ShardQuestion)(nil),             // 137: ebb.v1.ShardQuestion
+	(*ShardAskRequest)(nil),           // 138: ebb.v1.ShardAskRequest
+	(*ReadIndexRequest)(nil),          // 139: ebb.v1.ReadIndexRequest
+	(*AuditedRequest)(nil),            // 140: ebb.v1.AuditedRequest
+	(*AuditedResponse)(nil),           // 141: ebb.v1.AuditedResponse
+	(*RepairRequest)(nil),             // 142: ebb.v1.RepairRequest
+	(*RepairResponse)(nil),            // 143: ebb.v1.RepairResponse
+	(*ReadIndexResponse)(nil),         // 144: ebb.v1.ReadIndexResponse
+	(*ReadIndex)(nil),                 // 145: ebb.v1.ReadIndex
+	(*ShardAskResponse)(nil),          // 146: ebb.v1.ShardAskResponse
+	(*ShardAnswer)(nil),               // 147: ebb.v1.ShardAnswer
+	(*NodeRecord)(nil),                // 148: ebb.v1.NodeRecord
+	(*ReplicaRecord)(nil),             // 149: ebb.v1.ReplicaRecord
+	(*ShardRecord)(nil),               // 150: ebb.v1.ShardRecord
+	(*Table)(nil),                     // 151: ebb.v1.Table
+	(*Move)(nil),                      // 152: ebb.v1.Move
+	(*ChangeClusterRequest)(nil),      // 153: ebb.v1.ChangeClusterRequest
+	(*ChangeClusterResponse)(nil),     // 154: ebb.v1.ChangeClusterResponse
+	(*TableRequest)(nil),              // 155: ebb.v1.TableRequest
+	(*TableResponse)(nil),             // 156: ebb.v1.TableResponse
+	(*SetNamespaceRequest)(nil),       // 157: ebb.v1.SetNamespaceRequest
+	(*SetNamespaceResponse)(nil),      // 158: ebb.v1.SetNamespaceResponse
+	(*RestoreNamespacesRequest)(nil),  // 159: ebb.v1.RestoreNamespacesRequest
+	(*RestoreNamespacesResponse)(nil), // 160: ebb.v1.RestoreNamespacesResponse
+	(*ListNamespacesRequest)(nil),     // 161: ebb.v1.ListNamespacesRequest
+	(*ListNamespacesResponse)(nil),    // 162: ebb.v1.ListNamespacesResponse
+	(*StatusRequest)(nil),             // 163: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 164: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 165: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 166: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 167: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 168: ebb.v1.Error
+	(*TokenRecord)(nil),               // 169: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -14341,203 +14493,205 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	2,   // 2: ebb.v1.Namespace.clock:type_name -> ebb.v1.Clock
 	3,   // 3: ebb.v1.Namespace.precision:type_name -> ebb.v1.Precision
 	6,   // 4: ebb.v1.Namespace.kind:type_name -> ebb.v1.Kind
-	14,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
+	16,  // 5: ebb.v1.Namespace.sizes:type_name -> ebb.v1.Sizes
 	4,   // 6: ebb.v1.Namespace.bitmap_placement:type_name -> ebb.v1.BitmapPlacement
-	13,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
-	12,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
-	5,   // 9: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
-	6,   // 10: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
-	15,  // 11: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
-	18,  // 12: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	166, // 13: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
-	18,  // 14: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	20,  // 15: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
-	18,  // 16: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	20,  // 17: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
-	18,  // 18: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	20,  // 19: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
-	29,  // 20: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
-	18,  // 21: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	7,   // 22: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
-	30,  // 23: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
-	71,  // 24: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
-	18,  // 25: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	20,  // 26: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
-	16,  // 27: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
-	17,  // 28: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
-	18,  // 29: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	57,  // 30: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
-	11,  // 31: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
-	58,  // 32: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
-	59,  // 33: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
-	60,  // 34: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
-	61,  // 35: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
-	62,  // 36: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
-	63,  // 37: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
-	54,  // 38: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
-	55,  // 39: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
-	56,  // 40: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
-	52,  // 41: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
-	51,  // 42: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
-	46,  // 43: ebb.v1.Command.names:type_name -> ebb.v1.Names
-	47,  // 44: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
-	36,  // 45: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
-	35,  // 46: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
-	37,  // 47: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
-	38,  // 48: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
-	39,  // 49: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
-	40,  // 50: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
-	44,  // 51: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
-	45,  // 52: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
-	48,  // 53: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
-	49,  // 54: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
-	50,  // 55: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
-	48,  // 56: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
-	71,  // 57: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
-	53,  // 58: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
-	7,   // 59: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
-	30,  // 60: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
-	15,  // 61: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	166, // 62: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
-	20,  // 63: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
-	41,  // 64: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
-	66,  // 65: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
-	65,  // 66: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
-	93,  // 67: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
-	95,  // 68: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
-	92,  // 69: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
-	91,  // 70: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
-	84,  // 71: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
-	85,  // 72: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
-	86,  // 73: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
-	87,  // 74: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
-	88,  // 75: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
-	89,  // 76: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
-	90,  // 77: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
-	77,  // 78: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
-	81,  // 79: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
-	82,  // 80: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
-	70,  // 81: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
-	30,  // 82: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
-	74,  // 83: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
-	74,  // 84: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
-	74,  // 85: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
-	74,  // 86: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
-	75,  // 87: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
-	76,  // 88: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
-	73,  // 89: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
-	72,  // 90: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
-	71,  // 91: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
-	71,  // 92: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
-	71,  // 93: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
-	71,  // 94: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
-	71,  // 95: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
-	71,  // 96: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	30,  // 97: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
-	78,  // 98: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
-	79,  // 99: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
-	80,  // 100: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
-	71,  // 101: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
-	30,  // 102: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
-	83,  // 103: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
-	71,  // 104: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
-	30,  // 105: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
-	71,  // 106: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
-	6,   // 107: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
-	9,   // 108: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
-	94,  // 109: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
-	69,  // 110: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
-	8,   // 111: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
-	101, // 112: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
-	69,  // 113: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
-	8,   // 114: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
-	99,  // 115: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
-	101, // 116: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	166, // 117: ebb.v1.Answer.error:type_name -> ebb.v1.Error
-	131, // 118: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
-	132, // 119: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
-	134, // 120: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
-	127, // 121: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
-	125, // 122: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
-	108, // 123: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
-	110, // 124: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
-	114, // 125: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
-	115, // 126: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
-	117, // 127: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
-	118, // 128: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
-	123, // 129: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
-	106, // 130: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
-	107, // 131: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
-	102, // 132: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
-	104, // 133: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
-	103, // 134: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
-	105, // 135: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
-	109, // 136: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
-	130, // 137: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
-	130, // 138: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
-	130, // 139: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
-	130, // 140: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
-	130, // 141: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
-	111, // 142: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
-	109, // 143: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
-	112, // 144: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
-	130, // 145: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
-	6,   // 146: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
-	130, // 147: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
-	113, // 148: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
-	113, // 149: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
-	0,   // 150: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
-	2,   // 151: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
-	116, // 152: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
-	119, // 153: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
-	6,   // 154: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
-	18,  // 155: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	122, // 156: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
-	20,  // 157: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
-	124, // 158: ebb.v1.Trend.total:type_name -> ebb.v1.Change
-	124, // 159: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
-	124, // 160: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
-	124, // 161: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
-	126, // 162: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
-	6,   // 163: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
-	130, // 164: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
-	130, // 165: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
-	130, // 166: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
-	129, // 167: ebb.v1.Summary.items:type_name -> ebb.v1.Item
-	128, // 168: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
-	130, // 169: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
-	133, // 170: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
-	0,   // 171: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
-	1,   // 172: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
-	69,  // 173: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
-	135, // 174: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
-	8,   // 175: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
-	143, // 176: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	166, // 177: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
-	145, // 178: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	166, // 179: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
-	101, // 180: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
-	10,  // 181: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
-	147, // 182: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
-	146, // 183: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
-	148, // 184: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
-	11,  // 185: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	167, // 186: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
-	150, // 187: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
-	149, // 188: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
-	11,  // 189: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
-	11,  // 190: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
-	11,  // 191: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
-	11,  // 192: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	162, // 193: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	146, // 194: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	163, // 195: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	164, // 196: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	197, // [197:197] is the sub-list for method output_type
-	197, // [197:197] is the sub-list for method input_type
-	197, // [197:197] is the sub-list for extension type_name
-	197, // [197:197] is the sub-list for extension extendee
-	0,   // [0:197] is the sub-list for field type_name
+	15,  // 7: ebb.v1.Namespace.rollups:type_name -> ebb.v1.Rollups
+	14,  // 8: ebb.v1.Namespace.dictionary:type_name -> ebb.v1.Dictionary
+	12,  // 9: ebb.v1.Namespace.budget:type_name -> ebb.v1.NamespaceBudget
+	13,  // 10: ebb.v1.Namespace.deletion:type_name -> ebb.v1.NamespaceDeletion
+	5,   // 11: ebb.v1.Rollups.units:type_name -> ebb.v1.Period
+	6,   // 12: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
+	17,  // 13: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
+	20,  // 14: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	168, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	20,  // 16: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	22,  // 17: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
+	20,  // 18: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	22,  // 19: ebb.v1.ExpireResponse.refused:type_name -> ebb.v1.Refusal
+	20,  // 20: ebb.v1.RenameRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	22,  // 21: ebb.v1.IncrementResponse.refused:type_name -> ebb.v1.Refusal
+	31,  // 22: ebb.v1.BitsRequest.changes:type_name -> ebb.v1.BitChange
+	20,  // 23: ebb.v1.BitsRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	7,   // 24: ebb.v1.BitChange.op:type_name -> ebb.v1.BitOp
+	32,  // 25: ebb.v1.BitChange.range:type_name -> ebb.v1.BitRange
+	73,  // 26: ebb.v1.StoreBitmapRequest.expr:type_name -> ebb.v1.BitmapExpr
+	20,  // 27: ebb.v1.StoreBitmapRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	22,  // 28: ebb.v1.BitsResponse.refused:type_name -> ebb.v1.Refusal
+	18,  // 29: ebb.v1.Command.session:type_name -> ebb.v1.SessionIdentity
+	19,  // 30: ebb.v1.Command.source:type_name -> ebb.v1.SourceIdentity
+	20,  // 31: ebb.v1.Command.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	59,  // 32: ebb.v1.Command.increments:type_name -> ebb.v1.Increments
+	11,  // 33: ebb.v1.Command.define_namespace:type_name -> ebb.v1.Namespace
+	60,  // 34: ebb.v1.Command.open_session:type_name -> ebb.v1.OpenSession
+	61,  // 35: ebb.v1.Command.close_session:type_name -> ebb.v1.CloseSession
+	62,  // 36: ebb.v1.Command.open_source:type_name -> ebb.v1.OpenSource
+	63,  // 37: ebb.v1.Command.drop_source:type_name -> ebb.v1.DropSource
+	64,  // 38: ebb.v1.Command.behaviour:type_name -> ebb.v1.Behaviour
+	65,  // 39: ebb.v1.Command.tick:type_name -> ebb.v1.Tick
+	56,  // 40: ebb.v1.Command.delete:type_name -> ebb.v1.DeleteKeys
+	57,  // 41: ebb.v1.Command.put:type_name -> ebb.v1.PutKey
+	58,  // 42: ebb.v1.Command.expire:type_name -> ebb.v1.ExpireKeys
+	54,  // 43: ebb.v1.Command.bits:type_name -> ebb.v1.BitEdits
+	53,  // 44: ebb.v1.Command.store_bitmap:type_name -> ebb.v1.StoreBitmap
+	48,  // 45: ebb.v1.Command.names:type_name -> ebb.v1.Names
+	49,  // 46: ebb.v1.Command.home:type_name -> ebb.v1.HomeCommand
+	38,  // 47: ebb.v1.Command.restore:type_name -> ebb.v1.RestoreShard
+	37,  // 48: ebb.v1.Command.audit:type_name -> ebb.v1.Audit
+	39,  // 49: ebb.v1.RestoreShard.begin:type_name -> ebb.v1.RestoreBegin
+	40,  // 50: ebb.v1.RestoreShard.piece:type_name -> ebb.v1.RestorePiece
+	41,  // 51: ebb.v1.RestoreShard.commit:type_name -> ebb.v1.RestoreCommit
+	42,  // 52: ebb.v1.RestoreShard.cancel:type_name -> ebb.v1.RestoreCancel
+	46,  // 53: ebb.v1.SnapshotPart.chunk:type_name -> ebb.v1.SnapshotChunk
+	47,  // 54: ebb.v1.SnapshotPart.summary:type_name -> ebb.v1.SnapshotSummary
+	50,  // 55: ebb.v1.HomeCommand.reserve:type_name -> ebb.v1.HomeNumber
+	51,  // 56: ebb.v1.HomeCommand.put:type_name -> ebb.v1.HomePut
+	52,  // 57: ebb.v1.HomeCommand.swept:type_name -> ebb.v1.HomeSwept
+	50,  // 58: ebb.v1.HomePut.number:type_name -> ebb.v1.HomeNumber
+	73,  // 59: ebb.v1.StoreBitmap.expr:type_name -> ebb.v1.BitmapExpr
+	55,  // 60: ebb.v1.BitEdits.edits:type_name -> ebb.v1.BitEdit
+	7,   // 61: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
+	32,  // 62: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
+	17,  // 63: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
+	168, // 64: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	22,  // 65: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
+	43,  // 66: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
+	68,  // 67: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
+	67,  // 68: ebb.v1.ApplyResponse.results:type_name -> ebb.v1.CommandResult
+	95,  // 69: ebb.v1.Question.distribution:type_name -> ebb.v1.DistributionQuestion
+	97,  // 70: ebb.v1.Question.count_keys:type_name -> ebb.v1.CountKeysQuestion
+	94,  // 71: ebb.v1.Question.summary:type_name -> ebb.v1.SummaryQuestion
+	93,  // 72: ebb.v1.Question.surprise:type_name -> ebb.v1.SurpriseQuestion
+	86,  // 73: ebb.v1.Question.overlap:type_name -> ebb.v1.OverlapQuestion
+	87,  // 74: ebb.v1.Question.graph:type_name -> ebb.v1.GraphQuestion
+	88,  // 75: ebb.v1.Question.keys:type_name -> ebb.v1.KeysQuestion
+	89,  // 76: ebb.v1.Question.describe:type_name -> ebb.v1.DescribeQuestion
+	90,  // 77: ebb.v1.Question.export:type_name -> ebb.v1.ExportQuestion
+	91,  // 78: ebb.v1.Question.match:type_name -> ebb.v1.MatchQuestion
+	92,  // 79: ebb.v1.Question.trend:type_name -> ebb.v1.TrendQuestion
+	79,  // 80: ebb.v1.Question.bitmap:type_name -> ebb.v1.BitmapQuestion
+	83,  // 81: ebb.v1.Question.bitmap_groups:type_name -> ebb.v1.BitmapGroupsQuestion
+	84,  // 82: ebb.v1.Question.bitmap_cohort:type_name -> ebb.v1.BitmapCohortQuestion
+	72,  // 83: ebb.v1.Question.names:type_name -> ebb.v1.NamesQuestion
+	32,  // 84: ebb.v1.BitmapExpr.range:type_name -> ebb.v1.BitRange
+	76,  // 85: ebb.v1.BitmapExpr.or:type_name -> ebb.v1.BitmapExprs
+	76,  // 86: ebb.v1.BitmapExpr.and:type_name -> ebb.v1.BitmapExprs
+	76,  // 87: ebb.v1.BitmapExpr.and_not:type_name -> ebb.v1.BitmapExprs
+	76,  // 88: ebb.v1.BitmapExpr.xor:type_name -> ebb.v1.BitmapExprs
+	77,  // 89: ebb.v1.BitmapExpr.not:type_name -> ebb.v1.BitmapNot
+	78,  // 90: ebb.v1.BitmapExpr.at_least:type_name -> ebb.v1.BitmapAtLeast
+	75,  // 91: ebb.v1.BitmapExpr.containers:type_name -> ebb.v1.BitmapContainers
+	74,  // 92: ebb.v1.BitmapExpr.own:type_name -> ebb.v1.BitmapOwn
+	73,  // 93: ebb.v1.BitmapOwn.of:type_name -> ebb.v1.BitmapExpr
+	73,  // 94: ebb.v1.BitmapExprs.of:type_name -> ebb.v1.BitmapExpr
+	73,  // 95: ebb.v1.BitmapNot.of:type_name -> ebb.v1.BitmapExpr
+	73,  // 96: ebb.v1.BitmapNot.universe:type_name -> ebb.v1.BitmapExpr
+	73,  // 97: ebb.v1.BitmapAtLeast.of:type_name -> ebb.v1.BitmapExpr
+	73,  // 98: ebb.v1.BitmapQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	32,  // 99: ebb.v1.BitmapQuestion.range:type_name -> ebb.v1.BitRange
+	80,  // 100: ebb.v1.BitmapQuestion.ids:type_name -> ebb.v1.BitmapPage
+	81,  // 101: ebb.v1.BitmapQuestion.contains:type_name -> ebb.v1.BitmapIds
+	82,  // 102: ebb.v1.BitmapQuestion.part:type_name -> ebb.v1.BitmapPart
+	73,  // 103: ebb.v1.BitmapGroupsQuestion.expr:type_name -> ebb.v1.BitmapExpr
+	32,  // 104: ebb.v1.BitmapGroupsQuestion.range:type_name -> ebb.v1.BitRange
+	85,  // 105: ebb.v1.BitmapCohortQuestion.periods:type_name -> ebb.v1.BitmapCohortPeriod
+	73,  // 106: ebb.v1.BitmapCohortQuestion.within:type_name -> ebb.v1.BitmapExpr
+	32,  // 107: ebb.v1.BitmapCohortQuestion.range:type_name -> ebb.v1.BitRange
+	73,  // 108: ebb.v1.BitmapCohortPeriod.expr:type_name -> ebb.v1.BitmapExpr
+	6,   // 109: ebb.v1.KeysQuestion.kind:type_name -> ebb.v1.Kind
+	9,   // 110: ebb.v1.KeysQuestion.order:type_name -> ebb.v1.KeyOrder
+	96,  // 111: ebb.v1.DistributionQuestion.bins:type_name -> ebb.v1.BinList
+	71,  // 112: ebb.v1.AskRequest.questions:type_name -> ebb.v1.Question
+	8,   // 113: ebb.v1.AskRequest.consistency:type_name -> ebb.v1.Consistency
+	103, // 114: ebb.v1.AskResponse.answers:type_name -> ebb.v1.Answer
+	71,  // 115: ebb.v1.WatchRequest.question:type_name -> ebb.v1.Question
+	8,   // 116: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
+	101, // 117: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
+	103, // 118: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
+	168, // 119: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	133, // 120: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
+	134, // 121: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
+	136, // 122: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
+	129, // 123: ebb.v1.Answer.summary:type_name -> ebb.v1.Summary
+	127, // 124: ebb.v1.Answer.surprise:type_name -> ebb.v1.Surprise
+	110, // 125: ebb.v1.Answer.overlap:type_name -> ebb.v1.Overlap
+	112, // 126: ebb.v1.Answer.graph:type_name -> ebb.v1.Graph
+	116, // 127: ebb.v1.Answer.keys:type_name -> ebb.v1.KeyList
+	117, // 128: ebb.v1.Answer.describe:type_name -> ebb.v1.KeyDescription
+	119, // 129: ebb.v1.Answer.export:type_name -> ebb.v1.KeyExport
+	120, // 130: ebb.v1.Answer.match:type_name -> ebb.v1.Matches
+	125, // 131: ebb.v1.Answer.trend:type_name -> ebb.v1.Trend
+	108, // 132: ebb.v1.Answer.bitmap:type_name -> ebb.v1.BitmapAnswer
+	109, // 133: ebb.v1.Answer.names:type_name -> ebb.v1.NamesAnswer
+	104, // 134: ebb.v1.Answer.groups:type_name -> ebb.v1.BitmapGroups
+	106, // 135: ebb.v1.Answer.cohort:type_name -> ebb.v1.BitmapCohort
+	105, // 136: ebb.v1.BitmapGroups.groups:type_name -> ebb.v1.BitmapGroup
+	107, // 137: ebb.v1.BitmapCohort.rows:type_name -> ebb.v1.BitmapCohortRow
+	111, // 138: ebb.v1.Overlap.sets:type_name -> ebb.v1.SizedSet
+	132, // 139: ebb.v1.Overlap.union:type_name -> ebb.v1.Estimate
+	132, // 140: ebb.v1.Overlap.intersection:type_name -> ebb.v1.Estimate
+	132, // 141: ebb.v1.Overlap.difference:type_name -> ebb.v1.Estimate
+	132, // 142: ebb.v1.Overlap.jaccard:type_name -> ebb.v1.Estimate
+	132, // 143: ebb.v1.SizedSet.size:type_name -> ebb.v1.Estimate
+	113, // 144: ebb.v1.Graph.nodes:type_name -> ebb.v1.GraphNode
+	111, // 145: ebb.v1.GraphNode.set:type_name -> ebb.v1.SizedSet
+	114, // 146: ebb.v1.GraphNode.links:type_name -> ebb.v1.GraphLink
+	132, // 147: ebb.v1.GraphLink.jaccard:type_name -> ebb.v1.Estimate
+	6,   // 148: ebb.v1.KeyInfo.kind:type_name -> ebb.v1.Kind
+	132, // 149: ebb.v1.KeyInfo.total:type_name -> ebb.v1.Estimate
+	115, // 150: ebb.v1.KeyList.keys:type_name -> ebb.v1.KeyInfo
+	115, // 151: ebb.v1.KeyDescription.key:type_name -> ebb.v1.KeyInfo
+	0,   // 152: ebb.v1.KeyDescription.decay:type_name -> ebb.v1.Decay
+	2,   // 153: ebb.v1.KeyDescription.clock:type_name -> ebb.v1.Clock
+	118, // 154: ebb.v1.KeyDescription.properties:type_name -> ebb.v1.Property
+	121, // 155: ebb.v1.Matches.matches:type_name -> ebb.v1.Match
+	6,   // 156: ebb.v1.FeedRequest.kind:type_name -> ebb.v1.Kind
+	20,  // 157: ebb.v1.FeedRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
+	124, // 158: ebb.v1.FeedResponse.found:type_name -> ebb.v1.Found
+	22,  // 159: ebb.v1.FeedResponse.refused:type_name -> ebb.v1.Refusal
+	126, // 160: ebb.v1.Trend.total:type_name -> ebb.v1.Change
+	126, // 161: ebb.v1.Trend.rising:type_name -> ebb.v1.Change
+	126, // 162: ebb.v1.Trend.falling:type_name -> ebb.v1.Change
+	126, // 163: ebb.v1.Trend.bins:type_name -> ebb.v1.Change
+	128, // 164: ebb.v1.Surprise.bins:type_name -> ebb.v1.SurprisingBin
+	6,   // 165: ebb.v1.Summary.kind:type_name -> ebb.v1.Kind
+	132, // 166: ebb.v1.Summary.total:type_name -> ebb.v1.Estimate
+	132, // 167: ebb.v1.Summary.bins:type_name -> ebb.v1.Estimate
+	132, // 168: ebb.v1.Summary.quantiles:type_name -> ebb.v1.Estimate
+	131, // 169: ebb.v1.Summary.items:type_name -> ebb.v1.Item
+	130, // 170: ebb.v1.Summary.memberships:type_name -> ebb.v1.Membership
+	132, // 171: ebb.v1.Item.count:type_name -> ebb.v1.Estimate
+	135, // 172: ebb.v1.Distribution.bins:type_name -> ebb.v1.Bin
+	0,   // 173: ebb.v1.Distribution.decay:type_name -> ebb.v1.Decay
+	1,   // 174: ebb.v1.Distribution.floor:type_name -> ebb.v1.Floor
+	71,  // 175: ebb.v1.ShardQuestion.question:type_name -> ebb.v1.Question
+	137, // 176: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
+	8,   // 177: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
+	145, // 178: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
+	168, // 179: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	147, // 180: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
+	168, // 181: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	103, // 182: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
+	10,  // 183: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
+	149, // 184: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
+	148, // 185: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
+	150, // 186: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
+	11,  // 187: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
+	169, // 188: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	152, // 189: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
+	151, // 190: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
+	11,  // 191: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
+	11,  // 192: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
+	11,  // 193: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
+	11,  // 194: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
+	164, // 195: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	148, // 196: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	165, // 197: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	166, // 198: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	199, // [199:199] is the sub-list for method output_type
+	199, // [199:199] is the sub-list for method input_type
+	199, // [199:199] is the sub-list for extension type_name
+	199, // [199:199] is the sub-list for extension extendee
+	0,   // [0:199] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -14548,8 +14702,9 @@ func file_ebb_v1_ebb_proto_init() {
 	file_ebb_v1_access_proto_init()
 	file_ebb_v1_errors_proto_init()
 	file_ebb_v1_ebb_proto_msgTypes[0].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[4].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[23].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[1].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[6].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
 		(*Command_Session)(nil),
 		(*Command_Source)(nil),
 		(*Command_IdempotencyKey)(nil),
@@ -14571,31 +14726,31 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Command_Restore)(nil),
 		(*Command_Audit)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[25].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[27].OneofWrappers = []any{
 		(*RestoreShard_Begin)(nil),
 		(*RestoreShard_Piece)(nil),
 		(*RestoreShard_Commit)(nil),
 		(*RestoreShard_Cancel)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[32].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[34].OneofWrappers = []any{
 		(*SnapshotPart_Chunk)(nil),
 		(*SnapshotPart_Summary)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[36].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[38].OneofWrappers = []any{
 		(*HomeCommand_Reserve)(nil),
 		(*HomeCommand_Put)(nil),
 		(*HomeCommand_Swept)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[43].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[44].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[45].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[46].OneofWrappers = []any{
 		(*PutKey_Image)(nil),
 		(*PutKey_From)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[45].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[47].OneofWrappers = []any{
 		(*ExpireKeys_AtUs)(nil),
 		(*ExpireKeys_TtlUs)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[58].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[60].OneofWrappers = []any{
 		(*Question_Distribution)(nil),
 		(*Question_CountKeys)(nil),
 		(*Question_Summary)(nil),
@@ -14612,7 +14767,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Question_BitmapCohort)(nil),
 		(*Question_Names)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[60].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[62].OneofWrappers = []any{
 		(*BitmapExpr_Key)(nil),
 		(*BitmapExpr_Range)(nil),
 		(*BitmapExpr_Or)(nil),
@@ -14624,7 +14779,7 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapExpr_Containers)(nil),
 		(*BitmapExpr_Own)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[66].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[68].OneofWrappers = []any{
 		(*BitmapQuestion_Count)(nil),
 		(*BitmapQuestion_Ids)(nil),
 		(*BitmapQuestion_Contains)(nil),
@@ -14633,14 +14788,14 @@ func file_ebb_v1_ebb_proto_init() {
 		(*BitmapQuestion_Ends)(nil),
 		(*BitmapQuestion_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[82].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[84].OneofWrappers = []any{
 		(*DistributionQuestion_All)(nil),
 		(*DistributionQuestion_Top)(nil),
 		(*DistributionQuestion_Bins)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[87].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[88].OneofWrappers = []any{}
-	file_ebb_v1_ebb_proto_msgTypes[90].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[89].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[90].OneofWrappers = []any{}
+	file_ebb_v1_ebb_proto_msgTypes[92].OneofWrappers = []any{
 		(*Answer_Distribution)(nil),
 		(*Answer_CountKeys)(nil),
 		(*Answer_Summary)(nil),
@@ -14657,11 +14812,11 @@ func file_ebb_v1_ebb_proto_init() {
 		(*Answer_Groups)(nil),
 		(*Answer_Cohort)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[134].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[136].OneofWrappers = []any{
 		(*ShardAnswer_Answer)(nil),
 		(*ShardAnswer_Part)(nil),
 	}
-	file_ebb_v1_ebb_proto_msgTypes[140].OneofWrappers = []any{
+	file_ebb_v1_ebb_proto_msgTypes[142].OneofWrappers = []any{
 		(*ChangeClusterRequest_Drain)(nil),
 		(*ChangeClusterRequest_Activate)(nil),
 		(*ChangeClusterRequest_Remove)(nil),
@@ -14674,7 +14829,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   155,
+			NumMessages:   157,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -43,6 +43,8 @@ const (
 	Code_CODE_OUT_OF_MEMORY Code = 1012
 	// to a node that joins: a member of its name has another disk, and it is not certain yet that that one is lost
 	Code_CODE_DISK_NOT_LOST Code = 1013
+	// the namespace has used up its budget, or its share of a node's memory
+	Code_CODE_BUDGET_EXCEEDED Code = 1014
 	// 2xxx: the request is wrong
 	Code_CODE_BAD_REQUEST         Code = 2001
 	Code_CODE_BAD_KEY             Code = 2002
@@ -108,6 +110,7 @@ var (
 		1011: "CODE_KEY_BUSY",
 		1012: "CODE_OUT_OF_MEMORY",
 		1013: "CODE_DISK_NOT_LOST",
+		1014: "CODE_BUDGET_EXCEEDED",
 		2001: "CODE_BAD_REQUEST",
 		2002: "CODE_BAD_KEY",
 		2003: "CODE_BAD_BIN",
@@ -167,6 +170,7 @@ var (
 		"CODE_KEY_BUSY":                  1011,
 		"CODE_OUT_OF_MEMORY":             1012,
 		"CODE_DISK_NOT_LOST":             1013,
+		"CODE_BUDGET_EXCEEDED":           1014,
 		"CODE_BAD_REQUEST":               2001,
 		"CODE_BAD_KEY":                   2002,
 		"CODE_BAD_BIN":                   2003,
@@ -359,8 +363,7 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\x06leader\x18\x05 \x01(\tR\x06leader\x12$\n" +
 	"\x0eretry_after_us\x18\x06 \x01(\x03R\fretryAfterUs\x12\x12\n" +
 	"\x04line\x18\a \x01(\rR\x04line\x12\x16\n" +
-	"\x06column\x18\b \x01(\rR\x06column*\xeb\n" +
-	"\n" +
+	"\x06column\x18\b \x01(\rR\x06column*\x86\v\n" +
 	"\x04Code\x12\x14\n" +
 	"\x10CODE_UNSPECIFIED\x10\x00\x12\x15\n" +
 	"\x10CODE_UNREACHABLE\x10\xe9\a\x12\x14\n" +
@@ -375,7 +378,8 @@ const file_ebb_v1_errors_proto_rawDesc = "" +
 	"\rCODE_STARTING\x10\xf2\a\x12\x12\n" +
 	"\rCODE_KEY_BUSY\x10\xf3\a\x12\x17\n" +
 	"\x12CODE_OUT_OF_MEMORY\x10\xf4\a\x12\x17\n" +
-	"\x12CODE_DISK_NOT_LOST\x10\xf5\a\x12\x15\n" +
+	"\x12CODE_DISK_NOT_LOST\x10\xf5\a\x12\x19\n" +
+	"\x14CODE_BUDGET_EXCEEDED\x10\xf6\a\x12\x15\n" +
 	"\x10CODE_BAD_REQUEST\x10\xd1\x0f\x12\x11\n" +
 	"\fCODE_BAD_KEY\x10\xd2\x0f\x12\x11\n" +
 	"\fCODE_BAD_BIN\x10\xd3\x0f\x12\x14\n" +

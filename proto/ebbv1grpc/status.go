@@ -88,7 +88,8 @@ func grpcCode(c ebbv1.Code) codes.Code {
 		return codes.NotFound
 	case ebbv1.Code_CODE_NAMESPACE_EXISTS:
 		return codes.AlreadyExists
-	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_TOO_MANY_SESSIONS, ebbv1.Code_CODE_TOO_MANY_SOURCES,
+	case ebbv1.Code_CODE_OVERLOADED, ebbv1.Code_CODE_OUT_OF_MEMORY, ebbv1.Code_CODE_BUDGET_EXCEEDED,
+		ebbv1.Code_CODE_TOO_MANY_SESSIONS, ebbv1.Code_CODE_TOO_MANY_SOURCES,
 		ebbv1.Code_CODE_TOO_MANY_IDEMPOTENCY_KEYS, ebbv1.Code_CODE_TOO_MANY_BINS, ebbv1.Code_CODE_RESPONSE_TOO_LARGE:
 		return codes.ResourceExhausted
 	case ebbv1.Code_CODE_DEADLINE:
