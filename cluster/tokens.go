@@ -178,8 +178,9 @@ func (ts *Tokens) mayBegin(made *Token, cmd *ebbv1.PutToken) *proto.Error {
 // provenBy refuses the first token of a cluster whose members may have changed since they were asked for proofs: from
 // that token on, a member that proves nothing is heard by no other.
 func (t *Table) provenBy(cmd *ebbv1.PutToken) *proto.Error {
-	if t.Version() < proto.VersionPeerProofs || t.tokens.Len() > 0 || cmd.GetGuarded() ||
-		cmd.GetProvenEpoch() == t.Epoch() {
+	// Builds of storage version 8 asked no member where there was another way in.
+	unasked := t.Version() < proto.VersionDeletion && cmd.GetGuarded()
+	if t.Version() < proto.VersionPeerProofs || t.tokens.Len() > 0 || unasked || cmd.GetProvenEpoch() == t.Epoch() {
 		return nil
 	}
 	return proto.ErrTooStale.Errorf("the table has changed since the members were asked whether they prove that "+

@@ -282,7 +282,10 @@ func TestTokensAndUnprovenNodes(t *testing.T) {
 	guarded := first(0)
 	guarded.GetPutToken().Guarded = true
 	if err := code(raised(proto.VersionPeerProofs).apply(guarded).GetError()); err != nil {
-		t.Errorf("a token where there is another way in: %v", err)
+		t.Errorf("a token where there is another way in, by a build that asked no member there: %v", err)
+	}
+	if err := code(raised(proto.VersionDeletion).apply(guarded).GetError()); !errors.Is(err, proto.ErrTooStale) {
+		t.Errorf("a token where there is another way in, of which no member was asked: %v", err)
 	}
 
 	s = raised(proto.VersionPeerProofs)

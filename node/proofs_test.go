@@ -364,3 +364,30 @@ func TestTokensOfOlderBuildsWithoutProofs(t *testing.T) {
 		}
 	})
 }
+
+// A root token on a majority of the nodes is another way in, and no proof of the other nodes, which the first token
+// would cut off for good.
+func TestARootTokenOfAMajorityProvesNothingOfTheOthers(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		b.until("the storage version", func() bool { return b.table(0).Version() == proto.StorageVersion })
+		for i := range 2 {
+			if err := b.nodes[i].Close(); err != nil {
+				t.Error(err)
+			}
+			b.config[i].RootTokens = []string{rootSecret}
+		}
+		b.open(0)
+		b.open(1)
+		b.ready(0)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		_, _, err := b.mustDialAs(0, rootSecret).CreateToken(ctx, "ops", time.Time{}, ebb.Grant{Role: ebb.RoleOperator})
+		if !errors.Is(err, proto.ErrBadRequest) || !strings.Contains(err.Error(), "node ebb-2") {
+			t.Errorf("a first token that node ebb-2 would not survive: %v", err)
+		}
+		if n := b.table(0).Tokens().Len(); n != 0 {
+			t.Errorf("there are %d tokens", n)
+		}
+	})
+}
