@@ -1,7 +1,6 @@
 package sketch
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math"
 	"math/bits"
@@ -28,7 +27,7 @@ func appendBitmap(b []byte, words []uint64, ones int) []byte {
 		form, flip, n = bitmapZeros, math.MaxUint64, m-ones
 	}
 	start := len(b)
-	w := riceWriter{b: binary.AppendUvarint(append(b, form), uint64(n)), low: riceBits(m, n)}
+	w := beginRice(b, form, m, n)
 	next := 0
 	for i, word := range words {
 		for word ^= flip; word != 0; word &= word - 1 {
@@ -43,25 +42,16 @@ func appendBitmap(b []byte, words []uint64, ones int) []byte {
 	if b = w.flush(); len(b)-start < 1+m/8 {
 		return b
 	}
-	b = append(b[:start], bitmapDense)
+	return appendWords(b[:start], words)
+}
+
+// appendWords writes the dense form.
+func appendWords(b []byte, words []uint64) []byte {
+	b = append(b, bitmapDense)
 	for _, word := range words {
 		b = binary.LittleEndian.AppendUint64(b, word)
 	}
 	return b
-}
-
-// bitmap takes m bits, a multiple of 64. Only what appendBitmap writes is ok. The caller bounds m: ones and zeros may be short,
-// and claim the reader's room.
-func (r *reader) bitmap(m int) (words []uint64, ones int, ok bool) {
-	body := r.b
-	switch form := r.byte(); form {
-	case bitmapDense:
-		words, ones, ok = r.denseBitmap(m)
-	case bitmapOnes, bitmapZeros:
-		words, ones, ok = r.riceBitmap(m, form == bitmapZeros)
-	}
-	ok = ok && r.ok && ones > 0 && bytes.Equal(appendBitmap(nil, words, ones), body[:len(body)-len(r.b)])
-	return words, ones, ok
 }
 
 func (r *reader) denseBitmap(m int) (words []uint64, ones int, ok bool) {
@@ -76,31 +66,34 @@ func (r *reader) denseBitmap(m int) (words []uint64, ones int, ok bool) {
 	return words, ones, true
 }
 
-func (r *reader) riceBitmap(m int, zeros bool) (words []uint64, ones int, ok bool) {
+// riceZeros takes a bitmap by its zeros, which claims the reader's room.
+func (r *reader) riceZeros(m int) (words []uint64, ones int, ok bool) {
 	n := r.int(m / 2)
-	if !r.ok || n > 8*len(r.b) || n == 0 && !zeros || !r.claim(m/8) {
+	if !r.ok || n > 8*len(r.b) || !r.claim(m/8) {
 		return nil, 0, false
 	}
 	words = make([]uint64, m/64)
+	for i := range words {
+		words[i] = math.MaxUint64
+	}
+	ok = r.rice(m, n, func(at int) { words[at/64] &^= 1 << (at % 64) })
+	return words, m - n, ok
+}
+
+// rice takes n of m positions, which rise.
+func (r *reader) rice(m, n int, set func(at int)) bool {
 	codes := riceReader{b: r.b, low: riceBits(m, n)}
 	next := uint64(0)
 	for range n {
 		gap, ok := codes.get(uint64(m))
 		if !ok || gap >= uint64(m)-next {
-			return nil, 0, false
+			return false
 		}
-		next += gap
-		words[next/64] |= 1 << (next % 64)
-		next++
+		set(int(next + gap))
+		next += gap + 1
 	}
 	r.take(codes.used())
-	if !zeros {
-		return words, n, true
-	}
-	for i := range words {
-		words[i] = ^words[i]
-	}
-	return words, m - n, true
+	return true
 }
 
 // countOnes is the number of bits set.
@@ -115,6 +108,11 @@ func countOnes(words []uint64) (n int) {
 // 1966; Rice 1979).
 func riceBits(m, n int) int {
 	return max(0, bits.Len64(uint64(m)*11/uint64(16*max(n, 1)))-1)
+}
+
+// beginRice begins a bitmap of n positions of m.
+func beginRice(b []byte, form byte, m, n int) riceWriter {
+	return riceWriter{b: binary.AppendUvarint(append(b, form), uint64(n)), low: riceBits(m, n)}
 }
 
 // riceWriter writes v as v>>low ones, a zero, and the low bits, the first bit of a byte being its highest.

@@ -49,14 +49,14 @@ func (p *BloomParams) check() error {
 // 10.6 bits a key at 1%. Beyond, it goes on and says that it is over.
 //
 // It is a set of bits: adding and merging commute, associate, and repeat without effect, to the byte. It is a value with one owner: to
-// keep a copy, Clone it. The first key allocates it.
+// keep a copy, Clone it. It takes memory for the blocks that its keys are in, and for all once a sixth to a third are.
 type Bloom struct {
 	params BloomParams
 	blocks int
-	words  []uint64 // 4 a block; nil while empty
-	ones   int      // bits set
-	full   int      // bits set at capacity
-	over   int      // more than that is beyond capacity and 4 standard deviations
+	bits   bitCells[[4]uint64] // a cell is a block; sparse up to bits.most blocks
+	ones   int                 // bits set
+	full   int                 // bits set at capacity
+	over   int                 // more than that is beyond capacity and 4 standard deviations
 }
 
 const blockBits = 256
@@ -78,12 +78,16 @@ func newBloom(p BloomParams) (Bloom, error) {
 			ErrParams, p.Capacity, p.FalseRate, float64(blocks*(blockBits/8)), BloomBytesMax)
 	}
 	f := Bloom{params: p, blocks: int(blocks)}
+	f.bits = newBits[[4]uint64](f.size())
 	n := float64(p.Capacity)
 	lane := float64(blocks * (blockBits / 8))
 	f.full = f.onesOf(n)
 	f.over = f.onesOf(n + float64(4*math.Sqrt(linearVariance(n, lane))) + 1)
 	return f, nil
 }
+
+// size is how many bits there are.
+func (f *Bloom) size() int { return blockBits * f.blocks }
 
 // onesOf is how many bits n keys set, on average.
 func (f *Bloom) onesOf(n float64) int {
@@ -136,19 +140,43 @@ func laneMask(lanes uint64, k int) uint64 {
 
 // Add adds a key by its hash, and answers whether that changed anything: when not, the key or its like was there.
 func (f *Bloom) Add(hash uint64) (changed bool) {
-	if f.words == nil {
-		f.words = make([]uint64, 4*f.blocks)
+	if f.bits.words == nil && !f.bits.begin(f.size()) {
+		return f.addFew(hash)
 	}
 	at, lanes := f.block(hash)
-	for k, w := range f.words[at : at+4] {
+	words := f.bits.words
+	for k, w := range words[at : at+4] {
 		set := w | laneMask(lanes, k)
 		if set != w {
-			f.words[at+k] = set
+			words[at+k] = set
 			f.ones += bits.OnesCount64(set ^ w)
 			changed = true
 		}
 	}
 	return changed
+}
+
+// addFew is Add while the filter is sparse.
+func (f *Bloom) addFew(hash uint64) (changed bool) {
+	at, lanes := f.block(hash)
+	block := f.bits.few.cell(at / 4)
+	for k, w := range block {
+		set := w | laneMask(lanes, k)
+		if set != w {
+			block[k] = set
+			f.ones += bits.OnesCount64(set ^ w)
+			changed = true
+		}
+	}
+	f.settle()
+	return changed
+}
+
+// settle makes dense what has too many blocks for a table. A filter never has fewer again.
+func (f *Bloom) settle() {
+	if f.bits.used() > f.bits.most {
+		f.bits.spread(f.size())
+	}
 }
 
 // BloomAnswer says whether a key is there.
@@ -165,12 +193,29 @@ func (f *Bloom) Has(hash uint64) BloomAnswer {
 }
 
 func (f *Bloom) has(hash uint64) bool {
-	if f.words == nil {
-		return false
+	if f.bits.words == nil {
+		return f.hasFew(hash)
 	}
 	at, lanes := f.block(hash)
 	missing := uint64(0)
-	for k, w := range f.words[at : at+4] {
+	for k, w := range f.bits.words[at : at+4] {
+		missing |= laneMask(lanes, k) &^ w
+	}
+	return missing == 0
+}
+
+// hasFew is has while the filter is sparse or empty.
+func (f *Bloom) hasFew(hash uint64) bool {
+	if f.bits.few == nil {
+		return false
+	}
+	at, lanes := f.block(hash)
+	block := f.bits.few.find(at / 4)
+	if block == nil {
+		return false
+	}
+	missing := uint64(0)
+	for k, w := range block {
 		missing |= laneMask(lanes, k) &^ w
 	}
 	return missing == 0
@@ -210,28 +255,27 @@ func (f *Bloom) Merge(o *Bloom) error {
 	if f.params != o.params {
 		return fmt.Errorf("%w: bloom of %+v and of %+v", ErrIncompatible, f.params, o.params)
 	}
-	if o.words == nil {
+	if o.bits.empty() {
 		return nil
 	}
-	if f.words == nil {
-		f.words = make([]uint64, len(o.words))
-	}
-	for i, w := range o.words {
-		f.words[i] |= w
-	}
-	f.ones = countOnes(f.words)
+	f.bits.merge(&o.bits, f.size())
+	f.settle()
+	f.ones = f.bits.ones()
 	return nil
 }
 
 // Clone is a copy that shares nothing.
 func (f *Bloom) Clone() Bloom {
 	c := *f
-	c.words = append([]uint64(nil), f.words...)
+	c.bits = f.bits.clone()
 	return c
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (f *Bloom) Size() int { return 88 + 8*cap(f.words) }
+func (f *Bloom) Size() int { return bloomOwn + f.bits.size() }
+
+// bloomOwn is the size of a Bloom without its bits.
+const bloomOwn = 104
 
 // A Bloom in bytes. Every state has one encoding.
 //
@@ -261,12 +305,12 @@ func (f *Bloom) appendBits(b []byte) []byte {
 	if f.ones == 0 {
 		return append(b, 0)
 	}
-	return appendBitmap(append(b, 1), f.words, f.ones)
+	return f.bits.append(append(b, 1), f.size(), f.ones)
 }
 
 // Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
 // written are refused with ErrCorrupt, and the receiver stays as it was. A filter that is nearly empty is short in bytes and
-// takes up to BloomBytesMax of memory.
+// may grow to BloomBytesMax of memory.
 func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
 	r := reading(b, BloomBytesMax)
 	p := r.bloomParams(bloomKind)
@@ -281,13 +325,32 @@ func (f *Bloom) Decode(b []byte) (rest []byte, err error) {
 	return r.b, nil
 }
 
+// narrow makes sparse what was written down in full and is not full.
+func (f *Bloom) narrow() {
+	if f.bits.words == nil || f.bits.most == 0 {
+		return
+	}
+	used := 0
+	for i := 0; i < len(f.bits.words); i += 4 {
+		if countOnes(f.bits.words[i:i+4]) > 0 {
+			used++
+		}
+	}
+	if used <= f.bits.most {
+		f.bits.narrow()
+	}
+}
+
 func (f *Bloom) decodeBits(r *reader) (ok bool) {
 	switch r.byte() {
 	case 0:
 		return r.ok
 	case 1:
-		f.words, f.ones, ok = r.bitmap(blockBits * f.blocks)
-		return ok && r.ok
+		f.bits, f.ones, ok = bitmapOf[[4]uint64](r, f.size())
+		if ok = ok && r.ok; ok {
+			f.narrow()
+		}
+		return ok
 	}
 	return false
 }

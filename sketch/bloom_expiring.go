@@ -35,16 +35,16 @@ type BloomExpiringParams struct {
 // has no more than Capacity keys; beyond, it goes on and says that it is over.
 //
 // Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to keep a copy,
-// Clone it. The first key allocates it.
+// Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
 type BloomExpiring struct {
 	params     BloomExpiringParams
 	k, l       int
-	m          int      // bits a slice
-	size       uint64   // keys a generation
-	words      []uint64 // k+l slices; nil while empty
-	ones       []uint32 // bits set, by slice
-	generation int64    // with a window the number of generations since the epoch, else since the first key; 0 while empty
-	keys       uint64   // that changed something in this generation; 0 with a window
+	m          int                 // bits a slice
+	size       uint64              // keys a generation
+	bits       bitCells[[1]uint64] // of k+l slices; sparse while ones together are at most bits.most
+	ones       []uint32            // bits set, by slice; nil while empty
+	generation int64               // with a window the number of generations since the epoch, else since the first key; 0 while empty
+	keys       uint64              // that changed something in this generation; 0 with a window
 }
 
 // NewBloomExpiring makes an empty filter, or answers ErrParams.
@@ -67,6 +67,7 @@ func NewBloomExpiring(p BloomExpiringParams) (BloomExpiring, error) {
 			ErrParams, p.Capacity, p.FalseRate, total/8, BloomBytesMax)
 	}
 	f.m = int(m)
+	f.bits = newBits[[1]uint64](f.all())
 	return f, nil
 }
 
@@ -132,6 +133,9 @@ func (f *BloomExpiring) Params() BloomExpiringParams { return f.params }
 
 func (f *BloomExpiring) slices() int { return f.k + f.l }
 
+// all is how many bits there are.
+func (f *BloomExpiring) all() int { return f.slices() * f.m }
+
 // Span is how long a generation lasts, 0 when it is counted in keys.
 func (f *BloomExpiring) Span() Tick {
 	if f.params.Window == 0 {
@@ -157,10 +161,15 @@ func (f *BloomExpiring) slot(age, first int) int {
 	return age
 }
 
-// bit is a key's bit in a slot.
+// place is where a key's bit in a slot is.
+func (f *BloomExpiring) place(hash uint64, slot int) int {
+	return slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
+}
+
+// bit is a key's bit in a slot, while the filter is dense.
 func (f *BloomExpiring) bit(hash uint64, slot int) (word *uint64, mask uint64) {
-	at := slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
-	return &f.words[at/64], 1 << (at % 64)
+	at := f.place(hash, slot)
+	return &f.bits.words[at/64], 1 << (at % 64)
 }
 
 // Add adds a key by its hash at time t, and answers whether that changed anything. now is the namespace's clock, not before t and
@@ -180,6 +189,19 @@ func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
 		f.advance(f.generation + 1)
 	}
 	first := f.first(f.generation)
+	if f.bits.words == nil {
+		changed = f.addFew(hash, age, first)
+	} else {
+		changed = f.addFull(hash, age, first)
+	}
+	if changed && f.params.Window == 0 {
+		f.keys++
+	}
+	return changed
+}
+
+// addFull sets a key's bits while the filter is dense.
+func (f *BloomExpiring) addFull(hash uint64, age, first int) (changed bool) {
 	for a := age; a < age+f.k; a++ {
 		slot := f.slot(a, first)
 		if word, mask := f.bit(hash, slot); *word&mask == 0 {
@@ -188,16 +210,40 @@ func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
 			changed = true
 		}
 	}
-	if changed && f.params.Window == 0 {
-		f.keys++
-	}
 	return changed
 }
 
+// addFew is addFull while the filter is sparse.
+func (f *BloomExpiring) addFew(hash uint64, age, first int) (changed bool) {
+	for a := age; a < age+f.k; a++ {
+		slot := f.slot(a, first)
+		if f.bits.set(f.place(hash, slot)) {
+			f.ones[slot]++
+			changed = true
+		}
+	}
+	f.settle()
+	return changed
+}
+
+// settle makes dense what has too many bits for a table, and sparse what has few enough again.
+func (f *BloomExpiring) settle() {
+	n := 0
+	for _, ones := range f.ones {
+		n += int(ones)
+	}
+	switch dense := f.bits.words != nil; {
+	case !dense && n > f.bits.most:
+		f.bits.spread(f.all())
+	case dense && n <= f.bits.most && f.bits.most > 0:
+		f.bits.narrow()
+	}
+}
+
 func (f *BloomExpiring) allocate() {
-	if f.words == nil {
-		f.words = make([]uint64, f.slices()*f.m/64)
+	if f.ones == nil {
 		f.ones = make([]uint32, f.slices())
+		f.bits.begin(f.all())
 	}
 }
 
@@ -205,7 +251,8 @@ func (f *BloomExpiring) allocate() {
 func (f *BloomExpiring) newest(hash uint64) bool {
 	first := f.first(f.generation)
 	for age := range f.k {
-		if word, mask := f.bit(hash, f.slot(age, first)); *word&mask == 0 {
+		at := f.place(hash, f.slot(age, first))
+		if f.bits.words == nil && !f.bits.has(at) || f.bits.words != nil && f.bits.words[at/64]>>(at%64)&1 == 0 {
 			return false
 		}
 	}
@@ -217,14 +264,30 @@ func (f *BloomExpiring) advance(generation int64) {
 	if generation <= f.generation {
 		return
 	}
-	if f.words != nil {
+	if f.ones != nil {
 		for i := range min(generation-f.generation, int64(f.slices())) {
 			slot := f.first(generation - i)
-			clear(f.words[slot*f.m/64 : (slot+1)*f.m/64])
+			if f.bits.words != nil {
+				clear(f.bits.words[slot*f.m/64 : (slot+1)*f.m/64])
+			}
 			f.ones[slot] = 0
 		}
+		f.drop()
 	}
 	f.generation, f.keys = generation, 0
+}
+
+// drop drops from the table what lies in slices without a bit.
+func (f *BloomExpiring) drop() {
+	if f.bits.few != nil {
+		n := f.m / 64
+		f.bits.few.change(func(i int, c *[1]uint64) {
+			if f.ones[i/n] == 0 {
+				*c = [1]uint64{}
+			}
+		})
+	}
+	f.settle()
 }
 
 // seen is the generation that a read at a time sees, and how many of the youngest slices are empty by then.
@@ -238,10 +301,13 @@ func (f *BloomExpiring) seen(at Tick) (generation int64, empty int) {
 
 // Has reads at a time. It never writes.
 func (f *BloomExpiring) Has(at Tick, hash uint64) BloomAnswer {
-	if f.words == nil {
+	if f.ones == nil {
 		return BloomAnswer{}
 	}
 	generation, empty := f.seen(at)
+	if f.bits.words == nil {
+		return BloomAnswer{Found: f.findFew(hash, generation, empty), Over: f.over(generation, empty)}
+	}
 	return BloomAnswer{Found: f.find(hash, generation, empty), Over: f.over(generation, empty)}
 }
 
@@ -252,6 +318,23 @@ func (f *BloomExpiring) find(hash uint64, generation int64, empty int) bool {
 	for age := f.l; age >= empty; {
 		word, mask := f.bit(hash, f.slot(age, first))
 		if *word&mask != 0 {
+			if hits++; hits+known == f.k {
+				return true
+			}
+			age++
+			continue
+		}
+		age -= f.k
+		known, hits = hits, 0
+	}
+	return false
+}
+
+// findFew is find while the filter is sparse.
+func (f *BloomExpiring) findFew(hash uint64, generation int64, empty int) bool {
+	first, known, hits := f.first(generation), 0, 0
+	for age := f.l; age >= empty; {
+		if f.bits.has(f.place(hash, f.slot(age, first))) {
 			if hits++; hits+known == f.k {
 				return true
 			}
@@ -279,7 +362,7 @@ func (f *BloomExpiring) over(generation int64, empty int) bool {
 // State describes it at a time; Keys is an estimate of all that can be found, if they came evenly and each within one stretch of k
 // generations. One that comes again later counts again, which only KeysLeast knows; KeysMost is for those that came at once. It never writes.
 func (f *BloomExpiring) State(at Tick) BloomState {
-	if f.words == nil {
+	if f.ones == nil {
 		return BloomState{}
 	}
 	generation, empty := f.seen(at)
@@ -309,7 +392,7 @@ func (f *BloomExpiring) State(at Tick) BloomState {
 
 // Last is the tick at which the latest generation began, 0 while nothing is stored and without a window.
 func (f *BloomExpiring) Last() Tick {
-	if f.words == nil || f.params.Window == 0 {
+	if f.ones == nil || f.params.Window == 0 {
 		return 0
 	}
 	return Tick(f.generation) * f.Span()
@@ -319,7 +402,7 @@ func (f *BloomExpiring) Last() Tick {
 // MaxTick without a window, and 0 when nothing was ever added.
 func (f *BloomExpiring) Death() Tick {
 	switch {
-	case f.words == nil:
+	case f.ones == nil:
 		return 0
 	case f.params.Window == 0 || f.generation >= int64(MaxTick/f.Span())-int64(f.l):
 		return MaxTick
@@ -337,21 +420,20 @@ func (f *BloomExpiring) Merge(o *BloomExpiring) error {
 	if f.params.Window == 0 && f.generation != o.generation {
 		return fmt.Errorf("%w: expiring bloom of generation %d and of %d", ErrIncompatible, f.generation, o.generation)
 	}
-	if o.words == nil {
+	if o.ones == nil {
 		return nil
 	}
 	other := o.Clone()
-	if f.words == nil {
+	if f.ones == nil {
 		*f = other
 		return nil
 	}
 	generation := max(f.generation, other.generation)
 	f.advance(generation)
 	other.advance(generation)
-	for i, w := range other.words {
-		f.words[i] |= w
-	}
+	f.bits.merge(&other.bits, f.all())
 	f.recount()
+	f.settle()
 	f.keys = max(f.keys, other.keys)
 	return nil
 }
@@ -359,21 +441,29 @@ func (f *BloomExpiring) Merge(o *BloomExpiring) error {
 // recount counts the bits of each slice.
 func (f *BloomExpiring) recount() {
 	n := f.m / 64
+	if f.bits.words == nil {
+		clear(f.ones)
+		f.bits.few.each(func(i int, c *[1]uint64) { f.ones[i/n] += uint32(onesIn(c)) })
+		return
+	}
 	for slot := range f.ones {
-		f.ones[slot] = uint32(countOnes(f.words[slot*n : (slot+1)*n]))
+		f.ones[slot] = uint32(countOnes(f.bits.words[slot*n : (slot+1)*n]))
 	}
 }
 
 // Clone is a copy that shares nothing.
 func (f *BloomExpiring) Clone() BloomExpiring {
 	c := *f
-	c.words = append([]uint64(nil), f.words...)
+	c.bits = f.bits.clone()
 	c.ones = append([]uint32(nil), f.ones...)
 	return c
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (f *BloomExpiring) Size() int { return 136 + 8*cap(f.words) + 4*cap(f.ones) }
+func (f *BloomExpiring) Size() int { return bloomExpiringOwn + f.bits.size() + 4*cap(f.ones) }
+
+// bloomExpiringOwn is the size of a BloomExpiring without its slices.
+const bloomExpiringOwn = 152
 
 // A BloomExpiring in bytes. Every state has one encoding.
 //
@@ -393,12 +483,12 @@ const bloomExpiringKind = 'e'
 func (f *BloomExpiring) AppendBinary(b []byte) []byte {
 	p := BloomParams{Capacity: f.params.Capacity, FalseRate: f.params.FalseRate, Hash: f.params.Hash}
 	b = binary.AppendUvarint(p.append(b, bloomExpiringKind), uint64(f.params.Window))
-	ones := countOnes(f.words)
+	ones := f.bits.ones()
 	if ones == 0 {
 		return append(b, 0)
 	}
 	b = binary.AppendUvarint(append(b, 1), uint64(f.generation))
-	return appendBitmap(binary.AppendUvarint(b, f.keys), f.words, ones)
+	return f.bits.append(binary.AppendUvarint(b, f.keys), f.all(), ones)
 }
 
 // Decode replaces the filter by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
@@ -438,11 +528,12 @@ func (f *BloomExpiring) decodeSlices(r *reader) (ok bool) {
 	if f.params.Window > 0 && (f.generation > int64(MaxTick/f.Span()) || f.keys > 0) {
 		return false
 	}
-	f.words, _, ok = r.bitmap(f.slices() * f.m)
+	f.bits, _, ok = bitmapOf[[1]uint64](r, f.all())
 	if !ok {
 		return false
 	}
 	f.ones = make([]uint32, f.slices())
 	f.recount()
+	f.settle()
 	return r.ok
 }

@@ -144,7 +144,7 @@ func (s *BloomScalable) Clone() BloomScalable {
 
 // Size is the memory it takes, in bytes, itself included.
 func (s *BloomScalable) Size() int {
-	n := 56 + 88*(cap(s.generations)-len(s.generations))
+	n := 56 + bloomOwn*(cap(s.generations)-len(s.generations))
 	for i := range s.generations {
 		n += s.generations[i].Size()
 	}

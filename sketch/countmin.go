@@ -54,15 +54,21 @@ func (p *CountMinParams) shape() (width, depth int, err error) {
 // The update is the plain one: the conservative one does not merge. It commutes: to the bit without a half-life and
 // with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as nothing.
 //
-// It is a value with one owner: to keep a copy, Clone it. Cells are allocated by the first write, 8 bytes each.
+// It is a value with one owner: to keep a copy, Clone it. It takes memory for the cells that are not zero, and for all, 8 bytes
+// each, once an eighth to a quarter of them are not.
 type CountMin struct {
 	params CountMinParams
 	fade
 	width, depth int
-	cells        []float64 // depth rows; nil while empty
+	cells        []float64                // depth rows; nil unless dense
+	few          *sparseCells[[1]float64] // nil unless sparse: while at most `most` cells are not zero
+	most         int
 	z            float64
 	last         Tick
 }
+
+// countMinOwn is the size of a CountMin without its cells.
+const countMinOwn = 128
 
 // NewCountMin makes an empty sketch, or answers ErrParams.
 func NewCountMin(p CountMinParams) (CountMin, error) {
@@ -71,7 +77,7 @@ func NewCountMin(p CountMinParams) (CountMin, error) {
 	if err != nil {
 		return CountMin{}, err
 	}
-	return CountMin{params: p, fade: fade{halfLife: p.HalfLife}, width: width, depth: depth}, nil
+	return CountMin{params: p, fade: fade{halfLife: p.HalfLife}, width: width, depth: depth, most: sparseMost[[1]float64](width * depth)}, nil
 }
 
 // Params is what it was made with.
@@ -94,6 +100,18 @@ func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 	if z > float64(CountMax*atNow) {
 		return ErrOverflow
 	}
+	if c.cells == nil && c.most > 0 {
+		c.addFew(hash, inc, least)
+	} else {
+		c.addFull(hash, inc, least)
+	}
+	c.z = z
+	c.last = max(c.last, t)
+	return nil
+}
+
+// addFull adds to the cells of an item while the sketch is dense, or will be at once.
+func (c *CountMin) addFull(hash uint64, inc, least float64) {
 	if c.cells == nil {
 		c.cells = make([]float64, c.width*c.depth)
 	}
@@ -101,9 +119,43 @@ func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 		cell := &c.cells[c.at(row, hash)]
 		*cell = atLeast(*cell, least) + inc
 	}
-	c.z = z
-	c.last = max(c.last, t)
-	return nil
+}
+
+// addFew is addFull while the sketch is sparse or empty.
+func (c *CountMin) addFew(hash uint64, inc, least float64) {
+	if c.few == nil {
+		c.few = newSparse[[1]float64](c.depth)
+	}
+	for row := range c.depth {
+		cell := &c.few.cell(c.at(row, hash))[0]
+		*cell = atLeast(*cell, least) + inc
+	}
+	if c.few.used > c.most {
+		c.spread()
+	}
+}
+
+// spread makes a sketch dense.
+func (c *CountMin) spread() {
+	if c.cells != nil {
+		return
+	}
+	few := c.few
+	c.cells, c.few = make([]float64, c.width*c.depth), nil
+	if few != nil {
+		few.each(func(i int, v *[1]float64) { c.cells[i] = v[0] })
+	}
+}
+
+// narrow makes a dense sketch sparse, of which this many cells are used.
+func (c *CountMin) narrow(used int) {
+	c.few = newSparse[[1]float64](used)
+	for i, v := range c.cells {
+		if v != 0 {
+			c.few.cell(i)[0] = v
+		}
+	}
+	c.cells = nil
 }
 
 // at is the cell of an item in a row.
@@ -126,20 +178,31 @@ func (c *CountMin) settle(now Tick) {
 func (c *CountMin) rebase(mark int64) {
 	scale := c.moveTo(mark)
 	c.z = atLeast(float64(c.z*scale), faintest)
+	used := 0
 	for i, v := range c.cells {
-		c.cells[i] = atLeast(float64(v*scale), faintest)
-	}
-	c.tidy()
-}
-
-// tidy makes a sketch empty of which no cell is left, though the sum of all may be.
-func (c *CountMin) tidy() {
-	for _, v := range c.cells {
-		if v > 0 {
-			return
+		v = atLeast(float64(v*scale), faintest)
+		c.cells[i] = v
+		if v != 0 {
+			used++
 		}
 	}
-	c.z, c.cells = 0, nil
+	if c.few != nil {
+		c.few.change(func(_ int, v *[1]float64) { v[0] = atLeast(float64(v[0]*scale), faintest) })
+		used = c.few.used
+	}
+	c.tidy(used)
+}
+
+// tidy makes a sketch empty of which no cell is used, though the sum of all may be, and sparse one of which few cells are.
+func (c *CountMin) tidy(used int) {
+	switch {
+	case used == 0 || c.z == 0:
+		c.z, c.cells, c.few = 0, nil, nil
+	case c.cells != nil && used <= c.most:
+		c.narrow(used)
+	case c.few != nil && used > c.most:
+		c.spread()
+	}
 }
 
 // CountMinEstimate is the count of an item at one time: Count - Err <= truth <= Count, the upper bound always, the lower with
@@ -157,12 +220,29 @@ func (c *CountMin) Estimate(at Tick, hash uint64) CountMinEstimate {
 	}
 	scale, cut := c.scale(at), faint(c.weight(at))
 	least := c.z
-	for row := range c.depth {
-		least = min(least, c.cells[c.at(row, hash)])
+	if c.cells == nil {
+		least = c.leastFew(hash)
+	} else {
+		for row := range c.depth {
+			least = min(least, c.cells[c.at(row, hash)])
+		}
 	}
 	z := float64(atLeast(c.z, cut) * scale)
 	count := float64(atLeast(least, cut) * scale)
 	return CountMinEstimate{Count: count, Err: min(count, float64(z*math.E)/float64(c.width)), Z: z}
+}
+
+// leastFew is the least of Z and an item's cells while the sketch is sparse.
+func (c *CountMin) leastFew(hash uint64) float64 {
+	least := c.z
+	for row := range c.depth {
+		cell := c.few.find(c.at(row, hash))
+		if cell == nil {
+			return 0
+		}
+		least = min(least, cell[0])
+	}
+	return least
 }
 
 // Last is the tick of the latest event, 0 when there was none.
@@ -202,24 +282,52 @@ func (c *CountMin) add(o *CountMin) {
 		scale = Exp2(o.mark-c.mark, 0)
 	}
 	c.z += atLeast(float64(o.z*scale), faintest)
-	if c.cells == nil { // it faded on the way
-		c.cells = make([]float64, len(o.cells))
+	if o.cells == nil && c.cells == nil {
+		c.addBothFew(o, scale)
+		return
 	}
+	grown := c.cells == nil
+	c.spread()
 	for i, v := range o.cells {
 		c.cells[i] += atLeast(float64(v*scale), faintest)
 	}
-	c.tidy()
+	if o.few != nil {
+		o.few.each(func(i int, v *[1]float64) { c.cells[i] += atLeast(float64(v[0]*scale), faintest) })
+	}
+	if !grown {
+		return // no sum is less than what it adds to
+	}
+	used := 0
+	for _, v := range c.cells {
+		if v != 0 {
+			used++
+		}
+	}
+	c.tidy(used)
+}
+
+// addBothFew merges cells of sparse sketches. This one may be empty: it may have faded on the way.
+func (c *CountMin) addBothFew(o *CountMin, scale float64) {
+	if c.few == nil {
+		c.few = newSparse[[1]float64](1)
+	}
+	o.few.each(func(i int, v *[1]float64) {
+		if inc := atLeast(float64(v[0]*scale), faintest); inc != 0 {
+			c.few.cell(i)[0] += inc
+		}
+	})
+	c.tidy(c.few.used)
 }
 
 // Clone is a copy that shares nothing.
 func (c *CountMin) Clone() CountMin {
 	d := *c
-	d.cells = append([]float64(nil), c.cells...)
+	d.cells, d.few = append([]float64(nil), c.cells...), c.few.clone()
 	return d
 }
 
 // Size is the memory it takes, in bytes, itself included.
-func (c *CountMin) Size() int { return 112 + 8*cap(c.cells) }
+func (c *CountMin) Size() int { return countMinOwn + 8*cap(c.cells) + c.few.size() }
 
 // A CountMin in bytes. Every state has one encoding.
 //
@@ -243,6 +351,9 @@ func (c *CountMin) AppendBinary(b []byte) []byte {
 	b = appendFloat(b, c.z)
 	if c.z == 0 {
 		return b
+	}
+	if c.few != nil {
+		return c.appendFew(b)
 	}
 	used := 0
 	for _, v := range c.cells {
@@ -268,19 +379,30 @@ func (c *CountMin) AppendBinary(b []byte) []byte {
 	return b
 }
 
+// appendFew writes the cells of a sparse sketch: never so many that they would be written in full.
+func (c *CountMin) appendFew(b []byte) []byte {
+	b = binary.AppendUvarint(append(b, 1), uint64(c.few.used))
+	next := 0
+	c.few.ordered(func(i int, v *[1]float64) {
+		b = appendFloat(binary.AppendUvarint(b, uint64(i-next)), v[0])
+		next = i + 1
+	})
+	return b
+}
+
 func appendFloat(b []byte, v float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 }
 
 // Decode replaces the sketch by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. A sparse encoding takes up to CountMinCellsMax cells
-// of memory.
+// written are refused with ErrCorrupt, and the receiver stays as it was. A short encoding may be of a sketch that grows to
+// CountMinCellsMax cells of memory.
 func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
 	return c.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose cells take more memory than room, in bytes, unless they are written
-// down in full.
+// DecodeWithin is Decode that refuses bytes as well whose cells would take more memory than room, in bytes, once all are used,
+// unless they are written down in full.
 func (c *CountMin) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	r.header(countMinKind)
@@ -320,14 +442,22 @@ func (c *CountMin) decodeCells(r *reader) bool {
 		if !r.ok || n == 0 || 2*n >= uint64(cells) || n > uint64(len(r.b)/9) || !r.claim(8*cells) {
 			return false
 		}
-		c.cells = make([]float64, cells)
+		if n <= uint64(c.most) {
+			c.few = newSparse[[1]float64](int(n))
+		} else {
+			c.cells = make([]float64, cells)
+		}
 		next := uint64(0)
 		for range n {
 			gap, v := r.uvarint(), r.float()
 			if !r.ok || gap >= uint64(cells)-next || v <= 0 {
 				return false
 			}
-			c.cells[next+gap] = v
+			if c.few != nil {
+				c.few.cell(int(next + gap))[0] = v
+			} else {
+				c.cells[next+gap] = v
+			}
 			next += gap + 1
 		}
 		return true

@@ -263,13 +263,18 @@ func useCountMin(c *CountMin) {
 
 func TestCountMinSize(t *testing.T) {
 	c := newCountMin(t, 0.01, 0.01, 0)
-	if unsafe.Sizeof(*c) != 112 || c.Size() != 112 {
+	if unsafe.Sizeof(*c) != countMinOwn || c.Size() != countMinOwn {
 		t.Errorf("empty: %d bytes, says %d", unsafe.Sizeof(*c), c.Size())
 	}
-	if err := c.Add(epoch, epoch, 1, 1); err != nil {
-		t.Fatal(err)
+	for i := range 1000 {
+		if err := c.Add(epoch, epoch, hashOf(0, i), 1); err != nil {
+			t.Fatal(err)
+		}
+		if got := c.Size(); i == 0 && got > countMinOwn+sparseOwn+8*12 {
+			t.Errorf("%d bytes after one event", got)
+		}
 	}
-	if got, want := c.Size(), 112+8*5*272; got < want || got > want*9/8 {
+	if got, want := c.Size(), countMinOwn+8*5*272; got < want || got > want*9/8 {
 		t.Errorf("%d bytes, want about %d", got, want)
 	}
 }

@@ -112,7 +112,9 @@ func (d *DistinctDecayed) insert(i int, hash uint64, t Tick) {
 	if len(d.times) == 0 || t < d.oldest {
 		d.oldest = t
 	}
-	d.hashes, d.times = slices.Insert(d.hashes, i, hash), slices.Insert(d.times, i, t)
+	most := d.p.Registers/2 + 1 // see limit
+	d.hashes = slices.Insert(roomier(d.hashes, most), i, hash)
+	d.times = slices.Insert(roomier(d.times, most), i, t)
 }
 
 // tooOld: what was last seen then counts as nothing.
@@ -153,7 +155,7 @@ func (d *DistinctDecayed) forget() {
 			kept++
 		}
 	}
-	d.hashes, d.times = d.hashes[:kept], d.times[:kept]
+	d.hashes, d.times = trimmed(d.hashes[:kept]), trimmed(d.times[:kept])
 }
 
 // fill makes registers, of which none is supposed to come out below low.

@@ -2,9 +2,19 @@ package sketch
 
 // Held is about how many bytes of memory a summary's state takes. Unlike Size it is a function of the state alone: equal
 // states hold the same, however they came about. So it may decide what replicas do.
+//
+// Reserved is what Held was before sketches grew with their contents: of some kinds, what they hold when they are full.
 
-// Held is what it takes with its cells, which the first write allocates.
-func (c *CountMin) Held() int { return 112 + 8*c.width*c.depth }
+// Held counts the cells that are not zero, or all.
+func (c *CountMin) Held() int {
+	if c.cells != nil {
+		return countMinOwn + 8*len(c.cells)
+	}
+	return countMinOwn + c.few.size()
+}
+
+// Reserved is what it takes with all its cells.
+func (c *CountMin) Reserved() int { return 112 + 8*c.width*c.depth }
 
 // Held counts tokens or registers.
 func (d *Distinct) Held() int {
@@ -34,16 +44,27 @@ func (d *DistinctDecayed) Held() int {
 // Held counts members with their names, or the bitmap.
 func (l *LinearCounter) Held() int {
 	if !l.Exact() {
-		return 160 + l.m/8
+		return linearOwn + l.bits.held()
+	}
+	return linearOwn + 8*len(l.hashes) + 4*len(l.places) + l.named
+}
+
+// Reserved counts members with their names, or all bits of the bitmap.
+func (l *LinearCounter) Reserved() int {
+	if !l.Exact() {
+		return l.ReservedMost()
 	}
 	return 160 + 12*len(l.hashes) + l.named
 }
 
-// HeldMost is what it takes once it has a bitmap, like Held.
-func (l *LinearCounter) HeldMost() int { return 160 + l.m/8 }
+// ReservedMost is Reserved once there is a bitmap.
+func (l *LinearCounter) ReservedMost() int { return 160 + l.m/8 }
 
-// Held is what it takes with its bits, which the first key allocates.
-func (f *Bloom) Held() int { return 88 + blockBits/8*f.blocks }
+// Held counts the blocks that have a bit, or all.
+func (f *Bloom) Held() int { return bloomOwn + f.bits.held() }
+
+// Reserved is what it takes with all its bits.
+func (f *Bloom) Reserved() int { return 88 + blockBits/8*f.blocks }
 
 // Held is that of all generations.
 func (s *BloomScalable) Held() int {
@@ -54,8 +75,20 @@ func (s *BloomScalable) Held() int {
 	return n
 }
 
-// Held is what it takes with its slices, which the first key allocates.
-func (f *BloomExpiring) Held() int { return 136 + f.slices()*(f.m/8+4) }
+// Reserved is that of all generations.
+func (s *BloomScalable) Reserved() int {
+	n := 56
+	for i := range s.generations {
+		n += s.generations[i].Reserved()
+	}
+	return n
+}
+
+// Held counts the words that have a bit, or all.
+func (f *BloomExpiring) Held() int { return bloomExpiringOwn + 4*len(f.ones) + f.bits.held() }
+
+// Reserved is what it takes with all its slices.
+func (f *BloomExpiring) Reserved() int { return 136 + f.slices()*(f.m/8+4) }
 
 // Held is what every counter takes.
 func (m *Morris) Held() int { return m.Size() }

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"slices"
 )
 
@@ -93,18 +92,19 @@ func linearVariance(n, m float64) float64 {
 //	standard deviation sqrt(m (e^t - t - 1))
 //
 // It holds a set and nothing of order or time: adding and merging commute, associate, and repeat without effect, to the byte.
-// Members are told apart by their hash. At a capacity of 50,000 it takes 4 KiB.
+// Members are told apart by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap takes memory for the
+// words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type LinearCounter struct {
 	params LinearParams
 	m      int
-	hashes []uint64 // ascending, while exact
-	places []uint32 // of the members in the arena, beside hashes
-	arena  []byte   // members, each after its length in 2 bytes
-	named  int      // bytes of the arena that places point to
-	words  []uint64 // the bitmap; nil while exact
-	ones   int      // bits that are set
+	hashes []uint64            // ascending, while exact
+	places []uint32            // of the members in the arena, beside hashes
+	arena  []byte              // members, each after its length in 2 bytes
+	named  int                 // bytes of the arena that places point to
+	bits   bitCells[[1]uint64] // empty while exact; sparse while ones is at most bits.most
+	ones   int                 // bits that are set
 }
 
 // NewLinearCounter makes an empty counter, or answers ErrParams.
@@ -117,14 +117,14 @@ func NewLinearCounter(p LinearParams) (LinearCounter, error) {
 	if err != nil {
 		return LinearCounter{}, err
 	}
-	return LinearCounter{params: p, m: m}, nil
+	return LinearCounter{params: p, m: m, bits: newBits[[1]uint64](m)}, nil
 }
 
 // Params is what it was made with, defaults filled in.
 func (l *LinearCounter) Params() LinearParams { return l.params }
 
 // Exact says whether members are still held one by one.
-func (l *LinearCounter) Exact() bool { return l.words == nil }
+func (l *LinearCounter) Exact() bool { return l.bits.empty() }
 
 // Add counts a member by its hash. The member itself is only looked at when Params.Members says to keep it. It answers ErrName,
 // and then nothing has changed.
@@ -155,9 +155,9 @@ func (l *LinearCounter) insert(hash uint64, member []byte) {
 		l.spread()
 		l.set(hash)
 	default:
-		l.hashes = slices.Insert(l.hashes, i, hash)
+		l.hashes = slices.Insert(roomier(l.hashes, LinearExactMax), i, hash)
 		if l.params.Members {
-			l.places = slices.Insert(l.places, i, l.intern(member))
+			l.places = slices.Insert(roomier(l.places, LinearExactMax), i, l.intern(member))
 		}
 	}
 }
@@ -165,6 +165,9 @@ func (l *LinearCounter) insert(hash uint64, member []byte) {
 func (l *LinearCounter) intern(member []byte) uint32 {
 	at := len(l.arena)
 	l.named += 2 + len(member)
+	if more := 2 + len(member); at+more > cap(l.arena) {
+		l.arena = enlarged(l.arena, at+at/4+more)
+	}
 	l.arena = append(binary.LittleEndian.AppendUint16(l.arena, uint16(len(member))), member...)
 	return uint32(at)
 }
@@ -179,7 +182,7 @@ func (l *LinearCounter) member(i int) []byte {
 func (l *LinearCounter) spread() {
 	hashes := l.hashes
 	l.hashes, l.places, l.arena, l.named = nil, nil, nil, 0
-	l.words = make([]uint64, l.m/64)
+	l.bits.begin(l.m)
 	for _, h := range hashes {
 		l.set(h)
 	}
@@ -187,10 +190,29 @@ func (l *LinearCounter) spread() {
 
 func (l *LinearCounter) set(hash uint64) {
 	at := mulHigh(hash, uint64(l.m))
-	word, bit := &l.words[at/64], uint64(1)<<(at%64)
+	if l.bits.words == nil {
+		l.setFew(int(at))
+		return
+	}
+	word, bit := &l.bits.words[at/64], uint64(1)<<(at%64)
 	if *word&bit == 0 {
 		*word |= bit
 		l.ones++
+	}
+}
+
+// setFew is set while the bitmap is sparse.
+func (l *LinearCounter) setFew(at int) {
+	if l.bits.set(at) {
+		l.ones++
+		l.settle()
+	}
+}
+
+// settle makes dense what has too many bits for a table. A counter never has fewer again.
+func (l *LinearCounter) settle() {
+	if l.ones > l.bits.most {
+		l.bits.spread(l.m)
 	}
 }
 
@@ -257,11 +279,9 @@ func (l *LinearCounter) Merge(o *LinearCounter) error {
 	if l.Exact() {
 		l.spread()
 	}
-	l.ones = 0
-	for i, w := range o.words {
-		l.words[i] |= w
-		l.ones += bits.OnesCount64(l.words[i])
-	}
+	l.bits.merge(&o.bits, l.m)
+	l.ones = l.bits.ones()
+	l.settle()
 	return nil
 }
 
@@ -269,14 +289,17 @@ func (l *LinearCounter) Merge(o *LinearCounter) error {
 func (l *LinearCounter) Clone() LinearCounter {
 	c := *l
 	c.hashes, c.places = slices.Clone(l.hashes), slices.Clone(l.places)
-	c.arena, c.words = slices.Clone(l.arena), slices.Clone(l.words)
+	c.arena, c.bits = slices.Clone(l.arena), l.bits.clone()
 	return c
 }
 
 // Size is the memory it takes, in bytes, itself included.
 func (l *LinearCounter) Size() int {
-	return 160 + 8*(cap(l.hashes)+cap(l.words)) + 4*cap(l.places) + cap(l.arena)
+	return linearOwn + 8*cap(l.hashes) + 4*cap(l.places) + cap(l.arena) + l.bits.size()
 }
+
+// linearOwn is the size of a LinearCounter without what it points to.
+const linearOwn = 176
 
 // A LinearCounter in bytes. Every state has one encoding.
 //
@@ -305,7 +328,7 @@ func (l *LinearCounter) AppendBinary(b []byte) []byte {
 	}
 	b = append(b, flag)
 	if !l.Exact() {
-		return appendBitmap(b, l.words, l.ones)
+		return l.bits.append(b, l.m, l.ones)
 	}
 	b = binary.AppendUvarint(append(b, linearExact), uint64(len(l.hashes)))
 	for _, h := range l.hashes {
@@ -345,7 +368,12 @@ func (l *LinearCounter) DecodeWithin(b []byte, room int) (rest []byte, err error
 		r.byte()
 		ok = n.decodeExact(&r)
 	} else {
-		n.words, n.ones, ok = r.bitmap(n.m)
+		n.bits, n.ones, ok = bitmapOf[[1]uint64](&r, n.m)
+		if ok && n.bits.words != nil && n.ones <= n.bits.most {
+			n.bits.narrow()
+		} else if ok {
+			n.settle()
+		}
 	}
 	if !ok || !r.ok {
 		return nil, ErrCorrupt

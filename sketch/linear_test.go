@@ -265,7 +265,7 @@ func useLinear(l *LinearCounter) {
 
 func TestLinearSize(t *testing.T) {
 	l := newLinear(t, 50_000, true)
-	if unsafe.Sizeof(*l) != 160 || l.Size() != 160 {
+	if unsafe.Sizeof(*l) != linearOwn || l.Size() != linearOwn {
 		t.Errorf("empty: %d bytes, says %d", unsafe.Sizeof(*l), l.Size())
 	}
 }

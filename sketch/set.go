@@ -112,10 +112,9 @@ func (s *Set) Add(hash uint64, member []byte) {
 			return
 		}
 	}
-	s.grow()
-	s.hashes = slices.Insert(s.hashes, i, hash)
+	s.hashes = slices.Insert(roomier(s.hashes, s.p.K), i, hash)
 	if s.p.Members {
-		s.members = slices.Insert(s.members, i, string(member))
+		s.members = slices.Insert(roomier(s.members, s.p.K), i, string(member))
 		s.named += len(member)
 	}
 }
@@ -135,19 +134,6 @@ func (s *Set) leaveOut(hash uint64) {
 		s.named -= len(s.members[last])
 		s.members[last] = ""
 		s.members = s.members[:last]
-	}
-}
-
-// grow makes room by a quarter, and for no more than k.
-func (s *Set) grow() {
-	n := len(s.hashes)
-	if n < cap(s.hashes) {
-		return
-	}
-	room := min(s.p.K, n+n/4+4) - n
-	s.hashes = slices.Grow(s.hashes, room)
-	if s.p.Members {
-		s.members = slices.Grow(s.members, room)
 	}
 }
 

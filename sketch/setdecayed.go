@@ -148,10 +148,10 @@ func (s *SetDecayed) forget() {
 		}
 		kept++
 	}
-	s.hashes, s.times, s.ranks, s.least = s.hashes[:kept], s.times[:kept], s.ranks[:kept], -1
+	s.hashes, s.times, s.ranks, s.least = trimmed(s.hashes[:kept]), trimmed(s.times[:kept]), trimmed(s.ranks[:kept]), -1
 	if s.p.Members {
 		clear(s.members[kept:])
-		s.members = s.members[:kept]
+		s.members = trimmed(s.members[:kept])
 		s.named = bytesIn(s.members)
 	}
 }
@@ -188,9 +188,11 @@ func (s *SetDecayed) see(hash uint64, t Tick, member string) {
 	if len(s.hashes) == 0 {
 		s.oldest = t
 	}
-	s.hashes, s.times, s.ranks = slices.Insert(s.hashes, i, hash), slices.Insert(s.times, i, t), slices.Insert(s.ranks, i, rank)
+	s.hashes = slices.Insert(roomier(s.hashes, s.p.K), i, hash)
+	s.times = slices.Insert(roomier(s.times, s.p.K), i, t)
+	s.ranks = slices.Insert(roomier(s.ranks, s.p.K), i, rank)
 	if s.p.Members {
-		s.members = slices.Insert(s.members, i, member)
+		s.members = slices.Insert(roomier(s.members, s.p.K), i, member)
 		s.named += len(member)
 	}
 	s.oldest = min(s.oldest, t)
