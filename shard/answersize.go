@@ -39,6 +39,10 @@ const (
 // namesMax bounds the names of an answer: more than that is refused before it is copied.
 func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
 
+// mergedBytes bounds what a body adds to the memory of one that it is merged into. A merge of sparse bodies may be dense, which
+// takes up to four times what they hold together, and never more than one that is full.
+func mergedBytes(b body) int { return max(b.Held(), min(b.Reserved(), 4*b.Held())) }
+
 // AnswerBytes returns how many bytes of memory it takes at most to answer a question and to hold its answer. cost is the question's, or the
 // limit above which it was not looked into. Of a question with patterns it is what to begin with, see AskWithin.
 func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {

@@ -104,7 +104,7 @@ func (f *frame) bodyCost(namespace string, keys [][]byte) int {
 	for _, name := range keys {
 		if key, ok := f.findKey(ns, name); ok {
 			if b := f.summary(key).body; b != nil {
-				cost += b.Held() / bytesPerCost
+				cost += mergedBytes(b) / bytesPerCost
 			}
 		}
 	}

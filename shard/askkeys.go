@@ -35,7 +35,7 @@ func (f *frame) totalCost(key uint32) int {
 	if sum.body == nil {
 		return 1 + sum.dist.Len()
 	}
-	return bodyCost + sum.body.Held()/bytesPerCost
+	return bodyCost + mergedBytes(sum.body)/bytesPerCost
 }
 
 // candidate is a key that may be among the first.

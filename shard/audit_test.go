@@ -82,7 +82,7 @@ func auditKeys(t fataler, s *State) {
 		ns := s.namespaces[sum.space]
 		keys[sum.space]++
 		if sum.body != nil {
-			held += sum.body.Held()
+			held += s.held(sum.body)
 		}
 		eras[[2]uint32{uint32(sum.space), sum.era}]++
 		if found, ok := s.findKey(ns, s.keys.bytesOf(key)); !ok || found != key {

@@ -28,8 +28,10 @@ type body interface {
 	// merge adds what another of the same form holds.
 	merge(o body) error
 	clone() body
-	// Held is about how many bytes it takes: a function of its state, for it decides what is refused.
+	// Held is about how many bytes it takes: a function of its state, for it decides what is refused. Reserved is what
+	// decided before BehaviourDeletion: of some kinds, how many bytes it takes when it is full.
 	Held() int
+	Reserved() int
 	appendBinary(b []byte) []byte
 	decode(b []byte) (rest []byte, err error)
 	// answer fills in an answer to a question that asks for nothing else than it
@@ -37,26 +39,27 @@ type body interface {
 	answer(q *ebbv1.SummaryQuestion, at sketch.Tick, out *ebbv1.Summary)
 }
 
-// sparse is a body whose bytes do not tell how much memory it takes: of bits and cells it writes down those that are set.
+// sparse is a body whose bytes do not tell how large it may grow: of bits and cells it writes down those that are set.
 type sparse interface {
-	// decodeWithin is decode that takes no more room than that, in bytes, for what is not written down in full.
+	// decodeWithin is decode that refuses what takes more room than that, in bytes, once it is full, of what is not written
+	// down in full. It takes memory in proportion to its bytes.
 	decodeWithin(b []byte, room int) (rest []byte, err error)
 }
 
-// roomFactor is how many times the length of its bytes a body may take in memory in any namespace: more than one whose generations or
-// cells are full takes, with the empty generation that comes after them.
+// roomFactor is how many times the length of its bytes a body may take in any namespace when it is full: more than one whose
+// generations or cells are full takes, with the empty generation that comes after them.
 const roomFactor = 64
 
-// room is how much memory a body of a form may take that comes as so many bytes: as much as one that is made here, or in
-// proportion to its bytes.
+// room is how much memory a body of a form may take when it is full, and comes as so many bytes: as much as one that is made
+// here, or in proportion to its bytes. What is decided by it does not depend on the behaviour version.
 func (ns *namespace) room(f form, bytes int) int {
 	room := roomFactor * bytes
 	switch b := newBody(f.kind(), ns).(type) {
 	case nil:
 	case *linear:
-		room += b.HeldMost()
+		room += b.ReservedMost()
 	default:
-		room += b.Held()
+		room += b.Reserved()
 	}
 	return room
 }
@@ -263,10 +266,10 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	if code == 0 {
 		before := 0
 		if !created {
-			before = b.Held()
+			before = s.held(b)
 		}
 		if code = s.addEvent(ns, b, clock, t, in); code == 0 || !created {
-			s.bodyBytes += b.Held() - before
+			s.bodyBytes += s.held(b) - before
 			sum.body = b
 		}
 	}
@@ -279,12 +282,30 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 	return code
 }
 
+// held is how many bytes a body counts in bodyBytes.
+func (f *frame) held(b body) int {
+	if f.behaviour >= BehaviourDeletion {
+		return b.Held()
+	}
+	return b.Reserved()
+}
+
+// recount counts all bodies again, as they count by the behaviour in force.
+func (s *State) recount() {
+	s.bodyBytes = 0
+	for key := range s.summaries.keys.all {
+		if r := s.summaries.record(key); r.form() == recordBody {
+			s.bodyBytes += s.held(s.summaries.bodies.at(r.box()).body)
+		}
+	}
+}
+
 // roomFor refuses a new body that would go over the budget, and any event where those
 // that there are have outgrown it by an eighth.
 func (s *State) roomFor(b body, created bool) ebbv1.Code {
 	held, limit := s.bodyBytes, s.limits.BodyBytes
 	if created && b != nil {
-		held += b.Held()
+		held += s.held(b)
 	} else {
 		limit += limit / 8
 	}

@@ -36,7 +36,8 @@ func (v *bitmapValue) merge(body) error          { return errNoBitmapMerge }
 func (v *bitmapValue) clone() body               { return v }
 
 // Held is 0: a bitmap lies in pages like a distribution, and not among the bodies whose bytes are limited.
-func (v *bitmapValue) Held() int { return 0 }
+func (v *bitmapValue) Held() int     { return 0 }
+func (v *bitmapValue) Reserved() int { return 0 }
 
 func (v *bitmapValue) answer(_ *ebbv1.SummaryQuestion, _ sketch.Tick, out *ebbv1.Summary) {
 	out.Total = exactly(float64(v.head.ids))

@@ -103,7 +103,7 @@ func (s *State) compare(ns *namespace, key uint32, checksum uint64) (same bool, 
 		return false, nil
 	}
 	if b := s.summary(key).body; b != nil && b.form() != formBitmap {
-		cost = b.Held()
+		cost = s.held(b)
 	}
 	if s.compared > 0 && s.compared+cost > comparedMax {
 		return false, proto.ErrOverloaded.Errorf("an entry of the log of shard %d compares keys of more than %d bytes with checksums", s.id, comparedMax).

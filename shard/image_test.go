@@ -313,8 +313,8 @@ func TestImageTakesNoMoreThanItsNamespaceAllows(t *testing.T) {
 		}
 		raw := binary.AppendUvarint([]byte{imageMagic, imageVersion}, uint64(beginning))
 		raw = b.appendBinary(append(raw, 0, byte(b.form())))
-		if len(raw) > 200 || b.Held() < 1<<20 {
-			t.Fatalf("%s: %d bytes for %d of memory", name, len(raw), b.Held())
+		if len(raw) > 200 || b.Reserved() < 1<<20 {
+			t.Fatalf("%s: %d bytes for %d of memory", name, len(raw), b.Reserved())
 		}
 		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), What: &ebbv1.PutKey_Image{Image: raw}}}}
 		entry := encodeEntry(t, beginning, []*ebbv1.Command{put})

@@ -146,7 +146,7 @@ func (s *State) commitRestore() *proto.Error {
 			WithHint("upgrade all nodes, wait until ebb status shows the newer storage version, and begin the restore again")
 	}
 	n.now = max(n.now, s.now)
-	n.behaviour = max(n.behaviour, s.behaviour)
+	n.setBehaviour(max(n.behaviour, s.behaviour))
 	n.lastSession = max(n.lastSession, s.lastSession)
 	n.lastEpoch = max(n.lastEpoch, s.lastEpoch)
 	n.staged, n.restored = staging{}, t.name

@@ -107,7 +107,7 @@ func (l *keyLoader) body(key uint32, ns *namespace, f form, raw []byte) {
 	if !l.check(key, ns) {
 		return
 	}
-	if s.bodyBytes += body.Held(); s.bodyBytes > most {
+	if s.bodyBytes += s.held(body); s.bodyBytes > most {
 		l.b.corrupt("key %d: with it the summaries take %d bytes, more than there can be", key, s.bodyBytes)
 		return
 	}

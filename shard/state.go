@@ -102,7 +102,7 @@ type State struct {
 	keyVisits     heap
 	keyPlaces     []uint32
 	answeredBytes int
-	bodyBytes     int // of all bodies, as each says it of itself
+	bodyBytes     int // of all bodies, see held
 	ahead         lookahead
 	gathered      uint32        // keys before this one have been looked at, see gather; 0 between two rounds
 	editor        *bitmapEditor // nil before the first edit
@@ -295,8 +295,17 @@ func (s *State) behave(body []byte) *ebbv1.CommandResult {
 	if version > BehaviourMax {
 		panic(fmt.Sprintf("shard %d: this binary knows behaviour up to %d; the log asks for %d; upgrade", s.id, BehaviourMax, version))
 	}
-	s.behaviour = max(s.behaviour, uint32(version))
+	s.setBehaviour(max(s.behaviour, uint32(version)))
 	return &ebbv1.CommandResult{}
+}
+
+// setBehaviour puts a behaviour in force. At BehaviourDeletion all bodies are counted again: that is the only entry that
+// takes time in proportion to them.
+func (s *State) setBehaviour(version uint32) {
+	recount := s.behaviour < BehaviourDeletion && version >= BehaviourDeletion
+	if s.behaviour = version; recount {
+		s.recount()
+	}
 }
 
 // lookup returns a namespace by its name, "default" when empty; nil if this

@@ -49,8 +49,8 @@ func TestTemplatesCanBeMade(t *testing.T) {
 					t.Fatalf("%v of %v: %v", kind, def.Sizes, err)
 				}
 				again, ok := decodeBody(b.form(), b.appendBinary(nil))
-				if !ok || again.Held() != b.Held() || again.Held() > proto.BodyBytesMax/16 {
-					t.Fatalf("%v of %v: decoded %t, holds %d", kind, def.Sizes, ok, b.Held())
+				if !ok || again.Held() != b.Held() || again.Reserved() != b.Reserved() || again.Reserved() > proto.BodyBytesMax/16 {
+					t.Fatalf("%v of %v: decoded %t, holds %d", kind, def.Sizes, ok, b.Reserved())
 				}
 			}
 		}

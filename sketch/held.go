@@ -106,3 +106,58 @@ func (s *Set) Held() int {
 
 // Held counts things with their members. Whenever something is added, what has faded has been forgotten.
 func (s *SetDecayed) Held() int { return 200 + 24*len(s.hashes) + 16*len(s.members) + s.named }
+
+// Reserved is the Held of before.
+func (d *Distinct) Reserved() int {
+	if d.dense {
+		return 48 + 4<<d.p
+	}
+	return 48 + 4*int(d.tokens)
+}
+
+// Reserved is the Held of before.
+func (w *DistinctWindow) Reserved() int {
+	n := 80
+	for i := range w.unions {
+		n += 8 + w.unions[i].of.Reserved()
+	}
+	return n
+}
+
+// Reserved is the Held of before.
+func (d *DistinctDecayed) Reserved() int {
+	if !d.Exact() {
+		return 160 + d.p.Registers
+	}
+	return 160 + 16*len(d.times)
+}
+
+// Reserved is the Held of before.
+func (m *Morris) Reserved() int {
+	return m.Size()
+}
+
+// Reserved is the Held of before.
+func (q *Quantile) Reserved() int {
+	return 128 + 12*q.d.Len()
+}
+
+// Reserved is the Held of before.
+func (s *TopK) Reserved() int {
+	return 272 + 25*s.Len() + len(s.arena) - s.waste
+}
+
+// Reserved is the Held of before.
+func (s *Set) Reserved() int {
+	return 128 + 8*len(s.hashes) + 16*len(s.members) + s.named + len(s.signature)
+}
+
+// Reserved is the Held of before.
+func (s *SetDecayed) Reserved() int {
+	return 200 + 24*len(s.hashes) + 16*len(s.members) + s.named
+}
+
+// Reserved is the Held of before.
+func (p *Phrases) Reserved() int {
+	return 104 + 48*p.Len() + 2*p.Bytes()
+}
