@@ -16,12 +16,12 @@ func (c *CountMin) Held() int {
 // Reserved is what it takes with all its cells.
 func (c *CountMin) Reserved() int { return 112 + 8*c.width*c.depth }
 
-// Held counts tokens or registers.
+// Held counts tokens, of which 55% to 75% of the words are used, or registers.
 func (d *Distinct) Held() int {
 	if d.dense {
 		return 48 + 4<<d.p
 	}
-	return 48 + 4*int(d.tokens)
+	return 48 + 6*int(d.tokens)
 }
 
 // Held is that of all unions.
