@@ -113,7 +113,7 @@ func (w *DistinctWindow) advance(to int64) {
 	}
 	open := w.open()
 	w.latest = to
-	w.unions = slices.Delete(w.unions, 0, w.from(w.oldest()))
+	w.unions = trimmed(slices.Delete(w.unions, 0, w.from(w.oldest())))
 	if first := w.from(open); w.open() > open && first < len(w.unions) {
 		for i := range first {
 			w.mustMerge(&w.unions[i].of, &w.unions[first].of)
@@ -134,7 +134,7 @@ func (w *DistinctWindow) own(slice int64) int {
 	if i < len(w.unions) && w.unions[i].slice == slice {
 		return i
 	}
-	w.unions = slices.Insert(w.unions, i, windowUnion{slice: slice, of: w.unionAt(i, slice)})
+	w.unions = slices.Insert(roomier(w.unions, w.p.Slices), i, windowUnion{slice: slice, of: w.unionAt(i, slice)})
 	return i
 }
 

@@ -40,7 +40,7 @@ func roomier[T any](v []T, most int) []T {
 
 // trimmed returns v without the memory of what has left it.
 func trimmed[T any](v []T) []T {
-	if cap(v) <= 32 || 3*len(v) >= 2*cap(v) {
+	if cap(v) <= 12 || 3*len(v) >= 2*cap(v) {
 		return v
 	}
 	return enlarged(v, len(v))
