@@ -263,7 +263,7 @@ func TestBodiesAreCountedByTheBehaviour(t *testing.T) {
 	reopened("from before")
 	write(3, ebbv1.Kind_KIND_LINEAR) // small ones as well
 	write(2, ebbv1.Kind_KIND_BLOOM)
-	if base.bodyBytes < 16<<20 || base.Keys() != 5 {
+	if base.bodyBytes < 16e6 || base.Keys() != 5 {
 		t.Errorf("before: %d keys, %d bytes", base.Keys(), base.bodyBytes)
 	}
 	apply(behaves(t, BehaviourDeletion))

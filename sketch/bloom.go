@@ -189,12 +189,16 @@ type BloomAnswer struct {
 
 // Has never writes.
 func (f *Bloom) Has(hash uint64) BloomAnswer {
+	if f.bits.few != nil {
+		return BloomAnswer{Found: f.inTable(hash), Over: f.ones > f.over}
+	}
 	return BloomAnswer{Found: f.has(hash), Over: f.ones > f.over}
 }
 
+// has is false while the filter is sparse.
 func (f *Bloom) has(hash uint64) bool {
 	if f.bits.words == nil {
-		return f.hasFew(hash)
+		return false
 	}
 	at, lanes := f.block(hash)
 	missing := uint64(0)
@@ -204,11 +208,10 @@ func (f *Bloom) has(hash uint64) bool {
 	return missing == 0
 }
 
-// hasFew is has while the filter is sparse or empty.
-func (f *Bloom) hasFew(hash uint64) bool {
-	if f.bits.few == nil {
-		return false
-	}
+// hasFew is false unless the filter is sparse.
+func (f *Bloom) hasFew(hash uint64) bool { return f.bits.few != nil && f.inTable(hash) }
+
+func (f *Bloom) inTable(hash uint64) bool {
 	at, lanes := f.block(hash)
 	block := f.bits.few.find(at / 4)
 	if block == nil {

@@ -166,9 +166,9 @@ func (f *BloomExpiring) place(hash uint64, slot int) int {
 	return slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
 }
 
-// bit is a key's bit in a slot, while the filter is dense.
+// bit is a key's bit in a slot, while the filter is dense. It does not call place, or it would not be inlined.
 func (f *BloomExpiring) bit(hash uint64, slot int) (word *uint64, mask uint64) {
-	at := f.place(hash, slot)
+	at := slot*f.m + int(mulHigh(remix(hash, slot), uint64(f.m)))
 	return &f.bits.words[at/64], 1 << (at % 64)
 }
 
@@ -190,18 +190,11 @@ func (f *BloomExpiring) Add(now, t Tick, hash uint64) (changed bool) {
 	}
 	first := f.first(f.generation)
 	if f.bits.words == nil {
-		changed = f.addFew(hash, age, first)
-	} else {
-		changed = f.addFull(hash, age, first)
+		if changed = f.addFew(hash, age, first); changed && f.params.Window == 0 {
+			f.keys++
+		}
+		return changed
 	}
-	if changed && f.params.Window == 0 {
-		f.keys++
-	}
-	return changed
-}
-
-// addFull sets a key's bits while the filter is dense.
-func (f *BloomExpiring) addFull(hash uint64, age, first int) (changed bool) {
 	for a := age; a < age+f.k; a++ {
 		slot := f.slot(a, first)
 		if word, mask := f.bit(hash, slot); *word&mask == 0 {
@@ -210,10 +203,13 @@ func (f *BloomExpiring) addFull(hash uint64, age, first int) (changed bool) {
 			changed = true
 		}
 	}
+	if changed && f.params.Window == 0 {
+		f.keys++
+	}
 	return changed
 }
 
-// addFew is addFull while the filter is sparse.
+// addFew sets a key's bits while the filter is sparse.
 func (f *BloomExpiring) addFew(hash uint64, age, first int) (changed bool) {
 	for a := age; a < age+f.k; a++ {
 		slot := f.slot(a, first)

@@ -96,7 +96,8 @@ func (s *BloomScalable) Has(hash uint64) BloomAnswer {
 
 func (s *BloomScalable) has(hash uint64) bool {
 	for i := len(s.generations) - 1; i >= 0; i-- { // the last has most keys
-		if s.generations[i].has(rehash(hash, i)) {
+		g, h := &s.generations[i], rehash(hash, i)
+		if g.has(h) || g.hasFew(h) {
 			return true
 		}
 	}

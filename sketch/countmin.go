@@ -60,11 +60,11 @@ type CountMin struct {
 	params CountMinParams
 	fade
 	width, depth int
-	cells        []float64                // depth rows; nil unless dense
-	few          *sparseCells[[1]float64] // nil unless sparse: while at most `most` cells are not zero
-	most         int
+	cells        []float64 // depth rows; nil unless dense
 	z            float64
 	last         Tick
+	few          *sparseCells[[1]float64] // nil unless sparse: while at most `most` cells are not zero
+	most         int
 }
 
 // countMinOwn is the size of a CountMin without its cells.
@@ -100,29 +100,26 @@ func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 	if z > float64(CountMax*atNow) {
 		return ErrOverflow
 	}
-	if c.cells == nil && c.most > 0 {
-		c.addFew(hash, inc, least)
-	} else {
-		c.addFull(hash, inc, least)
+	if c.cells == nil && c.addFew(hash, inc, least) {
+		c.z, c.last = z, max(c.last, t)
+		return nil
+	}
+	for row := range c.depth {
+		cell := &c.cells[c.at(row, hash)]
+		*cell = atLeast(*cell, least) + inc
 	}
 	c.z = z
 	c.last = max(c.last, t)
 	return nil
 }
 
-// addFull adds to the cells of an item while the sketch is dense, or will be at once.
-func (c *CountMin) addFull(hash uint64, inc, least float64) {
-	if c.cells == nil {
-		c.cells = make([]float64, c.width*c.depth)
+// addFew adds to the cells of an item while the sketch is sparse or empty. It is false when the sketch shall be dense at once,
+// and then is, without the item.
+func (c *CountMin) addFew(hash uint64, inc, least float64) bool {
+	if c.most == 0 {
+		c.spread()
+		return false
 	}
-	for row := range c.depth {
-		cell := &c.cells[c.at(row, hash)]
-		*cell = atLeast(*cell, least) + inc
-	}
-}
-
-// addFew is addFull while the sketch is sparse or empty.
-func (c *CountMin) addFew(hash uint64, inc, least float64) {
 	if c.few == nil {
 		c.few = newSparse[[1]float64](c.depth)
 	}
@@ -133,6 +130,7 @@ func (c *CountMin) addFew(hash uint64, inc, least float64) {
 	if c.few.used > c.most {
 		c.spread()
 	}
+	return true
 }
 
 // spread makes a sketch dense.

@@ -135,11 +135,14 @@ func (l *LinearCounter) Add(hash uint64, member []byte) error {
 	if len(member) > LinearMemberMax {
 		return fmt.Errorf("%w: %d bytes, more than %d", ErrName, len(member), LinearMemberMax)
 	}
-	if !l.Exact() {
-		l.set(hash)
-		return nil
+	switch {
+	case l.bits.words != nil:
+		l.setFull(hash)
+	case l.bits.few != nil:
+		l.setFew(hash)
+	default:
+		l.insert(hash, member)
 	}
-	l.insert(hash, member)
 	return nil
 }
 
@@ -188,12 +191,18 @@ func (l *LinearCounter) spread() {
 	}
 }
 
+// set sets a bit of the bitmap.
 func (l *LinearCounter) set(hash uint64) {
-	at := mulHigh(hash, uint64(l.m))
 	if l.bits.words == nil {
-		l.setFew(int(at))
-		return
+		l.setFew(hash)
+	} else {
+		l.setFull(hash)
 	}
+}
+
+// setFull is set while the bitmap is dense.
+func (l *LinearCounter) setFull(hash uint64) {
+	at := mulHigh(hash, uint64(l.m))
 	word, bit := &l.bits.words[at/64], uint64(1)<<(at%64)
 	if *word&bit == 0 {
 		*word |= bit
@@ -202,8 +211,8 @@ func (l *LinearCounter) set(hash uint64) {
 }
 
 // setFew is set while the bitmap is sparse.
-func (l *LinearCounter) setFew(at int) {
-	if l.bits.set(at) {
+func (l *LinearCounter) setFew(hash uint64) {
+	if l.bits.set(int(mulHigh(hash, uint64(l.m)))) {
 		l.ones++
 		l.settle()
 	}
