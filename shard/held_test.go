@@ -3,6 +3,7 @@ package shard
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 
@@ -52,16 +53,19 @@ func largeBodies(t *testing.T) (all []largeBody) {
 }
 
 // make makes one and adds this many events, each of another bin.
-func (l *largeBody) make(t testing.TB, events int) body {
+func (l *largeBody) make(t testing.TB, events int) body { return l.makeFrom(t, 0, events) }
+
+// makeFrom is make with other bins and times.
+func (l *largeBody) makeFrom(t testing.TB, from, events int) body {
 	b := newBody(l.kind, l.ns)
-	for i := range events {
+	for i := from; i < from+events; i++ {
 		now := beginning + int64(i)*second
 		in := &proto.IncrementWire{Bin: fmt.Appendf(nil, "bin number %d", i), Amount: 1}
 		switch l.kind {
 		case ebbv1.Kind_KIND_QUANTILE:
 			in.Value, in.HasValue = float64(i+1), true
 		case ebbv1.Kind_KIND_STRING:
-			in.Text, in.HasText = bytes.Repeat([]byte("t"), i), true
+			in.Text, in.HasText = bytes.Repeat([]byte("t"), i%1000), true
 		}
 		e := eventOf(l.ns, 0, 0, in)
 		e.now, e.at, e.chance = sketch.Tick(now), sketch.Tick(now), uint64(i)*0x9e3779b97f4a7c15
@@ -324,5 +328,46 @@ func TestRestoredBodiesAreCountedByTheBehaviour(t *testing.T) {
 			t.Errorf("behaviour version %d: %d keys hold %d bytes", version, r.s.Keys(), r.s.bodyBytes)
 		}
 		audit(t, r.s)
+	}
+}
+
+// Reserved is what Held was before BehaviourDeletion. The file is what an older build says of the same bodies.
+func TestReservedIsWhatItWas(t *testing.T) {
+	want, err := os.ReadFile("testdata/reserved.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	for _, l := range largeBodies(t) {
+		for _, events := range []int{0, 1, 10, 100, 1000, 5000} {
+			fmt.Fprintf(&got, "%s, %d events: %d\n", l.name, events, l.make(t, events).Reserved())
+		}
+	}
+	if got.String() != string(want) {
+		t.Errorf("got\n%s", got.String())
+	}
+}
+
+// A question bounds what a merge takes by what it merges: also where the sum of sparse bodies is dense.
+func TestMergedBytesBoundMerges(t *testing.T) {
+	for _, l := range largeBodies(t) {
+		if l.kind != ebbv1.Kind_KIND_COUNTMIN && l.kind != ebbv1.Kind_KIND_BLOOM && l.kind != ebbv1.Kind_KIND_LINEAR {
+			continue // always as large as what they hold
+		}
+		for _, keys := range []int{1, 3, 25} {
+			for _, events := range []int{1, 40, 900} {
+				u, most := union{at: beginning}, 0
+				for i := range keys {
+					b := l.makeFrom(t, i*events, events)
+					most += mergedBytes(b)
+					if err := u.add(b); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if held := u.body.Held(); held > most {
+					t.Errorf("%s, %d keys of %d events: the merge holds %d bytes, more than %d", l.name, keys, events, held, most)
+				}
+			}
+		}
 	}
 }

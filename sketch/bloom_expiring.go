@@ -493,8 +493,8 @@ func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose slices take more memory than room, in bytes, unless they are written
-// down in full.
+// DecodeWithin is Decode that refuses bytes as well whose slices would take more memory than room, in bytes, once they are
+// full, unless they are written down in full.
 func (f *BloomExpiring) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	p := r.bloomParams(bloomExpiringKind)

@@ -204,7 +204,8 @@ func valueBytes(f form) int {
 type reader struct {
 	b  []byte
 	ok bool
-	// room is how many bytes of memory may be taken by what is short when written down: bitmaps and tables that are nearly empty.
+	// room is how many bytes of memory may be taken, once they are full, by what is short when written down: bitmaps and
+	// tables that are nearly empty.
 	room int
 }
 

@@ -357,8 +357,8 @@ func (l *LinearCounter) Decode(b []byte) (rest []byte, err error) {
 	return l.DecodeWithin(b, LinearBytesMax)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose bitmap takes more memory than room, in bytes, unless it is written
-// down in full.
+// DecodeWithin is Decode that refuses bytes as well whose bitmap would take more memory than room, in bytes, once it is
+// full, unless it is written down in full.
 func (l *LinearCounter) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	r.header(linearKind)
