@@ -3,6 +3,7 @@ package sketch
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"math"
 	"testing"
 
@@ -352,5 +353,40 @@ func TestSparseAgain(t *testing.T) {
 	}
 	if n := c.Estimate(now, 1).Count; math.Abs(n-1) > 0.1 {
 		t.Errorf("it counts %v", n)
+	}
+}
+
+// BenchmarkNewSketch makes sketches of large sizes and adds some events to each.
+func BenchmarkNewSketch(b *testing.B) {
+	for _, events := range []int{1, 100, 10_000} {
+		run := func(name string, f func()) {
+			b.Run(fmt.Sprintf("%s/events=%d", name, events), func(b *testing.B) {
+				for b.Loop() {
+					f()
+				}
+				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*events), "ns/event")
+			})
+		}
+		count, _ := NewCountMin(CountMinParams{Epsilon: 3.2e-5, Delta: 1e-5})
+		run("countmin", func() {
+			c := count.Clone()
+			for i := range events {
+				_ = c.Add(epoch, epoch, hashOf(0, i), 1)
+			}
+		})
+		bloom, _ := NewBloomScalable(BloomParams{Capacity: 4_000_000, FalseRate: 0.01})
+		run("bloom", func() {
+			f := bloom.Clone()
+			for i := range events {
+				f.Add(hashOf(0, i))
+			}
+		})
+		expiring, _ := NewBloomExpiring(BloomExpiringParams{Capacity: 4_000_000, FalseRate: 0.01, Window: hour})
+		run("expiring", func() {
+			f := expiring.Clone()
+			for i := range events {
+				f.Add(epoch, epoch, hashOf(0, i))
+			}
+		})
 	}
 }
