@@ -232,6 +232,11 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 		for _, name := range proto.QuestionKeys(q) {
 			if key, ok := f.findKey(ns, name); ok {
 				cost += describeBin * f.totalCost(key)
+				if slow := f.companion(ns); slow != nil && q.GetExport() != nil { // which its image has too
+					if other, ok := f.findKey(slow, name); ok {
+						cost += describeBin * f.totalCost(other)
+					}
+				}
 				if r := f.summaries.record(key); r.form() == recordBitmap {
 					cost += int(r.bitmap().leaves) * leafSlices
 				}

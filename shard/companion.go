@@ -236,6 +236,41 @@ func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, c
 	s.expireCompanion(ns, name, expiry, clock)
 }
 
+// adoptOther puts the counts of both half-lives that an image brings under a name: the companion has none of it. A rate is a
+// count by the time that was counted, so the shard takes over that time too if it is the longer one.
+func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.Tick) {
+	slow := s.editCompanion(ns)
+	if slow == nil {
+		return
+	}
+	ns.watch(&img.other.own, &img.params, clock)
+	counts := &img.other.counts
+	slow.watch(&img.other.slow, &counts.params, clock)
+	if counts.over(slow.params(), clock) {
+		return
+	}
+	key, _ := s.touch(slow, clock, name)
+	sum := s.own(key)
+	sum.dist.Merge(slow.params(), &counts.dist, func(i uint32) uint32 { return s.internBin(counts.names[i]) })
+	sum.spare()
+	s.settle(slow, key, &sum, clock)
+	s.expireCompanion(ns, name, img.expiry, clock)
+}
+
+// watch takes over since when another shard has counted, if that is longer and its exposure is of this half-life.
+func (ns *namespace) watch(w *watched, p *sketch.Params, clock sketch.Tick) {
+	own := ns.params()
+	if p.Decay != own.Decay || p.HalfLife != own.HalfLife || w.began == 0 {
+		return
+	}
+	if ns.began == 0 || w.exposure.At(own, clock) > ns.exposure.At(own, clock) {
+		ns.exposure = w.exposure
+	}
+	if ns.began == 0 || w.began < ns.began {
+		ns.began = w.began
+	}
+}
+
 // drop remembers a companion of which keys are to be dropped.
 func (s *State) drop(slow *namespace) {
 	if !slices.Contains(s.dropping, slow.space) {

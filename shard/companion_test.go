@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	pb "google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"github.com/ebbdb/ebb/proto"
@@ -326,5 +327,72 @@ func TestCompanionOfALongName(t *testing.T) {
 	}, beginning)
 	if again := reopen(t, s); len(again.namespaces) != 2 || again.Checksum() != s.Checksum() {
 		t.Errorf("%d namespaces", len(again.namespaces))
+	}
+}
+
+// In a namespace with a second half-life an image brings the counts of both, and since when they were counted: another shard answers as the first one
+// does, also how rates have changed. A log of an earlier behaviour version neither writes nor takes such images.
+func TestImagesBringBothHalfLives(t *testing.T) {
+	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 100 * second, SlowHalfLifeUs: new(int64(1000 * second))}
+	for name, clock := range map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT} {
+		def.Clock = clock
+		end := beginning + int64(4000*second)
+		one := definedAt(t, def, beginning)
+		behave := &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourDeletion}}}
+		apply := func(s *State, at int64, c *ebbv1.Command) *ebbv1.CommandResult {
+			t.Helper()
+			r := s.Apply(s.applied+1, encodeEntry(t, at, []*ebbv1.Command{c}), nil)[0]
+			audit(t, s)
+			return r
+		}
+		for at := int64(beginning); at <= end; at += 10 * second {
+			c := increments("k", "a", "b")
+			if at > end-300*second {
+				c = increments("k", "a", "a", "c")
+			}
+			for _, in := range c.GetIncrements().Increments {
+				in.TimeUs = at
+			}
+			if r := apply(one, at, c); r.Error != nil || len(r.Refused) > 0 {
+				t.Fatalf("%s: %v", name, r)
+			}
+		}
+		if raw := exported(&one.frame, "", "k").Image; raw[1] != imageVersion {
+			t.Errorf("%s: an image of version %d, which others may not know", name, raw[1])
+		}
+		apply(one, end, behave)
+		apply(one, end, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: named("k"), Until: &ebbv1.ExpireKeys_AtUs{AtUs: end + 5000*second}}}})
+		export := exported(&one.frame, "", "k")
+		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), Overwrite: true, What: &ebbv1.PutKey_Image{Image: export.Image}}}}
+		two := definedAt(t, def, end)
+		if r := apply(two, end, put); r.GetError().GetCode() != ebbv1.Code_CODE_BAD_REQUEST {
+			t.Errorf("%s: put before the behaviour version: %v", name, r)
+		}
+		apply(two, end, behave)
+		if r := apply(two, end, put); r.Error != nil || r.Applied != 1 {
+			t.Fatalf("%s: %v", name, r)
+		}
+		if r := apply(two, end, put); r.Error != nil || r.Applied != 0 {
+			t.Errorf("%s: once more: %v", name, r)
+		}
+		if back := exported(&two.frame, "", "k"); !bytes.Equal(back.Image, export.Image) || back.Checksum != export.Checksum {
+			t.Errorf("%s: it has another image there", name)
+		}
+		q := trendOf("k")
+		for _, later := range []int64{0, 700 * second} {
+			q.GetTrend().AsOfUs = end + later
+			here, there := one.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(end)), two.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(end))
+			if !pb.Equal(here, there) || here.GetAnswer().GetTrend().GetWarming() || len(here.GetAnswer().GetTrend().GetFalling()) == 0 {
+				t.Errorf("%s: here  %v\nthere %v", name, here, there)
+			}
+		}
+		if again := reopen(t, two); again.Checksum() != two.Checksum() {
+			t.Errorf("%s: the state changed by a restart", name)
+		}
+		for n := range export.Image {
+			if _, ok := decodeImage(export.Image[:n], imageBothVersion, two.lookup(nil).room); ok {
+				t.Errorf("%s: %d of %d bytes decode", name, n, len(export.Image))
+			}
+		}
 	}
 }

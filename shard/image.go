@@ -24,10 +24,17 @@ import (
 //	  of another kind
 //	         body
 //
-// The checksum is XXH3-64 of the content.
+// Of a distribution in a namespace with a second half-life the image has both counts:
+//
+//	image    'K' version(2) uvarint(at) uvarint(len) content exposed exposed counts
+//	exposed  uvarint(began) uvarint(from) had     of the namespace, and of its companion; had is a double, little endian
+//	counts   decay(1) ...                         of the companion, as in content; without bins if it has none
+//
+// The checksum is XXH3-64 of the content, in both versions.
 const (
-	imageMagic   = 'K'
-	imageVersion = 1
+	imageMagic       = 'K'
+	imageVersion     = 1
+	imageBothVersion = 2
 
 	flagCompact = 2
 )
@@ -42,14 +49,61 @@ type image struct {
 	checksum uint64
 	signed   bool // there are negative counts
 	kept     bool // its namespace has had the key: what became smaller since, of the limits of one key, is not for it
+	other    *imageOther
+}
+
+// imageOther is what an image of version 2 has of the second half-life.
+type imageOther struct {
+	own, slow watched
+	counts    image // of the companion
+}
+
+// watched is since when a namespace has counted, and what its exposure was.
+type watched struct {
+	began    sketch.Tick
+	exposure sketch.Exposure
 }
 
 // export returns the image of a key that is alive.
 func (f *frame) export(ns *namespace, key uint32) (raw []byte, checksum uint64) {
-	content := f.appendContent(nil, ns, key)
+	raw, checksum, _ = f.exportContent(ns, key)
+	return raw, checksum
+}
+
+// exportContent is export, and returns the content of the image too, which shares its memory.
+func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum uint64, content []byte) {
 	raw = append([]byte(nil), imageMagic, imageVersion)
 	raw = binary.AppendUvarint(raw, uint64(ns.clock(f.now)))
-	return append(raw, content...), xxh3.Hash(content)
+	head := len(raw)
+	raw = f.appendContent(raw, ns, key)
+	return raw, xxh3.Hash(raw[head:]), raw[head:]
+}
+
+// exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if the
+// shard's log does not allow such images yet.
+func (f *frame) exportBoth(ns *namespace, name []byte, content []byte) []byte {
+	slow := f.companion(ns)
+	if slow == nil || f.behaviour < BehaviourDeletion {
+		return nil
+	}
+	raw := binary.AppendUvarint([]byte{imageMagic, imageBothVersion}, uint64(ns.clock(f.now)))
+	raw = binary.AppendUvarint(raw, uint64(len(content)))
+	raw = ns.appendWatched(append(raw, content...))
+	raw = slow.appendWatched(raw)
+	key, ok := f.findKey(slow, name)
+	if !ok || !f.alive(slow, key, slow.clock(f.now)) {
+		return f.appendCounts(raw, slow, &summary{era: slow.presentEra()})
+	}
+	if f.imageLeast(key) > proto.ImageBytesMax {
+		return nil
+	}
+	sum := f.summary(key)
+	return f.appendCounts(raw, slow, &sum)
+}
+
+func (ns *namespace) appendWatched(b []byte) []byte {
+	b = binary.AppendUvarint(binary.AppendUvarint(b, uint64(ns.began)), uint64(ns.exposure.From))
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(ns.exposure.Had))
 }
 
 func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
@@ -58,7 +112,12 @@ func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
 	if sum.body != nil {
 		return sum.body.appendBinary(append(b, byte(sum.body.form())))
 	}
-	d, p := f.present(ns, &sum, ns.clock(f.now)), ns.params()
+	return f.appendCounts(append(b, byte(formDistribution)), ns, &sum)
+}
+
+// appendCounts appends a distribution, with the settings that its values are of.
+func (f *frame) appendCounts(b []byte, ns *namespace, sum *summary) []byte {
+	d, p := f.present(ns, sum, ns.clock(f.now)), ns.params()
 	if d == nil {
 		d = new(sketch.Distribution)
 	}
@@ -69,7 +128,7 @@ func (f *frame) appendContent(b []byte, ns *namespace, key uint32) []byte {
 	if p.Compact {
 		flags |= flagCompact
 	}
-	b = append(b, byte(formDistribution), byte(p.Decay), flags)
+	b = append(b, byte(p.Decay), flags)
 	b = binary.AppendUvarint(b, uint64(p.HalfLife))
 	b = binary.LittleEndian.AppendUint64(b, math.Float64bits(p.Threshold))
 	bins := sortedBins(d)
@@ -124,24 +183,56 @@ func (f *frame) imageLeast(key uint32) int {
 
 // decodeImage reads what export wrote. room says how much memory a body of a form may take that comes as so many bytes. What else a namespace cannot have is
 // for convert to find.
-func decodeImage(raw []byte, room func(f form, bytes int) int) (*image, bool) {
+// newest is the version up to which the log allows images.
+func decodeImage(raw []byte, newest byte, room func(f form, bytes int) int) (*image, bool) {
 	r := reader{rest: raw}
-	if r.byte() != imageMagic || r.byte() != imageVersion {
+	magic, version := r.byte(), r.byte()
+	if magic != imageMagic || version < imageVersion || version > newest {
 		return nil, false
 	}
-	img := &image{at: sketch.Tick(r.uvarint()), checksum: 0}
-	img.checksum = xxh3.Hash(r.rest)
+	img := &image{at: sketch.Tick(r.uvarint())}
+	if img.at < 0 || img.at > clockMax {
+		return nil, false
+	}
+	if version == imageVersion {
+		return img, !r.bad && img.decodeContent(r.rest, room)
+	}
+	content := r.bytes()
+	return img, !r.bad && img.decodeContent(content, room) && img.body == nil && img.decodeOther(&r)
+}
+
+func (img *image) decodeContent(content []byte, room func(f form, bytes int) int) bool {
+	r := reader{rest: content}
+	img.checksum = xxh3.Hash(content)
 	img.expiry = sketch.Tick(r.uvarint())
 	f := form(r.byte())
-	if r.bad || img.at < 0 || img.at > clockMax || img.expiry < 0 || img.expiry > clockMax {
-		return nil, false
+	if r.bad || img.expiry < 0 || img.expiry > clockMax {
+		return false
 	}
 	if f != formDistribution {
 		ok := false
 		img.body, ok = decodeBodyWithin(f, r.rest, room(f, len(r.rest)))
-		return img, ok
+		return ok
 	}
-	return img, img.decodeDistribution(&r)
+	return img.decodeDistribution(&r)
+}
+
+// decodeOther reads what an image of version 2 has more.
+func (img *image) decodeOther(r *reader) bool {
+	img.other = new(imageOther)
+	img.other.own = img.decodeWatched(r)
+	img.other.slow = img.decodeWatched(r)
+	return !r.bad && img.other.counts.decodeDistribution(r)
+}
+
+// decodeWatched reads an exposure, which cannot have begun after the time of the image.
+func (img *image) decodeWatched(r *reader) watched {
+	w := watched{sketch.Tick(r.uvarint()), sketch.Exposure{From: sketch.Tick(r.uvarint()), Had: r.float()}}
+	for _, t := range []sketch.Tick{w.began, w.exposure.From} {
+		r.bad = r.bad || t < 0 || t > img.at
+	}
+	r.bad = r.bad || !(w.exposure.Had >= 0 && w.exposure.Had <= math.MaxFloat64)
+	return w
 }
 
 func (img *image) decodeDistribution(r *reader) bool {
@@ -204,7 +295,13 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 				return f.unanswered(keyTooLarge(ask.Key, n))
 			}
 			out.Found = true
-			out.Image, out.Checksum = f.export(ns, key)
+			var content []byte
+			out.Image, out.Checksum, content = f.exportContent(ns, key)
+			if sum := f.summary(key); sum.body == nil {
+				if both := f.exportBoth(ns, ask.Key, content); both != nil && len(both) <= proto.ImageBytesMax {
+					out.Image = both
+				}
+			}
 		}
 	}
 	if n := len(out.Image); n > proto.ImageBytesMax {

@@ -38,6 +38,12 @@ func TestImagesTravel(t *testing.T) {
 			index++
 			two.Apply(index, encodeEntry(t, int64(one.now), []*ebbv1.Command{define}), nil)
 		}
+		if rapid.Bool().Draw(t, "both half-lives") {
+			behave := []*ebbv1.Command{{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: BehaviourDeletion}}}}
+			one.Apply(one.applied+1, encodeEntry(t, int64(one.now), behave), nil)
+			index++
+			two.Apply(index, encodeEntry(t, int64(one.now), behave), nil)
+		}
 		for key := range one.summaries.keys.all {
 			ns := one.namespaces[one.summary(key).space]
 			name, space := string(one.keys.bytesOf(key)), ns.definition.Name

@@ -176,7 +176,11 @@ func (s *State) mayReplace(ns *namespace, key uint32, c *ebbv1.PutKey) *proto.Er
 }
 
 func (s *State) putImage(ns *namespace, c *ebbv1.PutKey) (applied uint64, err *proto.Error) {
-	img, ok := decodeImage(c.GetImage(), ns.room)
+	newest := byte(imageVersion)
+	if s.behaviour >= BehaviourDeletion {
+		newest = imageBothVersion
+	}
+	img, ok := decodeImage(c.GetImage(), newest, ns.room)
 	if !ok {
 		return 0, proto.ErrBadRequest.Errorf("the image for key %s does not decode, or takes more memory than a key of namespace %s may", quote(c.Key), quote([]byte(ns.definition.GetName()))).
 			WithHint("a key that was made when the sizes of its namespace were larger moves only within its shard, as long as it is nearly empty")
@@ -199,6 +203,11 @@ func (s *State) takeImage(ns *namespace, c *ebbv1.PutKey, img *image) (applied u
 	}
 	if img.over(ns.params(), clock) {
 		return 0, proto.ErrKeyNotFound.Errorf("nothing is left of what key %s should hold", quote(c.Key))
+	}
+	if slow := s.companion(ns); img.other != nil && slow != nil {
+		if err := img.other.counts.convert(slow, clock); err != nil {
+			return 0, err
+		}
 	}
 	key, there := s.findKey(ns, c.Key)
 	if there && s.alive(ns, key, clock) {
@@ -241,7 +250,11 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 		sum.spare()
 	}
 	s.put(key, &sum)
-	s.adoptCompanion(ns, name, key, img.expiry, clock)
+	if img.other != nil {
+		s.adoptOther(ns, name, img, clock)
+	} else {
+		s.adoptCompanion(ns, name, key, img.expiry, clock)
+	}
 	s.expireAt(ns, key, img.expiry, clock)
 }
 

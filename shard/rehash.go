@@ -136,7 +136,7 @@ func (h *rehash) takeKey(old *State, ns, to *namespace, key uint32) error {
 
 // adoptImage makes a key of an image, unless nothing is left of it by the latest clock. The key was there already: it may be larger than one that is made now.
 func (h *rehash) adoptImage(ns *namespace, name, image []byte) error {
-	img, ok := decodeImage(image, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
+	img, ok := decodeImage(image, imageVersion, func(form, int) int { return bodyBytesOver(h.limits.BodyBytes) })
 	if !ok {
 		return proto.ErrInternal.Errorf("key %s does not come through its image", quote(name))
 	}
