@@ -34,7 +34,7 @@ import (
 const (
 	imageMagic       = 'K'
 	imageVersion     = 1
-	imageBothVersion = 2
+	imageBothVersion = proto.ImageBothVersion
 
 	flagCompact = 2
 )
