@@ -174,6 +174,15 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 			WithHint("only a copy that was interrupted can be resumed; compare: ebb namespace show")
 	case len(ns.GetRollups().GetUnits()) > 0 && cp.byIDs():
 		return false, errCopyRollups(cp.from, "its bitmaps are copied by their ids")
+	case ns.GetSlowHalfLifeUs() > 0:
+		table, err := cp.client.Table(ctx)
+		if err == nil && table.GetVersion() < proto.VersionDeletion {
+			err = proto.ErrBadNamespace.Errorf("namespace %s has a second half-life: to copy that, the cluster needs storage version %d and has %d", cp.from, proto.VersionDeletion, table.GetVersion()).
+				WithHint("upgrade all nodes: see ebb cluster status")
+		}
+		if err != nil {
+			return false, err
+		}
 	}
 	return old != nil, nil
 }
@@ -331,7 +340,7 @@ func errCopyTooLarge(key string, size uint64) *proto.Error {
 
 // errCopyHalf refuses a key of which the image has one half-life alone.
 func errCopyHalf(key string) *proto.Error {
-	return proto.ErrKeyTooLarge.Errorf("the counts of both half-lives of key %s take more than %d bytes, or the cluster's storage version is below %d", keyText(key), proto.ImageBytesMax, proto.VersionDeletion)
+	return proto.ErrKeyTooLarge.Errorf("the counts of both half-lives of key %s take more than %d bytes, or a node is of an older version", keyText(key), proto.ImageBytesMax)
 }
 
 // lacks says whether an image has the counts of the first half-life alone where there are two.
@@ -340,7 +349,7 @@ func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
 }
 
 func (cp *namespaceCopy) exportOf(key string) *ebbv1.Question {
-	return &ebbv1.Question{Namespace: cp.from, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key)}}}
+	return &ebbv1.Question{Namespace: cp.from, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}}}
 }
 
 // copyPage copies some keys, and notes now and then how far it has come.

@@ -105,7 +105,7 @@ func newWorldOn(t tester, n int, listen func(name string) (net.Listener, string)
 		t.Fatal(err)
 	}
 	wire := protobuf.CloneOf(table.Wire())
-	wire.ClusterId, wire.Epoch = "world", 1
+	wire.ClusterId, wire.Epoch, wire.Version = "world", 1, proto.StorageVersion
 	listeners := map[string]net.Listener{}
 	for _, node := range wire.Nodes {
 		listeners[node.Name], node.GrpcAddress = listen(node.Name)

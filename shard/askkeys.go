@@ -232,7 +232,7 @@ func (f *frame) describeCost(q *ebbv1.Question) int {
 		for _, name := range proto.QuestionKeys(q) {
 			if key, ok := f.findKey(ns, name); ok {
 				cost += describeBin * f.totalCost(key)
-				if slow := f.companion(ns); slow != nil && q.GetExport() != nil { // which its image has too
+				if slow := f.companion(ns); slow != nil && q.GetExport().GetBoth() { // which its image has too
 					if other, ok := f.findKey(slow, name); ok {
 						cost += describeBin * f.totalCost(other)
 					}

@@ -358,7 +358,7 @@ func TestImagesBringBothHalfLives(t *testing.T) {
 			}
 		}
 		if raw := exported(&one.frame, "", "k").Image; raw[1] != imageVersion {
-			t.Errorf("%s: an image of version %d, which others may not know", name, raw[1])
+			t.Errorf("%s: an image of version %d where one was asked for that older builds know", name, raw[1])
 		}
 		apply(one, end, behave)
 		apply(one, end, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: named("k"), Until: &ebbv1.ExpireKeys_AtUs{AtUs: end + 5000*second}}}})

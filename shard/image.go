@@ -79,11 +79,10 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 	return raw, xxh3.Hash(raw[head:]), raw[head:]
 }
 
-// exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if the
-// shard's log does not allow such images yet.
+// exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it is too large.
 func (f *frame) exportBoth(ns *namespace, name []byte, content []byte) []byte {
 	slow := f.companion(ns)
-	if slow == nil || f.behaviour < BehaviourDeletion {
+	if slow == nil {
 		return nil
 	}
 	raw := binary.AppendUvarint([]byte{imageMagic, imageBothVersion}, uint64(ns.clock(f.now)))
@@ -297,7 +296,7 @@ func (f *frame) askExport(q *ebbv1.ShardQuestion, ask *ebbv1.ExportQuestion) *eb
 			out.Found = true
 			var content []byte
 			out.Image, out.Checksum, content = f.exportContent(ns, key)
-			if sum := f.summary(key); sum.body == nil {
+			if sum := f.summary(key); ask.Both && sum.body == nil {
 				if both := f.exportBoth(ns, ask.Key, content); both != nil && len(both) <= proto.ImageBytesMax {
 					out.Image = both
 				}

@@ -47,6 +47,7 @@ func newNamespace(s *session) *cobra.Command {
 		&cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Create, change and list namespaces"},
 		newNamespaceSet(s, "create", "Create a namespace", true),
 		newNamespaceSet(s, "set", "Change settings of a namespace; what is not named stays", false),
+		newNamespaceCopy(s),
 		&cobra.Command{
 			Use: "show NAME", Short: "The settings of a namespace, with the sizes of the keys it makes", Args: argsBetween(1, 1, "NAME"),
 			Example: "  ebb namespace show visits",

@@ -6796,8 +6796,10 @@ func (x *DescribeQuestion) GetAsOfUs() int64 {
 
 // ExportQuestion asks for what a key holds, to be put under another name.
 type ExportQuestion struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Key           []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// in a namespace with two half-lives also what the second one counts; shards take such an image from storage version 9 on
+	Both          bool `protobuf:"varint,2,opt,name=both,proto3" json:"both,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -6837,6 +6839,13 @@ func (x *ExportQuestion) GetKey() []byte {
 		return x.Key
 	}
 	return nil
+}
+
+func (x *ExportQuestion) GetBoth() bool {
+	if x != nil {
+		return x.Both
+	}
+	return false
 }
 
 // MatchQuestion asks which phrases of a key stand in a text: token by token, in any case of letters.
@@ -13695,9 +13704,10 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\bas_of_us\x18\x06 \x01(\x03R\x06asOfUs\">\n" +
 	"\x10DescribeQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x18\n" +
-	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"\"\n" +
+	"\bas_of_us\x18\x02 \x01(\x03R\x06asOfUs\"6\n" +
 	"\x0eExportQuestion\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\fR\x03key\"5\n" +
+	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
+	"\x04both\x18\x02 \x01(\bR\x04both\"5\n" +
 	"\rMatchQuestion\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\fR\x03key\x12\x12\n" +
 	"\x04text\x18\x02 \x01(\fR\x04text\"\x83\x01\n" +
