@@ -25,10 +25,14 @@ const (
 	// collectEvery is how often a pool without room looks for answers that nobody sends any more: what a connection had to send when it broke
 	// is found by the garbage collector only.
 	collectEvery = 2 * time.Second
+	// smallShare is the part of a pool up to which a charge is small, and passedMax how many waiters are looked at for small ones.
+	smallShare = 64
+	passedMax  = 64
 )
 
 // Pool is how many bytes of memory something may take on a node at a time, over all requests. Who finds no room waits for it, first come
-// first served. A nil Pool has no limit and counts nothing.
+// first served. Small charges that fit pass a large one that does not, until it has waited for half of its time: what is given back from then on is
+// kept for it. A nil Pool has no limit and counts nothing.
 //
 // Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what the answer did not
 // take, and gives back the rest when the answer has left the node.
@@ -63,6 +67,7 @@ func (p *Pool) search() {
 type waiter struct {
 	n       int64
 	granted chan struct{} // closed under the pool's lock when n bytes are its own
+	passed  time.Time     // until when small charges may pass it
 }
 
 // New returns a pool of size bytes. what names in errors what takes them: "answers".
@@ -98,12 +103,28 @@ func (p *Pool) Waits() uint64 { return p.waits.Load() }
 // Refusals returns how often a request found no room.
 func (p *Pool) Refusals() uint64 { return p.refusals.Load() }
 
-// take takes n bytes if they are free and nobody waits.
+// take takes n bytes if they are free, and either no request waits or these may pass it.
 func (p *Pool) take(n int64) bool {
-	if p.waiting.Load() > 0 {
+	if p.waiting.Load() > 0 && !p.passes(n) {
 		return false
 	}
 	return p.grab(n)
+}
+
+// passes says whether a charge may go before the first one that waits.
+func (p *Pool) passes(n int64) bool {
+	if n > p.size/smallShare {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.queue) == 0 || p.passable()
+}
+
+// passable says whether small charges may pass the first one that waits. p.mu is held.
+func (p *Pool) passable() bool {
+	first := p.queue[0]
+	return first.n > p.size/smallShare && time.Now().Before(first.passed)
 }
 
 func (p *Pool) grab(n int64) bool {
@@ -130,18 +151,34 @@ func (p *Pool) release(n int64) {
 	}
 }
 
-// grant serves the queue from its head, as far as there is room. p.mu is held.
+// grant serves the queue from its head, as far as there is room, and then small charges that may pass the head. p.mu is held.
 func (p *Pool) grant() {
 	for len(p.queue) > 0 && p.grab(p.queue[0].n) {
 		close(p.queue[0].granted)
 		p.queue = p.queue[1:]
 		p.waiting.Add(-1)
 	}
+	if len(p.queue) < 2 || !p.passable() {
+		return
+	}
+	for i := 1; i < min(len(p.queue), passedMax); {
+		w := p.queue[i]
+		if w.n > p.size/smallShare {
+			i++
+			continue
+		}
+		if !p.grab(w.n) {
+			return
+		}
+		close(w.granted)
+		p.queue = append(p.queue[:i:i], p.queue[i+1:]...)
+		p.waiting.Add(-1)
+	}
 }
 
 // await waits for n bytes: no longer than d, and than ctx lasts.
 func (p *Pool) await(ctx context.Context, n int64, d time.Duration) *proto.Error {
-	w := &waiter{n: n, granted: make(chan struct{})}
+	w := &waiter{n: n, granted: make(chan struct{}), passed: time.Now().Add(d / 2)}
 	p.mu.Lock()
 	p.queue = append(p.queue, w)
 	p.waiting.Add(1)

@@ -203,3 +203,66 @@ func TestSizeFor(t *testing.T) {
 		}
 	}
 }
+
+// Small charges that fit pass a large one that waits, and those that wait behind it too. From half of its time on nothing passes it, so that it
+// has its turn while small ones come without end.
+func TestSmallChargesPassALargeOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New("answers", 64_000)
+		most, rest, large := p.Begin(0), p.Begin(0), p.Begin(0)
+		if most.Charge(t.Context(), 32_000) != nil || rest.Charge(t.Context(), 31_000) != nil {
+			t.Fatal("there is room for both")
+		}
+		var wg sync.WaitGroup
+		start, passed := time.Now(), 0
+		wg.Go(func() {
+			if err := large.Charge(t.Context(), 30_000); err != nil {
+				t.Errorf("after %v: %v", time.Since(start), err)
+			}
+			if took := time.Since(start); took < waitMax/2 || took >= waitMax {
+				t.Errorf("the large one had its turn after %v", took)
+			}
+		})
+		synctest.Wait()
+		behind, wide := p.Begin(0), p.Begin(0)
+		wg.Go(func() {
+			time.Sleep(10 * time.Millisecond) // when all is taken
+			if err := behind.Charge(t.Context(), 900); err != nil || time.Since(start) > 20*time.Millisecond {
+				t.Errorf("a small one behind it: after %v: %v", time.Since(start), err)
+			}
+			behind.Close()
+		})
+		small := p.Begin(0)
+		if !small.Try(1000) {
+			t.Fatal("a small one that fits does not pass")
+		}
+		if wide.Try(1001) {
+			t.Error("one that is not small passes")
+		}
+		time.Sleep(15 * time.Millisecond)
+		small.Close()
+		synctest.Wait()
+		for time.Since(start) < waitMax*3/4 { // each gives back what the next one could take
+			r := p.Begin(0)
+			if r.Try(1000) {
+				passed++
+				if time.Since(start) >= waitMax/2 {
+					t.Errorf("one passes after %v", time.Since(start))
+				}
+			}
+			time.Sleep(5 * time.Millisecond)
+			r.Close()
+		}
+		if passed < 50 {
+			t.Errorf("%d passed", passed)
+		}
+		most.Refund(30_000)
+		wg.Wait()
+		for _, r := range []*Request{most, rest, large, wide} {
+			r.Close()
+		}
+		if p.Used() != 0 {
+			t.Errorf("%d bytes are left", p.Used())
+		}
+	})
+}
