@@ -58,6 +58,9 @@ type GossipConfig struct {
 	Cluster func() string
 	// DiskOf returns the identity of the disk that the control group's record of a node has, "" if it has none.
 	DiskOf func(node string) string
+	// Proven reports whether another node is connected now, and at the gRPC address of this start. It is called under locks of
+	// memberlist. Nil: none is.
+	Proven func(Member) bool
 	// OnStrangers is told when those of the Join addresses that answer are all of
 	// another cluster.
 	OnStrangers func(Strangers)
@@ -127,6 +130,7 @@ type Gossip struct {
 	keys      *memberlist.Keyring // nil: gossip is in the clear
 	refused   *refusals
 	arrivals  *rate.Limiter // of starts that were not known
+	evictions *rate.Limiter // of starts that made room for others of their node
 
 	mu        sync.Mutex // guards what follows; never held while calling memberlist, which calls us under its own locks
 	roster    *roster
@@ -152,7 +156,8 @@ func OpenGossip(ctx context.Context, cfg GossipConfig) (*Gossip, error) {
 	logger := cmp.Or(cfg.Logger, slog.Default()).With("part", "gossip")
 	g := &Gossip{
 		cfg: cfg, roster: newRoster(), opened: time.Now(), arrivals: rate.NewLimiter(newStartsRate, newStartsBurst),
-		changed: make(chan struct{}, 1), reported: make(map[[2]string]bool),
+		evictions: rate.NewLimiter(evictRate, evictBurst),
+		changed:   make(chan struct{}, 1), reported: make(map[[2]string]bool),
 		strangers: make(map[string]Member),
 		warned:    make(map[string]bool), tried: make(map[string]string),
 		log: logger, refused: newRefusals(logger),

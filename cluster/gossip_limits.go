@@ -20,8 +20,12 @@ const (
 	// strangersMembersMax is how many starts may be known before those of nodes without a record in the control group
 	// are refused.
 	strangersMembersMax = 256
-	// startsMax bounds living starts of one node.
-	startsMax = 8
+	// startsMax bounds living starts of one node that count, and evictedMax those of all nodes that made room for others:
+	// memberlist keeps them as long as they live. evictRate and evictBurst bound how fast.
+	startsMax  = 8
+	evictedMax = 256
+	evictRate  = rate.Limit(4)
+	evictBurst = 16
 	// newStartsRate and newStartsBurst bound how many starts that were not known are taken in, a second and at once:
 	// memberlist keeps each for half a minute after its end.
 	newStartsRate  = rate.Limit(32)
@@ -170,13 +174,18 @@ func (g *Gossip) admits(name string) bool {
 		return false // it would stay where nothing here counts it
 	}
 	known := func(node string) bool { return node == g.cfg.Node || g.diskOf(node) != "" }
+	own := uint64(0)
+	if node == g.cfg.Node {
+		own = g.cfg.Boot
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if node == g.cfg.Node && start == g.cfg.Boot || g.roster.living(node, start) {
 		return true
 	}
 	if g.roster.starts(node) >= startsMax {
-		return false
+		// Starts that were made up must not keep a restarted node out.
+		return known(node) && g.roster.evicted() < evictedMax && g.evictions.Allow() && g.roster.evict(node, g.cfg.Proven, own)
 	}
 	if known(node) {
 		return true // startsMax bounds them, and a flood of strangers must not keep a restarted node out

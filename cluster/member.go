@@ -162,12 +162,15 @@ func lengthen(addr, host string) string {
 
 // roster is what is known of all starts of all nodes. It is pure.
 type roster struct {
-	boots map[string]map[uint64]*boot // node -> boot -> record
+	boots    map[string]map[uint64]*boot // node -> boot -> record
+	arrivals uint64
 }
 
 type boot struct {
-	member Member
-	silent bool // did not answer when its node's starts were compared
+	member  Member
+	silent  bool   // did not answer when its node's starts were compared
+	arrival uint64 // grows with each start that is first heard of
+	evicted bool   // made room for a later one: it speaks for its node if no other does
 }
 
 func newRoster() *roster { return &roster{boots: make(map[string]map[uint64]*boot)} }
@@ -180,7 +183,14 @@ func (r *roster) put(m Member) {
 		of = make(map[uint64]*boot)
 		r.boots[m.Node] = of
 	}
-	of[m.Boot] = &boot{member: m}
+	b := &boot{member: m}
+	if old := of[m.Boot]; old != nil {
+		b.arrival, b.evicted = old.arrival, old.evicted
+	} else {
+		r.arrivals++
+		b.arrival = r.arrivals
+	}
+	of[m.Boot] = b
 	best := r.best(m.Node)
 	for id, b := range of {
 		if !b.member.Alive && b != best {
@@ -195,11 +205,46 @@ func (r *roster) living(node string, start uint64) bool {
 	return b != nil && b.member.Alive
 }
 
-// starts counts a node's living starts that answer, as far as was asked.
+// starts counts a node's living starts that answer, as far as was asked, and were not evicted.
 func (r *roster) starts(node string) (n int) {
 	for _, b := range r.boots[node] {
-		if b.member.Alive && !b.silent {
+		if b.counts() {
 			n++
+		}
+	}
+	return n
+}
+
+func (b *boot) counts() bool { return b.member.Alive && !b.silent && !b.evicted }
+
+// evict makes room for another start of a node: of those that count it evicts the one that was heard of first. One is proven
+// and stays: the first that was heard of at the gRPC address where the node is connected. So does the start own.
+func (r *roster) evict(node string, proven func(Member) bool, own uint64) bool {
+	var first, stays *boot
+	for _, b := range r.boots[node] {
+		if proven != nil && proven(b.member) && (stays == nil || b.arrival < stays.arrival) {
+			stays = b
+		}
+	}
+	for _, b := range r.boots[node] {
+		if b.counts() && b != stays && b.member.Boot != own && (first == nil || b.arrival < first.arrival) {
+			first = b
+		}
+	}
+	if first == nil {
+		return false
+	}
+	first.evicted = true
+	return true
+}
+
+// evicted counts the living starts that were evicted, of all nodes.
+func (r *roster) evicted() (n int) {
+	for _, of := range r.boots {
+		for _, b := range of {
+			if b.evicted && b.member.Alive {
+				n++
+			}
 		}
 	}
 	return n
@@ -223,7 +268,7 @@ func (r *roster) all() (n int) {
 }
 
 // best returns the start that speaks for a node: living before dead, answering
-// before silent, then the newest. Nil if the node is unknown.
+// before silent, evicted last, then the newest. Nil if the node is unknown.
 func (r *roster) best(node string) *boot {
 	var best *boot
 	for _, b := range r.boots[node] {
@@ -240,6 +285,8 @@ func (b *boot) better(other *boot) bool {
 		return b.member.Alive
 	case b.silent != other.silent:
 		return other.silent
+	case b.evicted != other.evicted:
+		return other.evicted
 	}
 	return b.member.Boot > other.member.Boot
 }
@@ -255,13 +302,13 @@ func (r *roster) members() []Member {
 }
 
 // rivals returns, for every node that seems to live more than once, its living
-// starts, oldest first.
+// starts, oldest first, without those that were evicted.
 func (r *roster) rivals() [][]Member {
 	var all [][]Member
 	for _, of := range r.boots {
 		var alive []Member
 		for _, b := range of {
-			if b.member.Alive {
+			if b.member.Alive && !b.evicted {
 				alive = append(alive, b.member)
 			}
 		}

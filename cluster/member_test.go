@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -164,5 +165,37 @@ func TestMemberOutranks(t *testing.T) {
 		if !c.stays.outranks(c.goes) || c.goes.outranks(c.stays) {
 			t.Errorf("%s: the wrong one goes", name)
 		}
+	}
+}
+
+// The start that was heard of first makes room, but not this process's own, nor the first at the address where its node is connected.
+func TestRosterEvicts(t *testing.T) {
+	r := newRoster()
+	for boot := range uint64(4) {
+		r.put(Member{Node: "a", Boot: 10 - boot, Alive: true, GRPC: fmt.Sprint("at-", boot/2)})
+	}
+	connected := func(m Member) bool { return m.GRPC == "at-0" }
+	evict := func(want bool, left ...uint64) {
+		t.Helper()
+		if r.evict("a", connected, 8) != want || r.starts("a") != len(left) {
+			t.Errorf("%d starts count, want %d", r.starts("a"), len(left))
+		}
+		for _, boot := range left {
+			if !r.boots["a"][boot].counts() {
+				t.Errorf("start %d does not count", boot)
+			}
+		}
+	}
+	evict(true, 10, 8, 7)
+	evict(true, 10, 8)
+	evict(false, 10, 8)
+	if !r.living("a", 9) || r.evicted() != 2 || len(r.rivals()[0]) != 2 {
+		t.Errorf("%d are evicted; rivals %v", r.evicted(), r.rivals())
+	}
+	r.put(Member{Node: "a", Boot: 9, Alive: true}) // news of it
+	r.put(Member{Node: "a", Boot: 10})
+	r.put(Member{Node: "a", Boot: 8})
+	if best := r.best("a").member; best.Boot != 9 || r.evicted() != 2 {
+		t.Errorf("start %d speaks for the node when the others are dead", best.Boot)
 	}
 }

@@ -141,6 +141,17 @@ func (d *directory) grpc(node string) (string, error) {
 	return known[int(now.Sub(was.lost)/turnOf)%len(known)], nil
 }
 
+// connectedAt reports whether raft has a session with a node now, at the address of this start.
+func (d *directory) connectedAt(m cluster.Member) bool {
+	if m.Node == d.self || m.GRPC == "" || !d.linked(m.Node) {
+		return false
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	session := d.used[m.Node].session
+	return session != "" && reaches(session, m.GRPC)
+}
+
 // candidates are where a node may be, the likeliest first.
 func (d *directory) candidates(node string) (known []string) {
 	if m, ok := d.member(node); ok && m.GRPC != "" {

@@ -248,6 +248,7 @@ func (n *Node) openGossip(ctx context.Context) error {
 		GRPC: unnamed(record.GetGrpcAddress()), HTTP: unnamed(record.GetHttpAddress()), Version: n.cfg.Version, Disk: record.GetDisk(),
 		Network: n.cfg.Network, Resolve: resolver(n.cfg.Network), Listen: listen, Addr: n.cfg.AdvertiseGossip, Join: n.cfg.Join, Known: n.directory.known, Keys: n.gossipKeys.first(),
 		Cluster: n.clusterID, DiskOf: func(node string) string { return n.Table().Node(node).GetDisk() }, OnStrangers: n.misjoined, OnDuplicate: n.duplicate, Logger: n.logger,
+		Proven: n.directory.connectedAt,
 	})
 	if err != nil {
 		return proto.ErrBadRequest.Errorf("gossip: %v", err).WithHint("choose a free address of this machine with --gossip")
