@@ -10,10 +10,14 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
@@ -236,6 +240,89 @@ func TestNoRoomForAnAnswer(t *testing.T) {
 		_ = resp.Body.Close()
 	}
 	until(t, "answers that were written are charged", func() bool { return s.Answers.Used() == 0 })
+}
+
+// What a watch was charged to build an answer is given back before its client reads it, over HTTP but for the text that is written.
+func TestWatchesGiveBackWhatAnAnswerTook(t *testing.T) {
+	const built = 8 << 20
+	f := &fake{ask: func(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
+		if err := budget.From(ctx).Charge(ctx, built); err != nil {
+			return nil, err
+		}
+		return answering(largeAnswer(1<<20))(ctx, req)
+	}}
+	s := f.services()
+	s.Watches, s.Answers, s.Kept = NewWatches(nil), budget.New("answers", 64<<20), budget.New("the last answers of watches", 4<<20)
+	e := &ebbServer{Services: &s}
+	done := errors.New("done")
+	for name, write := range map[string]func(context.Context, *ebbv1.WatchEvent) error{
+		"gRPC": func(context.Context, *ebbv1.WatchEvent) error { return nil },
+		"HTTP": func(ctx context.Context, e *ebbv1.WatchEvent) error { _, err := chargedJSON(ctx, nil, e); return err },
+	} {
+		err := e.watch(t.Context(), &ebbv1.WatchRequest{Question: aKey}, func(ctx context.Context, event *ebbv1.WatchEvent) error {
+			if err := write(ctx, event); err != nil {
+				return err
+			}
+			if used := s.Answers.Used(); used >= built || (used > 0) != (name == "HTTP") {
+				t.Errorf("%s: %d bytes are charged while the client does not read", name, used)
+			}
+			if s.Kept.Used() < 1<<20 {
+				t.Errorf("%s: %d bytes are charged for the last answer", name, s.Kept.Used())
+			}
+			return done
+		})
+		if !errors.Is(err, done) || s.Answers.Used() != 0 || s.Kept.Used() != 0 {
+			t.Errorf("%s: %v, and %d and %d bytes are charged in the end", name, err, s.Answers.Used(), s.Kept.Used())
+		}
+	}
+}
+
+// A connection whose client reads nothing of a charged answer ends when it has waited for sendMax, and one whose client reads stays.
+func TestAnswersThatAreNotReadEndTheirConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := (&fake{ask: answering(largeAnswer(3 << 20))}).services()
+		s.Answers, s.Budget = budget.New("answers", 64<<20), NewBudget(0, nil)
+		stuck := make(chan struct{})
+		l := bufconn.Listen(64 << 10)
+		srv := NewGRPC(s)
+		served := make(chan error, 1)
+		go func() { served <- srv.Serve(l) }()
+		ask := func(wait bool) (took time.Duration, err error) {
+			conn, err := grpc.NewClient("passthrough:///ebb-0", grpc.WithTransportCredentials(insecure.NewCredentials()),
+				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+					c, err := l.DialContext(ctx)
+					if wait && err == nil {
+						c = &stopped{Conn: c, after: 32 << 10, until: stuck}
+					}
+					return c, err
+				}))
+			if err != nil {
+				return 0, err
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 2*sendMax)
+			defer cancel()
+			start := time.Now()
+			if wait {
+				time.AfterFunc(sendMax+time.Second, func() { close(stuck) }) // what it reads then is the end
+			}
+			_, err = ebbv1grpc.NewEbbClient(conn).Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{aKey}})
+			took = time.Since(start)
+			if err == nil {
+				time.Sleep(2 * sendMax)
+				_, err = ebbv1grpc.NewEbbClient(conn).Ask(t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{aKey}})
+			}
+			_ = conn.Close()
+			return took, err
+		}
+		if _, err := ask(false); err != nil {
+			t.Errorf("a client that reads: %v", err)
+		}
+		if took, err := ask(true); status.Code(err) != codes.Unavailable || took < sendMax {
+			t.Errorf("a client that does not read: after %v: %v", took, err)
+		}
+		srv.Stop()
+		<-served
+	})
 }
 
 // The last answers of watches are charged for as long as the watches last.

@@ -137,10 +137,10 @@ func (s *ebbServer) inspectOnce(
 	ctx context.Context, req *ebbv1.WatchRequest, w *watcher, last *kept, sent time.Time,
 	send func(context.Context, *ebbv1.WatchEvent) error,
 ) (took time.Duration, lastSent time.Time, err error) {
-	ctx, answers := s.begin(ctx, answersMax)
+	asking, answers := s.begin(ctx, answersMax)
 	defer answers.Close()
 	asked := time.Now()
-	answer, err := s.inspect(ctx, req)
+	answer, err := s.inspect(asking, req)
 	if err != nil {
 		return 0, sent, err
 	}
@@ -151,9 +151,12 @@ func (s *ebbServer) inspectOnce(
 			return took, sent, err
 		}
 	}
+	answers.Close() // what is sent is charged as the last answer by now, and a client that does not read holds nothing that others wait for
 	if event == nil && time.Since(sent) < watchIdleMax {
 		return took, sent, nil
 	}
+	ctx, encoded := s.begin(ctx, answersMax)
+	defer encoded.Close()
 	if err := send(ctx, event); err != nil {
 		return took, sent, err
 	}
