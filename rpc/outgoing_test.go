@@ -14,10 +14,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/status"
-	"google.golang.org/grpc/test/bufconn"
 
 	"github.com/ebbdb/ebb/internal/budget"
 	"github.com/ebbdb/ebb/proto"
@@ -277,52 +275,41 @@ func TestWatchesGiveBackWhatAnAnswerTook(t *testing.T) {
 	}
 }
 
-// A connection whose client reads nothing of a charged answer ends when it has waited for sendMax, and one whose client reads stays.
+// A connection whose client does not read a charged answer ends after sendMax, though it answers pings, and one whose client reads stays.
 func TestAnswersThatAreNotReadEndTheirConnection(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := (&fake{ask: answering(largeAnswer(3 << 20))}).services()
-		s.Answers, s.Budget = budget.New("answers", 64<<20), NewBudget(0, nil)
-		stuck := make(chan struct{})
-		l := bufconn.Listen(64 << 10)
-		srv := NewGRPC(s)
-		served := make(chan error, 1)
-		go func() { served <- srv.Serve(l) }()
-		ask := func(wait bool) (took time.Duration, err error) {
-			conn, err := grpc.NewClient("passthrough:///ebb-0", grpc.WithTransportCredentials(insecure.NewCredentials()),
-				grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
-					c, err := l.DialContext(ctx)
-					if wait && err == nil {
-						c = &stopped{Conn: c, after: 32 << 10, until: stuck}
-					}
-					return c, err
-				}))
-			if err != nil {
-				return 0, err
-			}
-			ctx, cancel := context.WithTimeout(t.Context(), 2*sendMax)
+	for name, reads := range map[string]bool{"reads": true, "does not read": false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := (&fake{ask: answering(largeAnswer(3 << 20))}).services()
+			s.Answers, s.Budget, s.Watches = budget.New("answers", 64<<20), NewBudget(0, nil), NewWatches(nil)
+			conn := serve(t, s, grpc.WithStaticStreamWindowSize(64<<10), grpc.WithStaticConnWindowSize(64<<10))
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			start := time.Now()
-			if wait {
-				time.AfterFunc(sendMax+time.Second, func() { close(stuck) }) // what it reads then is the end
+			stream, err := ebbv1grpc.NewEbbClient(conn).Watch(ctx, &ebbv1.WatchRequest{Question: aKey})
+			if err != nil {
+				t.Fatal(err)
 			}
-			_, err = ebbv1grpc.NewEbbClient(conn).Ask(ctx, &ebbv1.AskRequest{Questions: []*ebbv1.Question{aKey}})
-			took = time.Since(start)
-			if err == nil {
-				time.Sleep(2 * sendMax)
-				_, err = ebbv1grpc.NewEbbClient(conn).Ask(t.Context(), &ebbv1.AskRequest{Questions: []*ebbv1.Question{aKey}})
+			var ended error
+			if reads {
+				go func() {
+					for ended == nil {
+						_, ended = stream.Recv()
+					}
+				}()
 			}
-			_ = conn.Close()
-			return took, err
-		}
-		if _, err := ask(false); err != nil {
-			t.Errorf("a client that reads: %v", err)
-		}
-		if took, err := ask(true); status.Code(err) != codes.Unavailable || took < sendMax {
-			t.Errorf("a client that does not read: after %v: %v", took, err)
-		}
-		srv.Stop()
-		<-served
-	})
+			time.Sleep(sendMax - time.Second)
+			synctest.Wait()
+			if state, used := conn.GetState(), s.Answers.Used(); state != connectivity.Ready || (used > 3<<20/2) == reads {
+				t.Errorf("a client that %s: before the end: %v, and %d bytes are charged", name, state, used)
+			}
+			time.Sleep(2 * time.Second)
+			synctest.Wait()
+			if state := conn.GetState(); (state == connectivity.Ready) != reads {
+				t.Errorf("a client that %s: after it: %v", name, state)
+			}
+			cancel()
+			synctest.Wait()
+		})
+	}
 }
 
 // The last answers of watches are charged for as long as the watches last.
