@@ -126,7 +126,8 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 	founders := n.cfg.founders()
 	for {
 		reports, refused := n.surveyed(ctx, founders)
-		if err := n.meets(reports, refused); err != nil {
+		reports, doubt, err := n.hears(reports, refused)
+		if err != nil {
 			return false, err
 		}
 		told, born, mustJoin, err := n.lostDisk(reports, func(node string) (*ebbv1.Table, error) { return n.tableOf(ctx, node) })
@@ -142,7 +143,7 @@ func (n *Node) found(ctx context.Context) (mustJoin bool, err error) {
 			return false, nil
 		}
 		n.phase.enter(phaseJoining, fmt.Sprintf("waits for %s of %s: %d of %d found%s", who, strings.Join(founders,
-			", "), told+1, len(founders), n.unjoined()+because(refused)))
+			", "), told+1, len(founders), n.unjoined()+because(doubt)))
 		select {
 		case <-time.After(surveyEvery):
 		case <-ctx.Done():

@@ -57,6 +57,7 @@ type liar struct {
 	record  *ebbv1.NodeRecord
 	cluster string
 	asked   chan struct{}
+	shown   []string // fingerprints of keys for proofs, in a cluster with tokens; none in one without
 }
 
 func (l *liar) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
@@ -64,16 +65,24 @@ func (l *liar) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusR
 	case l.asked <- struct{}{}:
 	default:
 	}
-	own := &ebbv1.NodeStatus{Node: l.record, StartedUs: 1, Phase: "serving"}
+	own := &ebbv1.NodeStatus{Node: l.record, StartedUs: 1, Phase: "serving", Guarded: len(l.shown) > 0, ProofsShown: l.shown}
 	return &ebbv1.StatusResponse{ClusterId: l.cluster, Nodes: []*ebbv1.NodeStatus{own}}, nil
 }
 
 // impostor poses by gossip as a start of a node, with the marks of a cluster, and answers over gRPC as that start.
 func (b *bubble) impostor(record *ebbv1.NodeRecord, boot uint64, clusterID string, join ...string) chan struct{} {
 	b.Helper()
+	l := &liar{record: record, cluster: clusterID, asked: make(chan struct{}, 1000)}
+	b.lies(l, boot, join...)
+	return l.asked
+}
+
+// lies has an impostor answer.
+func (b *bubble) lies(l *liar, boot uint64, join ...string) {
+	b.Helper()
+	record, clusterID := l.record, l.cluster
 	me := b.net.Host(impostorHost)
 	at := impostorHost + ":7070"
-	l := &liar{record: record, cluster: clusterID, asked: make(chan struct{}, 1000)}
 	lis, err := me.Listen(context.Background(), at)
 	if err != nil {
 		b.Fatal(err)
@@ -90,7 +99,42 @@ func (b *bubble) impostor(record *ebbv1.NodeRecord, boot uint64, clusterID strin
 		b.Fatal(err)
 	}
 	b.impostors = append(b.impostors, func() { server.Stop(); _ = g.Kill() })
-	return l.asked
+}
+
+// TestTokensOfAnImpostorEndNoNode: what answers for a node says that callers need tokens there, and shows a foreign key. It proves nothing, so
+// that it ends neither a founder with a secret nor a node that joins; they say why they leave it out.
+func TestTokensOfAnImpostorEndNoNode(t *testing.T) {
+	for name, clusterID := range map[string]string{"founding": "", "joining": "0123456789abcdef0123456789abcdef"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, 3, 3, func(b *bubble) {
+				record := &ebbv1.NodeRecord{Name: "ebb-2", GrpcAddress: impostorHost + ":7070", GossipAddress: impostorHost + ":7071"}
+				b.lies(&liar{record: record, cluster: clusterID, asked: make(chan struct{}, 1000), shown: []string{"foreign"}}, 1)
+				waits := func(i int) {
+					b.config[i].ClusterSecrets = []string{secretOne}
+					b.config[i].Join = append(b.config[i].Join, impostorHost+":7071")
+					b.open(i)
+					b.until("why it waits", func() bool {
+						return b.said(i) != nil || strings.Contains(b.nodes[i].Status().GetDetail(), "that it is a node: it has another secret")
+					})
+					if err := b.said(i); err != nil {
+						t.Errorf("%s: node %d ends: %v", name, i, err)
+					}
+				}
+				if name == "joining" {
+					b.config[0].Join, b.config[0].BootstrapExpect = nil, 0
+					waits(0)
+					b.nodes[0].Kill()
+					b.nodes[0] = nil
+					return
+				}
+				waits(0)
+				b.config[1].ClusterSecrets = []string{secretOne}
+				b.open(1)
+				b.ready(0)
+				b.ready(1)
+			})
+		})
+	}
 }
 
 // TestGossipEndsNoNode: whoever can send gossip poses as ebb-1 with boot 1, which outranks the process that lives,

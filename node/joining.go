@@ -67,8 +67,14 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 			last = err
 			continue
 		}
-		if err := n.meets(n.surveyed(ctx, []string{m.Node})); err != nil {
+		asked, refused := n.surveyed(ctx, []string{m.Node})
+		proven, doubt, err := n.hears(asked, refused)
+		switch {
+		case err != nil:
 			return nil, err
+		case len(proven) < len(asked):
+			last = proto.ErrUnreachable.Errorf("%s", proto.AsError(doubt).Message).WithHint(proto.AsError(doubt).Hint) // it may be another node's word
+			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, joinMax)
 		resp, err := peer.Manage(ctx, &ebbv1.ManageRequest{Body: &ebbv1.ManageRequest_Join{
