@@ -39,7 +39,8 @@ type CopyOptions struct {
 	// Resume continues a copy that was interrupted: the namespace may exist, if its settings are the same. Keys that it
 	// holds are replaced, and keys that the other one does not have stay.
 	Resume bool
-	// After leaves out the keys up to this one, in the order of their names: CopyProgress.After of a copy that was interrupted.
+	// After leaves out the keys up to this one, in the order of their names: CopyProgress.After of a copy that was
+	// interrupted.
 	After string
 	// SkipTooLarge copies all other keys when some are too large. They are in NamespaceCopy.Left.
 	SkipTooLarge bool
@@ -71,18 +72,18 @@ type LeftKey struct {
 	Err error
 }
 
-// CopyNamespace makes namespace to with the settings of from, and copies all keys with what they hold and their times to live. The
-// hash seed is the same, so that summaries of both can be merged. Not copied: the budget, the ids of a dictionary (each
-// string gets another id), sessions and sources.
+// CopyNamespace makes namespace to with the settings of from, and copies all keys with what they hold and their times
+// to live. The hash seed is the same, so that summaries of both can be merged. Not copied: the budget, the ids of a
+// dictionary (each string gets another id), sessions and sources.
 //
-// It is not atomic. Each key is copied as it is at a moment of its own; what is written to from meanwhile may be in the copy or not.
-// When it fails, repeat it with Resume; After saves what was done.
+// It is not atomic. Each key is copied as it is at a moment of its own; what is written to from meanwhile may be in the
+// copy or not. When it fails, repeat it with Resume; After saves what was done.
 //
 // A key lies in another shard than before. In a namespace with an event clock each shard has its own time, so ask both
 // namespaces as of one time (WithAsOf) to compare them.
 //
-// What a key holds travels in one command of up to proto.ImageBytesMax bytes. Bitmaps may be larger. Other keys may not: if there
-// is one, the error is ErrKeyTooLarge, and nothing is made.
+// What a key holds travels in one command of up to proto.ImageBytesMax bytes. Bitmaps may be larger. Other keys may
+// not: if there is one, the error is ErrKeyTooLarge, and nothing is made.
 func (c *Client) CopyNamespace(ctx context.Context, from, to string, opts CopyOptions) (NamespaceCopy, error) {
 	cp := &namespaceCopy{client: c, from: from, to: to, opts: opts, start: c.now()}
 	cp.done.After = opts.After
@@ -116,8 +117,9 @@ func (cp *namespaceCopy) run(ctx context.Context) error {
 		return err
 	}
 	if n := cp.done.LeftOut; n > 0 && !cp.opts.SkipTooLarge {
-		return proto.ErrKeyTooLarge.Errorf("nothing was made: %d keys cannot be copied, the first is %s: %s", n, keyText(cp.done.Left[0].Key), causeText(cp.done.Left[0].Err)).
-			WithHint("leave such keys out with SkipTooLarge (ebb namespace copy --skip-too-large), and write them again from their source")
+		return proto.ErrKeyTooLarge.Errorf("nothing was made: %d keys cannot be copied, the first is %s: %s", n,
+			keyText(cp.done.Left[0].Key), causeText(cp.done.Left[0].Err)).
+			WithHint("leave such keys out (--skip-too-large), and write them again from their source")
 	}
 	found := cp.done.LeftOut
 	cp.done.LeftOut, cp.done.Left = 0, nil // the copy finds them again, unless they are smaller by then
@@ -128,7 +130,8 @@ func (cp *namespaceCopy) run(ctx context.Context) error {
 		return err
 	}
 	if n := cp.done.LeftOut; n > 0 && (!cp.opts.SkipTooLarge || n > found) {
-		return proto.ErrKeyTooLarge.Errorf("%d of %d keys were not copied, the first is %s: %s", n, n+cp.done.Keys, keyText(cp.done.Left[0].Key), causeText(cp.done.Left[0].Err)).
+		return proto.ErrKeyTooLarge.Errorf("%d of %d keys were not copied, the first is %s: %s", n, n+cp.done.Keys,
+			keyText(cp.done.Left[0].Key), causeText(cp.done.Left[0].Err)).
 			WithHint("write them again from their source; all other keys are copied")
 	}
 	return nil
@@ -145,10 +148,11 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 		return false, proto.ErrBadNamespace.Errorf("namespace %s cannot be copied to itself", cp.from)
 	}
 	var resp *ebbv1.ListNamespacesResponse
-	err = cp.client.anywhere(ctx, attempt{op: "list namespaces"}, question, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-		resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
-		return err
-	})
+	err = cp.client.anywhere(ctx, attempt{op: "list namespaces"}, question,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
+			return err
+		})
 	if err != nil {
 		return false, err
 	}
@@ -164,11 +168,14 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	ns := cp.settings
 	switch {
 	case ns == nil || ns.GetDeletion() != nil:
-		return false, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", cp.from).WithHint("list those that do: ebb namespace list")
+		return false, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", cp.from).
+			WithHint("list those that do: ebb namespace list")
 	case old != nil && !cp.opts.Resume:
-		return false, proto.ErrNamespaceExists.Errorf("namespace %s exists", cp.to).WithHint("choose another name; to continue a copy that was interrupted: --resume")
+		return false, proto.ErrNamespaceExists.Errorf("namespace %s exists", cp.to).
+			WithHint("choose another name; to continue a copy that was interrupted: --resume")
 	case old.GetDeletion() != nil:
-		return false, proto.ErrNamespaceExists.Errorf("namespace %s is deleted, and its keys are still there", cp.to).WithHint("choose another name")
+		return false, proto.ErrNamespaceExists.Errorf("namespace %s is deleted, and its keys are still there", cp.to).
+			WithHint("choose another name")
 	case old != nil && !protobuf.Equal(copySettings(ns), copySettings(old)):
 		return false, proto.ErrBadNamespace.Errorf("namespaces %s and %s have different settings", cp.from, cp.to).
 			WithHint("only a copy that was interrupted can be resumed; compare: ebb namespace show")
@@ -177,7 +184,7 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	case ns.GetSlowHalfLifeUs() > 0:
 		table, err := cp.client.Table(ctx)
 		if err == nil && table.GetVersion() < proto.VersionDeletion {
-			err = proto.ErrBadNamespace.Errorf("namespace %s has a second half-life: to copy that, the cluster needs storage version %d and has %d", cp.from, proto.VersionDeletion, table.GetVersion()).
+			err = proto.ErrBadNamespace.Errorf("to copy the second half-life of namespace %s the cluster needs storage version %d and has %d", cp.from, proto.VersionDeletion, table.GetVersion()).
 				WithHint("upgrade all nodes: see ebb cluster status")
 		}
 		if err != nil {
@@ -187,13 +194,15 @@ func (cp *namespaceCopy) examine(ctx context.Context) (exists bool, err error) {
 	return old != nil, nil
 }
 
-// errCopyRollups refuses what would be copied by its ids where an answer about a period has the ids of shorter ones too.
+// errCopyRollups refuses what would be copied by its ids where an answer about a period has the ids of shorter ones
+// too.
 func errCopyRollups(ns, why string) *proto.Error {
-	return proto.ErrBadNamespace.Errorf("namespace %s has rollups, and %s: those of a period that is rolled up cannot be told from those of shorter ones", ns, why).
-		WithHint("end the rollups for the time of the copy (ebb namespace set " + ns + " --rollups none), and set them again in both namespaces")
+	return proto.ErrBadNamespace.Errorf("namespace %s has rollups, and %s: an answer about a period has those of shorter ones, too", ns, why).
+		WithHint("copy without rollups (ebb namespace set " + ns + " --rollups none), then set them in both namespaces")
 }
 
-// byIDs says whether bitmaps have no images that mean the same in the copy: their parts lie in all shards, or their ids are of the dictionary.
+// byIDs says whether bitmaps have no images that mean the same in the copy: their parts lie in all shards, or their ids
+// are of the dictionary.
 func (cp *namespaceCopy) byIDs() bool {
 	return proto.BySlice(cp.settings) || proto.HasDictionary(cp.settings)
 }
@@ -206,7 +215,8 @@ func copySettings(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	if names {
 		ns.Dictionary = &ebbv1.Dictionary{}
 	}
-	ns.AllowNegative, ns.WindowUs, ns.SlowHalfLifeUs = new(ns.GetAllowNegative()), new(ns.GetWindowUs()), new(ns.GetSlowHalfLifeUs())
+	ns.AllowNegative, ns.WindowUs = new(ns.GetAllowNegative()), new(ns.GetWindowUs())
+	ns.SlowHalfLifeUs = new(ns.GetSlowHalfLifeUs())
 	ns.Universe = append([]byte{}, ns.GetUniverse()...)
 	if len(ns.GetRollups().GetUnits()) == 0 {
 		ns.Rollups = nil
@@ -223,10 +233,11 @@ func (cp *namespaceCopy) create(ctx context.Context, exists bool) error {
 	req := &ebbv1.SetNamespaceRequest{Namespace: copySettings(cp.settings), Create: true}
 	req.Namespace.Name = cp.to
 	var resp *ebbv1.SetNamespaceResponse
-	err := cp.client.anywhere(ctx, attempt{op: "create namespace", key: cp.to}, changeOnce, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-		resp, err = ebbv1grpc.NewEbbClient(cc).SetNamespace(ctx, req)
-		return err
-	})
+	err := cp.client.anywhere(ctx, attempt{op: "create namespace", key: cp.to}, changeOnce,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).SetNamespace(ctx, req)
+			return err
+		})
 	if err != nil {
 		return err
 	}
@@ -239,7 +250,8 @@ func (cp *namespaceCopy) create(ctx context.Context, exists bool) error {
 	return nil
 }
 
-// eachPage lists the keys in the order of their names. A page is as large as an answer may be: each is a search through the names of all keys.
+// eachPage lists the keys in the order of their names. A page is as large as an answer may be: each is a search through
+// the names of all keys.
 func (cp *namespaceCopy) eachPage(ctx context.Context, visit func(context.Context, []KeyInfo) error) error {
 	after, limit := cp.opts.After, proto.KeysListMax
 	for {
@@ -302,7 +314,8 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 			}
 			fallthrough
 		default:
-			questions = append(questions, &ebbv1.Question{Namespace: cp.from, Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: name}}})
+			questions = append(questions, &ebbv1.Question{Namespace: cp.from,
+				Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: name}}})
 		}
 	}
 	for len(questions) > 0 {
@@ -335,21 +348,24 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 }
 
 func errCopyTooLarge(key string, size uint64) *proto.Error {
-	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit of what goes from one shard to another is %d", keyText(key), size, proto.ImageBytesMax)
+	return proto.ErrKeyTooLarge.Errorf("key %s takes %d bytes: the limit of what goes from one shard to another is %d",
+		keyText(key), size, proto.ImageBytesMax)
 }
 
 // errCopyHalf refuses a key of which the image has one half-life alone.
 func errCopyHalf(key string) *proto.Error {
-	return proto.ErrKeyTooLarge.Errorf("the counts of both half-lives of key %s take more than %d bytes, or a node is of an older version", keyText(key), proto.ImageBytesMax)
+	return proto.ErrKeyTooLarge.Errorf("both half-lives of key %s take more than %d bytes, or a node is of an older version", keyText(key), proto.ImageBytesMax)
 }
 
 // lacks says whether an image has the counts of the first half-life alone where there are two.
 func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
-	return kind == KindDistribution && cp.settings.GetSlowHalfLifeUs() > 0 && (len(image) < 2 || image[1] < proto.ImageBothVersion)
+	return kind == KindDistribution && cp.settings.GetSlowHalfLifeUs() > 0 &&
+		(len(image) < 2 || image[1] < proto.ImageBothVersion)
 }
 
 func (cp *namespaceCopy) exportOf(key string) *ebbv1.Question {
-	return &ebbv1.Question{Namespace: cp.from, Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}}}
+	return &ebbv1.Question{Namespace: cp.from,
+		Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}}}
 }
 
 // copyPage copies some keys, and notes now and then how far it has come.
@@ -494,7 +510,8 @@ func (p *copyPut) delivered(_ *parcel, _ *ebbv1.CommandResult, err error) {
 	p.all.Done()
 }
 
-// put sends images, and waits for what became of each. They have no identity, which shards would have to remember: to put the same once more changes nothing.
+// put sends images, and waits for what became of each. They have no identity, which shards would have to remember: to
+// put the same once more changes nothing.
 func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	ctx, cancel := withDefaultTimeout(ctx, cp.client.cfg.timeout)
 	defer cancel()
@@ -504,9 +521,11 @@ func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	parcels := make([]*parcel, len(puts))
 	for i, p := range puts {
 		p.all = &all
-		cmd := &ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte(p.key), What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true}}}
+		cmd := &ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte(p.key),
+			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true}}}
 		parcels[i] = &parcel{
-			shard: proto.ShardOf(cp.to, []byte(p.key), cp.client.chart.shards()), buf: marshal(cmd), entries: 1, ctx: ctx, deadline: deadline,
+			shard: proto.ShardOf(cp.to, []byte(p.key),
+				cp.client.chart.shards()), buf: marshal(cmd), entries: 1, ctx: ctx, deadline: deadline,
 			made: cp.client.now(), delivery: p,
 		}
 	}
@@ -514,7 +533,8 @@ func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	all.Wait()
 }
 
-// copyIDs copies a bitmap by its ids, or by the strings that they stand for. What an interrupted copy has left there goes first.
+// copyIDs copies a bitmap by its ids, or by the strings that they stand for. What an interrupted copy has left there
+// goes first.
 func (cp *namespaceCopy) copyIDs(ctx context.Context, key KeyInfo) error {
 	c := cp.client
 	if _, err := c.Delete(ctx, cp.to, key.Key); err != nil {

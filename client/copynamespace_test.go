@@ -19,7 +19,8 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// difference is where two messages differ, "" if nowhere: numbers by more than a billionth, for shards and bins may be added up in another order.
+// difference is where two messages differ, "" if nowhere: numbers by more than a billionth, for shards and bins may be
+// added up in another order.
 func difference(a, b protoreflect.Message) (where string) {
 	fields := a.Descriptor().Fields()
 	for i := 0; i < fields.Len() && where == ""; i++ {
@@ -28,14 +29,16 @@ func difference(a, b protoreflect.Message) (where string) {
 		switch {
 		case fd.Name() == "shard" || fd.Name() == "coverage" || fd.Name() == "bytes": // of another shard
 		case fd.Name() == "bins" && !fd.IsList(): // stored bins may have faded
-		case fd.Name() == "as_of_us" && (a.Descriptor().Name() == "BitmapAnswer" || a.Descriptor().Name() == "Matches"): // no question says as of when
+		// no question says as of when
+		case fd.Name() == "as_of_us" && (a.Descriptor().Name() == "BitmapAnswer" || a.Descriptor().Name() == "Matches"):
 		case fd.IsList() && v.List().Len() != w.List().Len():
 			return fmt.Sprintf("%s: %d and %d", fd.Name(), v.List().Len(), w.List().Len())
 		case fd.IsList():
 			for i := 0; where == "" && i < v.List().Len(); i++ {
 				where = differentValues(fd, v.List().Get(i), w.List().Get(i))
 			}
-		case a.Descriptor().Name() == "Property" && strings.Contains(a.Get(fields.ByName("name")).String(), "bytes"): // of memory
+		// of memory
+		case a.Descriptor().Name() == "Property" && strings.Contains(a.Get(fields.ByName("name")).String(), "bytes"):
 		case a.Has(fd) != b.Has(fd) && fd.Name() != "other":
 			where = fmt.Sprintf("%s: %v and %v", fd.Name(), v, w)
 		case a.Has(fd) || b.Has(fd):
@@ -94,7 +97,8 @@ func questionsOf(ns string, keys map[string]ebb.Kind, at time.Time, trends bool)
 			}}})
 			continue
 		case ebb.KindPhrases:
-			ask(&ebbv1.Question{Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{Key: name, Text: []byte("bin-1 or bin-2 and bin-7")}}})
+			ask(&ebbv1.Question{Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{Key: name,
+				Text: []byte("bin-1 or bin-2 and bin-7")}}})
 			continue
 		case ebb.KindTopK, ebb.KindCountMin, ebb.KindBloom:
 			s.Bins = [][]byte{[]byte("bin-1"), []byte("bin-2"), []byte("never")}
@@ -109,10 +113,12 @@ func questionsOf(ns string, keys map[string]ebb.Kind, at time.Time, trends bool)
 		ask(&ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: s}})
 	}
 	if len(all) > 0 {
-		ask(&ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{Keys: all, Select: &ebbv1.DistributionQuestion_All{All: true}, AsOfUs: us}}})
+		ask(&ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{Keys: all,
+			Select: &ebbv1.DistributionQuestion_All{All: true}, AsOfUs: us}}})
 	}
 	if len(all) > 0 && trends {
-		ask(&ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{Keys: all, Bins: [][]byte{[]byte("bin-1")}, Top: 100, AsOfUs: us}}})
+		ask(&ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{Keys: all,
+			Bins: [][]byte{[]byte("bin-1")}, Top: 100, AsOfUs: us}}})
 	}
 	return out
 }
@@ -137,7 +143,8 @@ func sameAnswers(t *testing.T, c *ebb.Client, from, to string, keys map[string]e
 		t.Fatal(err, err2)
 	}
 	for i := range here {
-		if d := here[i].GetDistribution(); d.GetDecay() == ebb.DecayLinear && len(proto.QuestionKeys(questions[i])) > 1 {
+		if d := here[i].GetDistribution(); d.GetDecay() == ebb.DecayLinear &&
+			len(proto.QuestionKeys(questions[i])) > 1 {
 			continue // a sum of buckets that leak depends on which of them lie in one shard
 		}
 		if where := difference(here[i].ProtoReflect(), there[i].ProtoReflect()); where != "" {
@@ -172,7 +179,8 @@ func randomNamespace(t *testing.T, c *ebb.Client, rng *rand.Rand, name string) (
 	}
 	kinds := []ebb.Kind{ebb.KindDistribution, ebb.KindDistribution}
 	if ns.Decay != ebb.DecayLinear {
-		kinds = append(kinds, ebb.KindDistinct, ebb.KindCountMin, ebb.KindQuantile, ebb.KindTopK, ebb.KindLinear, ebb.KindMorris, ebb.KindBloom, ebb.KindSet,
+		kinds = append(kinds, ebb.KindDistinct, ebb.KindCountMin, ebb.KindQuantile, ebb.KindTopK, ebb.KindLinear,
+			ebb.KindMorris, ebb.KindBloom, ebb.KindSet,
 			ebb.KindString, ebb.KindPhrases, ebb.KindBitmap)
 	}
 	keys = map[string]ebb.Kind{}
@@ -233,7 +241,8 @@ func TestCopiesOfNamespacesAnswerTheSame(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if result.Keys+result.Gone > len(keys) || result.Keys == 0 || result.Bytes == 0 || result.Namespace.Name != "two" {
+				if result.Keys+result.Gone > len(keys) || result.Keys == 0 || result.Bytes == 0 ||
+					result.Namespace.Name != "two" {
 					t.Errorf("of %d keys: %+v", len(keys), result)
 				}
 				at := time.Now().Add(time.Minute)
@@ -321,7 +330,8 @@ func TestCopiesOfBitmaps(t *testing.T) {
 				} else {
 					_, err = c.SetBits(ctx, "two", "large", 1)
 				}
-				if _, again := c.CopyNamespace(ctx, "one", "two", ebb.CopyOptions{Resume: true}); again != nil || err != nil {
+				if _, again := c.CopyNamespace(ctx, "one", "two", ebb.CopyOptions{Resume: true}); again != nil ||
+					err != nil {
 					t.Fatal(again, err)
 				}
 				same()
@@ -349,7 +359,8 @@ func TestCopiesRefused(t *testing.T) {
 		var bins, phrases []ebb.Increment
 		for i := range 3_000 {
 			bins = append(bins, ebb.One("wide", fmt.Sprintf("%s-%d", strings.Repeat("b", 100), i)))
-			phrases = append(phrases, ebb.Increment{Key: "phrases", Bin: fmt.Sprintf("%s-%d", strings.Repeat("p", 100), i), Amount: 1, Kind: ebb.KindPhrases})
+			phrases = append(phrases, ebb.Increment{Key: "phrases",
+				Bin: fmt.Sprintf("%s-%d", strings.Repeat("p", 100), i), Amount: 1, Kind: ebb.KindPhrases})
 		}
 		for i := range bins {
 			bins[i].Kind = ebb.KindDistribution
@@ -383,10 +394,12 @@ func TestCopiesRefused(t *testing.T) {
 			t.Errorf("%d namespaces: %v", len(all), err)
 		}
 		result, err := c.CopyNamespace(ctx, "large", "two", ebb.CopyOptions{SkipTooLarge: true})
-		if err != nil || result.Keys != 1 || result.LeftOut != 2 || len(result.Left) != 2 || !errors.Is(result.Left[0].Err, ebb.ErrKeyTooLarge) {
+		if err != nil || result.Keys != 1 || result.LeftOut != 2 || len(result.Left) != 2 ||
+			!errors.Is(result.Left[0].Err, ebb.ErrKeyTooLarge) {
 			t.Errorf("%v, %+v", err, result)
 		}
-		sameAnswers(t, c, "large", "two", map[string]ebb.Kind{"small": ebb.KindDistribution}, time.Now().Add(time.Minute))
+		sameAnswers(t, c, "large", "two", map[string]ebb.Kind{"small": ebb.KindDistribution},
+			time.Now().Add(time.Minute))
 	})
 }
 
@@ -404,7 +417,8 @@ func TestCopiesResume(t *testing.T) {
 		var list []ebb.Increment
 		for key := range keys {
 			if strings.HasPrefix(key, "many/") {
-				list = append(list, ebb.Increment{Key: key, Bin: "bin-1", Amount: 1, Kind: ebb.KindDistribution, Time: time.Now()})
+				list = append(list, ebb.Increment{Key: key, Bin: "bin-1", Amount: 1, Kind: ebb.KindDistribution,
+					Time: time.Now()})
 			}
 		}
 		if err := c.Increment(t.Context(), "one", list...); err != nil {
@@ -420,7 +434,8 @@ func TestCopiesResume(t *testing.T) {
 			t.Fatalf("%v, %+v", err, result)
 		}
 		// Commands are refused now and then, and answers are lost.
-		c = w.connect(ebb.WithAttemptTimeout(30*time.Millisecond), ebb.WithBackoff(ebb.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}))
+		c = w.connect(ebb.WithAttemptTimeout(30*time.Millisecond),
+			ebb.WithBackoff(ebb.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond}))
 		w.setFault(func(string, *ebbv1.ShardCommand) (*proto.Error, bool) {
 			switch rng.IntN(200) {
 			case 0:

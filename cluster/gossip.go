@@ -58,8 +58,8 @@ type GossipConfig struct {
 	Cluster func() string
 	// DiskOf returns the identity of the disk that the control group's record of a node has, "" if it has none.
 	DiskOf func(node string) string
-	// Proven reports whether another node is connected now, and at the gRPC address of this start. It is called under locks of
-	// memberlist. Nil: none is.
+	// Proven reports whether another node is connected now, and at the gRPC address of this start. It is called under
+	// locks of memberlist. Nil: none is.
 	Proven func(Member) bool
 	// OnStrangers is told when those of the Join addresses that answer are all of
 	// another cluster.

@@ -339,13 +339,14 @@ func TestMembersThatAreMadeUpAreBounded(t *testing.T) {
 	})
 }
 
-// Starts of a node that are made up, and answer, do not keep a real start of it out: it takes the place of the one that was heard of first, but for that at
-// whose address the node is connected.
+// Starts of a node that are made up, and answer, do not keep a real start of it out: it takes the place of the one that
+// was heard of first, but for that at whose address the node is connected.
 func TestStartsThatAreMadeUpMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newVillage(t)
 		g, err := cluster.OpenGossip(t.Context(), cluster.GossipConfig{
-			Node: "ebb-0", Boot: 1, Network: v.net.Host(ip(0)), Listen: ip(0) + gossipPort, DiskOf: func(string) string { return "a-disk" },
+			Node: "ebb-0", Boot: 1, Network: v.net.Host(ip(0)), Listen: ip(0) + gossipPort,
+			DiskOf: func(string) string { return "a-disk" },
 			Proven: func(m cluster.Member) bool { return m.Boot == 50 },
 			Logger: slog.New(slog.DiscardHandler),
 		})
@@ -354,7 +355,8 @@ func TestStartsThatAreMadeUpMakeRoom(t *testing.T) {
 		}
 		v.nodes["ebb-0"] = g
 		v.open("first", "ebb-1", 50, ip(1), ip(0)+gossipPort)
-		v.within(time.Minute, "the real start", func() bool { m, ok := g.Member("ebb-1"); return ok && m.Alive && m.Boot == 50 })
+		v.within(time.Minute, "the real start",
+			func() bool { m, ok := g.Member("ebb-1"); return ok && m.Alive && m.Boot == 50 })
 		for i := range 20 {
 			v.open(fmt.Sprint("evil", i), "ebb-1", uint64(20+i), ip(10+i), ip(0)+gossipPort)
 			time.Sleep(time.Second)
@@ -363,6 +365,7 @@ func TestStartsThatAreMadeUpMakeRoom(t *testing.T) {
 			t.Errorf("start %d speaks for the node, and it is connected with 50", m.Boot)
 		}
 		v.open("again", "ebb-1", 100, ip(2), ip(0)+gossipPort)
-		v.within(time.Minute, "the start after it", func() bool { m, ok := g.Member("ebb-1"); return ok && m.Alive && m.Boot == 100 })
+		v.within(time.Minute, "the start after it",
+			func() bool { m, ok := g.Member("ebb-1"); return ok && m.Alive && m.Boot == 100 })
 	})
 }

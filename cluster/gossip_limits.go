@@ -20,8 +20,8 @@ const (
 	// strangersMembersMax is how many starts may be known before those of nodes without a record in the control group
 	// are refused.
 	strangersMembersMax = 256
-	// startsMax bounds living starts of one node that count, and evictedMax those of all nodes that made room for others:
-	// memberlist keeps them as long as they live. evictRate and evictBurst bound how fast.
+	// startsMax bounds living starts of one node that count, and evictedMax those of all nodes that made room for
+	// others: memberlist keeps them as long as they live. evictRate and evictBurst bound how fast.
 	startsMax  = 8
 	evictedMax = 256
 	evictRate  = rate.Limit(4)
@@ -185,7 +185,8 @@ func (g *Gossip) admits(name string) bool {
 	}
 	if g.roster.starts(node) >= startsMax {
 		// Starts that were made up must not keep a restarted node out.
-		return known(node) && g.roster.evicted() < evictedMax && g.evictions.Allow() && g.roster.evict(node, g.cfg.Proven, own)
+		return known(node) && g.roster.evicted() < evictedMax && g.evictions.Allow() &&
+			g.roster.evict(node, g.cfg.Proven, own)
 	}
 	if known(node) {
 		return true // startsMax bounds them, and a flood of strangers must not keep a restarted node out

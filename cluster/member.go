@@ -217,8 +217,8 @@ func (r *roster) starts(node string) (n int) {
 
 func (b *boot) counts() bool { return b.member.Alive && !b.silent && !b.evicted }
 
-// evict makes room for another start of a node: of those that count it evicts the one that was heard of first. One is proven
-// and stays: the first that was heard of at the gRPC address where the node is connected. So does the start own.
+// evict makes room for another start of a node: of those that count it evicts the one that was heard of first. One is
+// proven and stays: the first that was heard of at the gRPC address where the node is connected. So does the start own.
 func (r *roster) evict(node string, proven func(Member) bool, own uint64) bool {
 	var first, stays *boot
 	for _, b := range r.boots[node] {

@@ -168,7 +168,8 @@ func TestMemberOutranks(t *testing.T) {
 	}
 }
 
-// The start that was heard of first makes room, but not this process's own, nor the first at the address where its node is connected.
+// The start that was heard of first makes room, but not this process's own, nor the first at the address where its node
+// is connected.
 func TestRosterEvicts(t *testing.T) {
 	r := newRoster()
 	for boot := range uint64(4) {

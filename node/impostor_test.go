@@ -65,7 +65,8 @@ func (l *liar) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusR
 	case l.asked <- struct{}{}:
 	default:
 	}
-	own := &ebbv1.NodeStatus{Node: l.record, StartedUs: 1, Phase: "serving", Guarded: len(l.shown) > 0, ProofsShown: l.shown}
+	own := &ebbv1.NodeStatus{Node: l.record, StartedUs: 1, Phase: "serving", Guarded: len(l.shown) > 0,
+		ProofsShown: l.shown}
 	return &ebbv1.StatusResponse{ClusterId: l.cluster, Nodes: []*ebbv1.NodeStatus{own}}, nil
 }
 
@@ -101,20 +102,24 @@ func (b *bubble) lies(l *liar, boot uint64, join ...string) {
 	b.impostors = append(b.impostors, func() { server.Stop(); _ = g.Kill() })
 }
 
-// TestTokensOfAnImpostorEndNoNode: what answers for a node says that callers need tokens there, and shows a foreign key. It proves nothing, so
-// that it ends neither a founder with a secret nor a node that joins; they say why they leave it out.
+// TestTokensOfAnImpostorEndNoNode: what answers for a node says that callers need tokens there, and shows a foreign
+// key. It proves nothing, so that it ends neither a founder with a secret nor a node that joins; they say why they
+// leave it out.
 func TestTokensOfAnImpostorEndNoNode(t *testing.T) {
 	for name, clusterID := range map[string]string{"founding": "", "joining": "0123456789abcdef0123456789abcdef"} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, 3, func(b *bubble) {
-				record := &ebbv1.NodeRecord{Name: "ebb-2", GrpcAddress: impostorHost + ":7070", GossipAddress: impostorHost + ":7071"}
-				b.lies(&liar{record: record, cluster: clusterID, asked: make(chan struct{}, 1000), shown: []string{"foreign"}}, 1)
+				record := &ebbv1.NodeRecord{Name: "ebb-2", GrpcAddress: impostorHost + ":7070",
+					GossipAddress: impostorHost + ":7071"}
+				b.lies(&liar{record: record, cluster: clusterID, asked: make(chan struct{}, 1000),
+					shown: []string{"foreign"}}, 1)
 				waits := func(i int) {
 					b.config[i].ClusterSecrets = []string{secretOne}
 					b.config[i].Join = append(b.config[i].Join, impostorHost+":7071")
 					b.open(i)
 					b.until("why it waits", func() bool {
-						return b.said(i) != nil || strings.Contains(b.nodes[i].Status().GetDetail(), "that it is a node: it has another secret")
+						return b.said(i) != nil || strings.Contains(b.nodes[i].Status().GetDetail(),
+							"that it is a node: it has another secret")
 					})
 					if err := b.said(i); err != nil {
 						t.Errorf("%s: node %d ends: %v", name, i, err)

@@ -73,7 +73,8 @@ func (n *Node) askToJoin(ctx context.Context) (*ebbv1.ManageResponse, error) {
 		case err != nil:
 			return nil, err
 		case len(proven) < len(asked):
-			last = proto.ErrUnreachable.Errorf("%s", proto.AsError(doubt).Message).WithHint(proto.AsError(doubt).Hint) // it may be another node's word
+			// it may be another node's word
+			last = proto.ErrUnreachable.Errorf("%s", proto.AsError(doubt).Message).WithHint(proto.AsError(doubt).Hint)
 			continue
 		}
 		ctx, cancel := context.WithTimeout(ctx, joinMax)

@@ -80,8 +80,9 @@ func (n *Node) meets(reports []report, refused error) error {
 	return nil
 }
 
-// hears is meets for a node that has no replicas yet. Without proofs of its own it believes who answers, and returns why it ends. With a secret it
-// does not: who has none of its secrets proves nothing, so that anybody could end it. It leaves such answers out, and returns why in doubt.
+// hears is meets for a node that has no replicas yet. Without proofs of its own it believes who answers, and returns
+// why it ends. With a secret it does not: who has none of its secrets proves nothing, so that anybody could end it. It
+// leaves such answers out, and returns why in doubt.
 func (n *Node) hears(reports []report, refused error) (proven []report, doubt, end error) {
 	err := n.meets(reports, refused)
 	switch {
@@ -91,7 +92,10 @@ func (n *Node) hears(reports []report, refused error) (proven []report, doubt, e
 		return nil, nil, err
 	}
 	_, accepted := n.access.ProofKeys()
-	return slices.DeleteFunc(reports, func(r report) bool { return r.guarded && !intersect(r.shown, accepted) }), err, nil
+	return slices.DeleteFunc(reports, func(r report) bool {
+		return r.guarded &&
+			!intersect(r.shown, accepted)
+	}), err, nil
 }
 
 // meetsOlder is meets for a node that has replicas already, before it lets them run: for a cluster with tokens in which

@@ -16,7 +16,8 @@ const (
 	// ImageBytesMax bounds what a key may hold to be put under another name in another shard: with its command it goes
 	// into one entry of the log.
 	ImageBytesMax = EntryBytesHard - 4<<10
-	// ImageBothVersion is the version of images, their second byte, from which on they have the counts of both half-lives.
+	// ImageBothVersion is the version of images, their second byte, from which on they have the counts of both
+	// half-lives.
 	ImageBothVersion = 2
 	// TTLMaxUS is the longest time from now that a key may be given to live.
 	TTLMaxUS = HalfLifeMaxUS

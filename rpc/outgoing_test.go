@@ -240,7 +240,8 @@ func TestNoRoomForAnAnswer(t *testing.T) {
 	until(t, "answers that were written are charged", func() bool { return s.Answers.Used() == 0 })
 }
 
-// What a watch was charged to build an answer is given back before its client reads it, over HTTP but for the text that is written.
+// What a watch was charged to build an answer is given back before its client reads it, over HTTP but for the text that
+// is written.
 func TestWatchesGiveBackWhatAnAnswerTook(t *testing.T) {
 	const built = 8 << 20
 	f := &fake{ask: func(ctx context.Context, req *ebbv1.AskRequest) (*ebbv1.AskResponse, error) {
@@ -250,32 +251,35 @@ func TestWatchesGiveBackWhatAnAnswerTook(t *testing.T) {
 		return answering(largeAnswer(1<<20))(ctx, req)
 	}}
 	s := f.services()
-	s.Watches, s.Answers, s.Kept = NewWatches(nil), budget.New("answers", 64<<20), budget.New("the last answers of watches", 4<<20)
+	s.Watches, s.Answers, s.Kept = NewWatches(nil), budget.New("answers",
+		64<<20), budget.New("the last answers of watches", 4<<20)
 	e := &ebbServer{Services: &s}
 	done := errors.New("done")
 	for name, write := range map[string]func(context.Context, *ebbv1.WatchEvent) error{
 		"gRPC": func(context.Context, *ebbv1.WatchEvent) error { return nil },
 		"HTTP": func(ctx context.Context, e *ebbv1.WatchEvent) error { _, err := chargedJSON(ctx, nil, e); return err },
 	} {
-		err := e.watch(t.Context(), &ebbv1.WatchRequest{Question: aKey}, func(ctx context.Context, event *ebbv1.WatchEvent) error {
-			if err := write(ctx, event); err != nil {
-				return err
-			}
-			if used := s.Answers.Used(); used >= built || (used > 0) != (name == "HTTP") {
-				t.Errorf("%s: %d bytes are charged while the client does not read", name, used)
-			}
-			if s.Kept.Used() < 1<<20 {
-				t.Errorf("%s: %d bytes are charged for the last answer", name, s.Kept.Used())
-			}
-			return done
-		})
+		err := e.watch(t.Context(), &ebbv1.WatchRequest{Question: aKey},
+			func(ctx context.Context, event *ebbv1.WatchEvent) error {
+				if err := write(ctx, event); err != nil {
+					return err
+				}
+				if used := s.Answers.Used(); used >= built || (used > 0) != (name == "HTTP") {
+					t.Errorf("%s: %d bytes are charged while the client does not read", name, used)
+				}
+				if s.Kept.Used() < 1<<20 {
+					t.Errorf("%s: %d bytes are charged for the last answer", name, s.Kept.Used())
+				}
+				return done
+			})
 		if !errors.Is(err, done) || s.Answers.Used() != 0 || s.Kept.Used() != 0 {
 			t.Errorf("%s: %v, and %d and %d bytes are charged in the end", name, err, s.Answers.Used(), s.Kept.Used())
 		}
 	}
 }
 
-// A connection whose client does not read a charged answer ends after sendMax, though it answers pings, and one whose client reads stays.
+// A connection whose client does not read a charged answer ends after sendMax, though it answers pings, and one whose
+// client reads stays.
 func TestAnswersThatAreNotReadEndTheirConnection(t *testing.T) {
 	for name, reads := range map[string]bool{"reads": true, "does not read": false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -298,7 +302,8 @@ func TestAnswersThatAreNotReadEndTheirConnection(t *testing.T) {
 			}
 			time.Sleep(sendMax - time.Second)
 			synctest.Wait()
-			if state, used := conn.GetState(), s.Answers.Used(); state != connectivity.Ready || (used > 3<<20/2) == reads {
+			if state, used := conn.GetState(), s.Answers.Used(); state != connectivity.Ready ||
+				(used > 3<<20/2) == reads {
 				t.Errorf("a client that %s: before the end: %v, and %d bytes are charged", name, state, used)
 			}
 			time.Sleep(2 * time.Second)

@@ -151,7 +151,8 @@ func (s *ebbServer) inspectOnce(
 			return took, sent, err
 		}
 	}
-	answers.Close() // what is sent is charged as the last answer by now, and a client that does not read holds nothing that others wait for
+	// What is sent is charged as the last answer by now: a client that does not read holds nothing else.
+	answers.Close()
 	if event == nil && time.Since(sent) < watchIdleMax {
 		return took, sent, nil
 	}

@@ -66,7 +66,8 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 	case *ebbv1.Question_Keys:
 		return answerLeast + min(listLimit(ask.Keys), int(f.summaries.keys.slots))*(2*keyInfoBytes+3*proto.KeyLenMax)
 	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
-		return answerLeast + 2*proto.KeyLenMax + min(heldCopies*bytesPerCost*cost/describeBin+bitmapLeast, 2*heldCopies*proto.ImageBytesMax)
+		return answerLeast + 2*proto.KeyLenMax + min(heldCopies*bytesPerCost*cost/describeBin+bitmapLeast,
+			2*heldCopies*proto.ImageBytesMax)
 	case *ebbv1.Question_Match:
 		return answerLeast + min(len(ask.Match.GetText())*textMatchBytes, 6*answerBytesMax)
 	case *ebbv1.Question_Bitmap, *ebbv1.Question_BitmapGroups, *ebbv1.Question_BitmapCohort:

@@ -236,8 +236,8 @@ func (s *State) adoptCompanion(ns *namespace, name []byte, key uint32, expiry, c
 	s.expireCompanion(ns, name, expiry, clock)
 }
 
-// adoptOther puts the counts of both half-lives that an image brings under a name: the companion has none of it. A rate is a
-// count by the time that was counted, so the shard takes over that time too if it is the longer one.
+// adoptOther puts the counts of both half-lives that an image brings under a name: the companion has none of it. A rate
+// is a count by the time that was counted, so the shard takes over that time too if it is the longer one.
 func (s *State) adoptOther(ns *namespace, name []byte, img *image, clock sketch.Tick) {
 	slow := s.editCompanion(ns)
 	if slow == nil {

@@ -330,10 +330,12 @@ func TestCompanionOfALongName(t *testing.T) {
 	}
 }
 
-// In a namespace with a second half-life an image brings the counts of both, and since when they were counted: another shard answers as the first one
-// does, also how rates have changed. A log of an earlier behaviour version neither writes nor takes such images.
+// In a namespace with a second half-life an image brings the counts of both, and since when they were counted: another
+// shard answers as the first one does, also how rates have changed. A log of an earlier behaviour version neither
+// writes nor takes such images.
 func TestImagesBringBothHalfLives(t *testing.T) {
-	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 100 * second, SlowHalfLifeUs: new(int64(1000 * second))}
+	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 100 * second,
+		SlowHalfLifeUs: new(int64(1000 * second))}
 	for name, clock := range map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT} {
 		def.Clock = clock
 		end := beginning + int64(4000*second)
@@ -361,9 +363,11 @@ func TestImagesBringBothHalfLives(t *testing.T) {
 			t.Errorf("%s: an image of version %d where one was asked for that older builds know", name, raw[1])
 		}
 		apply(one, end, behave)
-		apply(one, end, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: named("k"), Until: &ebbv1.ExpireKeys_AtUs{AtUs: end + 5000*second}}}})
+		apply(one, end, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: named("k"),
+			Until: &ebbv1.ExpireKeys_AtUs{AtUs: end + 5000*second}}}})
 		export := exported(&one.frame, "", "k")
-		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), Overwrite: true, What: &ebbv1.PutKey_Image{Image: export.Image}}}}
+		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), Overwrite: true,
+			What: &ebbv1.PutKey_Image{Image: export.Image}}}}
 		two := definedAt(t, def, end)
 		if r := apply(two, end, put); r.GetError().GetCode() != ebbv1.Code_CODE_BAD_REQUEST {
 			t.Errorf("%s: put before the behaviour version: %v", name, r)
@@ -375,14 +379,17 @@ func TestImagesBringBothHalfLives(t *testing.T) {
 		if r := apply(two, end, put); r.Error != nil || r.Applied != 0 {
 			t.Errorf("%s: once more: %v", name, r)
 		}
-		if back := exported(&two.frame, "", "k"); !bytes.Equal(back.Image, export.Image) || back.Checksum != export.Checksum {
+		if back := exported(&two.frame, "", "k"); !bytes.Equal(back.Image, export.Image) ||
+			back.Checksum != export.Checksum {
 			t.Errorf("%s: it has another image there", name)
 		}
 		q := trendOf("k")
 		for _, later := range []int64{0, 700 * second} {
 			q.GetTrend().AsOfUs = end + later
-			here, there := one.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(end)), two.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(end))
-			if !pb.Equal(here, there) || here.GetAnswer().GetTrend().GetWarming() || len(here.GetAnswer().GetTrend().GetFalling()) == 0 {
+			here, there := one.Ask(&ebbv1.ShardQuestion{Question: q},
+				sketch.Tick(end)), two.Ask(&ebbv1.ShardQuestion{Question: q}, sketch.Tick(end))
+			if !pb.Equal(here, there) || here.GetAnswer().GetTrend().GetWarming() ||
+				len(here.GetAnswer().GetTrend().GetFalling()) == 0 {
 				t.Errorf("%s: here  %v\nthere %v", name, here, there)
 			}
 		}

@@ -79,7 +79,8 @@ func (f *frame) exportContent(ns *namespace, key uint32) (raw []byte, checksum u
 	return raw, xxh3.Hash(raw[head:]), raw[head:]
 }
 
-// exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it is too large.
+// exportBoth returns the image of a key with what is counted under the second half-life; nil if there is none, or if it
+// is too large.
 func (f *frame) exportBoth(ns *namespace, name []byte, content []byte) []byte {
 	slow := f.companion(ns)
 	if slow == nil {

@@ -14,26 +14,31 @@ func newNamespaceCopy(s *session) *cobra.Command {
 	var opts client.CopyOptions
 	var quiet bool
 	cmd := &cobra.Command{
-		Use: "copy FROM TO", Short: "Make a namespace with the settings and the keys of another", Args: argsBetween(2, 2, "FROM TO"),
-		Long: `Makes namespace TO with the settings of FROM, its hash seed included, and copies all keys with what they hold and their times
-to live. TO must not exist. It takes the role reader in FROM and admin in TO.
+		Use: "copy FROM TO", Short: "Make a namespace with the settings and the keys of another", Args: argsBetween(2,
+			2, "FROM TO"),
+		Long: `Makes namespace TO with the settings of FROM, its hash seed included, and copies all keys with what they hold
+and their times to live. TO must not exist. It takes the role reader in FROM and admin in TO.
 
-The copy is not atomic: each key is copied as it is at a moment of its own, and what is written to FROM during the copy may be in TO or
-not. In a namespace with an event clock each shard has its own time, and a key lies in another shard of TO: compare with --at.
+The copy is not atomic: each key is copied as it is at a moment of its own, and what is written to FROM during
+the copy may be in TO or not. In a namespace with an event clock each shard has its own time, and a key lies in
+another shard of TO: compare with --at.
 
-Before anything is made, all keys are looked at. Bitmaps may be of any size. Other keys of more than 252 KiB cannot be
-copied: the copy is refused, or leaves them out with --skip-too-large and names them. Bitmaps that lie by slice or stand for strings
-are copied by their ids or strings; with rollups that is refused. Not copied are the budget, and the ids of a dictionary: strings get other ids.
+Before anything is made, all keys are looked at. Bitmaps may be of any size. Other keys of more than 252 KiB
+cannot be copied: the copy is refused, or leaves them out with --skip-too-large and names them. Bitmaps that lie
+by slice or stand for strings are copied by their ids or strings; with rollups that is refused. Not copied are
+the budget, and the ids of a dictionary: strings get other ids.
 
-A copy that was interrupted is continued with --resume. It begins with the first key, or after the key that the interrupted one named
-(--after), and replaces what is there. Keys that were deleted in FROM since stay in TO.`,
-		Example: "  ebb namespace copy clicks clicks-test\n  ebb namespace copy clicks clicks-test --resume --after link/4711",
+A copy that was interrupted is continued with --resume. It begins with the first key, or after the key that the
+interrupted one named (--after), and replaces what is there. Keys that were deleted in FROM since stay in TO.`,
+		Example: "  ebb namespace copy clicks clicks-test\n" +
+			"  ebb namespace copy clicks clicks-test --resume --after link/4711",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return s.copyNamespace(cmd, args[0], args[1], opts, quiet)
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&opts.Resume, "resume", false, "continue a copy that was interrupted: TO may exist, if its settings are those of FROM")
+	f.BoolVar(&opts.Resume, "resume", false,
+		"continue a copy that was interrupted: TO may exist, if its settings are those of FROM")
 	f.StringVar(&opts.After, "after", "", "with --resume: begin after this `key`")
 	f.BoolVar(&opts.SkipTooLarge, "skip-too-large", false, "leave out keys that are too large, and copy the others")
 	f.BoolVar(&quiet, "quiet", false, "no progress bar")
@@ -81,7 +86,8 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 	if err != nil {
 		switch made := result.Namespace.Name != ""; {
 		case made && result.After != "":
-			fmt.Fprintf(s.term.err, "%d keys are copied; continue with --resume --after %s\n", result.Keys, printable([]byte(result.After)))
+			fmt.Fprintf(s.term.err, "%d keys are copied; continue with --resume --after %s\n", result.Keys,
+				printable([]byte(result.After)))
 		case made:
 			fmt.Fprintf(s.term.err, "%d keys are copied; continue with --resume\n", result.Keys)
 		}
@@ -92,9 +98,11 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 		for _, k := range result.Left {
 			left = append(left, leftKeyJSON{k.Key, k.Err.Error()})
 		}
-		return printJSON(s.term.out, namespaceCopyJSON{from, to, result.Keys, result.Bytes, result.Gone, result.LeftOut, left, time.Since(start).Seconds()})
+		return printJSON(s.term.out, namespaceCopyJSON{from, to, result.Keys, result.Bytes, result.Gone, result.LeftOut,
+			left, time.Since(start).Seconds()})
 	}
-	fmt.Fprintf(s.term.out, "copied namespace %s to %s: %s, %s, in %v\n", from, to, plural(result.Keys, "key", "keys"), bytesText(uint64(result.Bytes)), tookSince(start))
+	fmt.Fprintf(s.term.out, "copied namespace %s to %s: %s, %s, in %v\n", from, to, plural(result.Keys, "key", "keys"),
+		bytesText(uint64(result.Bytes)), tookSince(start))
 	if result.LeftOut > 0 {
 		fmt.Fprintf(s.term.out, "%s left out\n", plural(result.LeftOut, "key", "keys"))
 	}
@@ -106,7 +114,8 @@ func (s *session) copyBar(quiet bool) (show func(client.CopyProgress), done func
 	if quiet || !interactive(s.term.err) {
 		return nil, func() {}
 	}
-	bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(undisplayed(s.term.err)), progressbar.OptionSetPredictTime(true),
+	bar := progressbar.NewOptions(-1, progressbar.OptionSetWriter(undisplayed(s.term.err)),
+		progressbar.OptionSetPredictTime(true),
 		progressbar.OptionClearOnFinish(), progressbar.OptionThrottle(100*time.Millisecond))
 	return func(p client.CopyProgress) {
 		if p.Keys == 0 {

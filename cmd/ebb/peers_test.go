@@ -267,7 +267,8 @@ func TestUpgradeOfTokensWithoutProofs(t *testing.T) {
 		t.Fatal(err)
 	}
 	u.until("why a new node with a secret waits", func() bool {
-		return strings.Contains(strings.Join(strings.Fields(u.f.LogTail(2)), " "), "does not prove to node ebb-2 that it is a node")
+		return strings.Contains(strings.Join(strings.Fields(u.f.LogTail(2)), " "),
+			"does not prove to node ebb-2 that it is a node")
 	})
 	u.f.Kill(2)
 	if err := u.f.Wipe(2); err != nil {

@@ -25,14 +25,15 @@ const (
 	// collectEvery is how often a pool without room looks for answers that nobody sends any more: what a connection had to send when it broke
 	// is found by the garbage collector only.
 	collectEvery = 2 * time.Second
-	// smallShare is the part of a pool up to which a charge is small, and passedMax how many waiters are looked at for small ones.
+	// smallShare is the part of a pool up to which a charge is small, and passedMax how many waiters are looked at for
+	// small ones.
 	smallShare = 64
 	passedMax  = 64
 )
 
-// Pool is how many bytes of memory something may take on a node at a time, over all requests. Who finds no room waits for it, first come
-// first served. Small charges that fit pass a large one that does not, until it has waited for half of its time: what is given back from then on is
-// kept for it. A nil Pool has no limit and counts nothing.
+// Pool is how many bytes of memory something may take on a node at a time, over all requests. Who finds no room waits
+// for it, first come first served. Small charges that fit pass a large one that does not, until it has waited for half
+// of its time: what is given back from then on is kept for it. A nil Pool has no limit and counts nothing.
 //
 // Nothing here allocates what is counted. A request charges an upper bound before it builds an answer, gives back what the answer did not
 // take, and gives back the rest when the answer has left the node.
@@ -151,7 +152,8 @@ func (p *Pool) release(n int64) {
 	}
 }
 
-// grant serves the queue from its head, as far as there is room, and then small charges that may pass the head. p.mu is held.
+// grant serves the queue from its head, as far as there is room, and then small charges that may pass the head. p.mu is
+// held.
 func (p *Pool) grant() {
 	for len(p.queue) > 0 && p.grab(p.queue[0].n) {
 		close(p.queue[0].granted)

@@ -204,8 +204,8 @@ func TestSizeFor(t *testing.T) {
 	}
 }
 
-// Small charges that fit pass a large one that waits, and those that wait behind it too. From half of its time on nothing passes it, so that it
-// has its turn while small ones come without end.
+// Small charges that fit pass a large one that waits, and those that wait behind it too. From half of its time on
+// nothing passes it, so that it has its turn while small ones come without end.
 func TestSmallChargesPassALargeOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New("answers", 64_000)
