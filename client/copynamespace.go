@@ -314,8 +314,10 @@ func (cp *namespaceCopy) check(ctx context.Context, keys []KeyInfo) error {
 			}
 			fallthrough
 		default:
-			questions = append(questions, &ebbv1.Question{Namespace: cp.from,
-				Ask: &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: name}}})
+			questions = append(questions, &ebbv1.Question{
+				Namespace: cp.from,
+				Ask:       &ebbv1.Question_Describe{Describe: &ebbv1.DescribeQuestion{Key: name}},
+			})
 		}
 	}
 	for len(questions) > 0 {
@@ -364,8 +366,10 @@ func (cp *namespaceCopy) lacks(kind Kind, image []byte) bool {
 }
 
 func (cp *namespaceCopy) exportOf(key string) *ebbv1.Question {
-	return &ebbv1.Question{Namespace: cp.from,
-		Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}}}
+	return &ebbv1.Question{
+		Namespace: cp.from,
+		Ask:       &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key), Both: true}},
+	}
 }
 
 // copyPage copies some keys, and notes now and then how far it has come.
@@ -521,8 +525,10 @@ func (cp *namespaceCopy) put(ctx context.Context, puts []*copyPut) {
 	parcels := make([]*parcel, len(puts))
 	for i, p := range puts {
 		p.all = &all
-		cmd := &ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte(p.key),
-			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true}}}
+		cmd := &ebbv1.Command{Namespace: cp.to, Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key:  []byte(p.key),
+			What: &ebbv1.PutKey_Image{Image: p.image}, Overwrite: true,
+		}}}
 		parcels[i] = &parcel{
 			shard: proto.ShardOf(cp.to, []byte(p.key),
 				cp.client.chart.shards()), buf: marshal(cmd), entries: 1, ctx: ctx, deadline: deadline,

@@ -97,8 +97,10 @@ func questionsOf(ns string, keys map[string]ebb.Kind, at time.Time, trends bool)
 			}}})
 			continue
 		case ebb.KindPhrases:
-			ask(&ebbv1.Question{Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{Key: name,
-				Text: []byte("bin-1 or bin-2 and bin-7")}}})
+			ask(&ebbv1.Question{Ask: &ebbv1.Question_Match{Match: &ebbv1.MatchQuestion{
+				Key:  name,
+				Text: []byte("bin-1 or bin-2 and bin-7"),
+			}}})
 			continue
 		case ebb.KindTopK, ebb.KindCountMin, ebb.KindBloom:
 			s.Bins = [][]byte{[]byte("bin-1"), []byte("bin-2"), []byte("never")}
@@ -113,12 +115,16 @@ func questionsOf(ns string, keys map[string]ebb.Kind, at time.Time, trends bool)
 		ask(&ebbv1.Question{Ask: &ebbv1.Question_Summary{Summary: s}})
 	}
 	if len(all) > 0 {
-		ask(&ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{Keys: all,
-			Select: &ebbv1.DistributionQuestion_All{All: true}, AsOfUs: us}}})
+		ask(&ebbv1.Question{Ask: &ebbv1.Question_Distribution{Distribution: &ebbv1.DistributionQuestion{
+			Keys:   all,
+			Select: &ebbv1.DistributionQuestion_All{All: true}, AsOfUs: us,
+		}}})
 	}
 	if len(all) > 0 && trends {
-		ask(&ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{Keys: all,
-			Bins: [][]byte{[]byte("bin-1")}, Top: 100, AsOfUs: us}}})
+		ask(&ebbv1.Question{Ask: &ebbv1.Question_Trend{Trend: &ebbv1.TrendQuestion{
+			Keys: all,
+			Bins: [][]byte{[]byte("bin-1")}, Top: 100, AsOfUs: us,
+		}}})
 	}
 	return out
 }
@@ -359,8 +365,10 @@ func TestCopiesRefused(t *testing.T) {
 		var bins, phrases []ebb.Increment
 		for i := range 3_000 {
 			bins = append(bins, ebb.One("wide", fmt.Sprintf("%s-%d", strings.Repeat("b", 100), i)))
-			phrases = append(phrases, ebb.Increment{Key: "phrases",
-				Bin: fmt.Sprintf("%s-%d", strings.Repeat("p", 100), i), Amount: 1, Kind: ebb.KindPhrases})
+			phrases = append(phrases, ebb.Increment{
+				Key: "phrases",
+				Bin: fmt.Sprintf("%s-%d", strings.Repeat("p", 100), i), Amount: 1, Kind: ebb.KindPhrases,
+			})
 		}
 		for i := range bins {
 			bins[i].Kind = ebb.KindDistribution
@@ -417,8 +425,10 @@ func TestCopiesResume(t *testing.T) {
 		var list []ebb.Increment
 		for key := range keys {
 			if strings.HasPrefix(key, "many/") {
-				list = append(list, ebb.Increment{Key: key, Bin: "bin-1", Amount: 1, Kind: ebb.KindDistribution,
-					Time: time.Now()})
+				list = append(list, ebb.Increment{
+					Key: key, Bin: "bin-1", Amount: 1, Kind: ebb.KindDistribution,
+					Time: time.Now(),
+				})
 			}
 		}
 		if err := c.Increment(t.Context(), "one", list...); err != nil {

@@ -334,8 +334,10 @@ func TestCompanionOfALongName(t *testing.T) {
 // shard answers as the first one does, also how rates have changed. A log of an earlier behaviour version neither
 // writes nor takes such images.
 func TestImagesBringBothHalfLives(t *testing.T) {
-	def := &ebbv1.Namespace{Name: "default", Version: 1, HalfLifeUs: 100 * second,
-		SlowHalfLifeUs: new(int64(1000 * second))}
+	def := &ebbv1.Namespace{
+		Name: "default", Version: 1, HalfLifeUs: 100 * second,
+		SlowHalfLifeUs: new(int64(1000 * second)),
+	}
 	for name, clock := range map[string]ebbv1.Clock{"wall": ebbv1.Clock_CLOCK_WALL, "event": ebbv1.Clock_CLOCK_EVENT} {
 		def.Clock = clock
 		end := beginning + int64(4000*second)
@@ -363,11 +365,15 @@ func TestImagesBringBothHalfLives(t *testing.T) {
 			t.Errorf("%s: an image of version %d where one was asked for that older builds know", name, raw[1])
 		}
 		apply(one, end, behave)
-		apply(one, end, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{Keys: named("k"),
-			Until: &ebbv1.ExpireKeys_AtUs{AtUs: end + 5000*second}}}})
+		apply(one, end, &ebbv1.Command{Body: &ebbv1.Command_Expire{Expire: &ebbv1.ExpireKeys{
+			Keys:  named("k"),
+			Until: &ebbv1.ExpireKeys_AtUs{AtUs: end + 5000*second},
+		}}})
 		export := exported(&one.frame, "", "k")
-		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{Key: []byte("k"), Overwrite: true,
-			What: &ebbv1.PutKey_Image{Image: export.Image}}}}
+		put := &ebbv1.Command{Body: &ebbv1.Command_Put{Put: &ebbv1.PutKey{
+			Key: []byte("k"), Overwrite: true,
+			What: &ebbv1.PutKey_Image{Image: export.Image},
+		}}}
 		two := definedAt(t, def, end)
 		if r := apply(two, end, put); r.GetError().GetCode() != ebbv1.Code_CODE_BAD_REQUEST {
 			t.Errorf("%s: put before the behaviour version: %v", name, r)

@@ -16,9 +16,13 @@ import (
 )
 
 func exported(f *frame, namespace, key string) *ebbv1.KeyExport {
-	q := &ebbv1.Question{Namespace: namespace,
-		Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{Key: []byte(key),
-			Both: f.behaviour >= BehaviourDeletion}}}
+	q := &ebbv1.Question{
+		Namespace: namespace,
+		Ask: &ebbv1.Question_Export{Export: &ebbv1.ExportQuestion{
+			Key:  []byte(key),
+			Both: f.behaviour >= BehaviourDeletion,
+		}},
+	}
 	return f.Ask(&ebbv1.ShardQuestion{Question: q}, 0).GetAnswer().GetExport()
 }
 
