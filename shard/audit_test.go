@@ -24,6 +24,7 @@ func audit(t fataler, s *State) {
 	auditKeyring(t, &s.keys)
 	auditSummaries(t, s)
 	auditLedgers(t, s)
+	auditUsage(t, s)
 	auditVisits(t, s.deaths)
 	for _, v := range s.eventDeaths {
 		auditVisits(t, v)

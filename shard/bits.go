@@ -123,6 +123,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 		v = &bitmapValue{pages: &s.summaries.bins}
 		sum.body = v
 	}
+	before := v.pages.used
 	t.begin(v.pages, s.epoch, v.head)
 	if e.Ranged {
 		changed = uint64(t.editRange(bitmap.Op(e.Op), e.First, e.Last))
@@ -132,6 +133,7 @@ func (s *State) editBits(ns *namespace, e *proto.BitEditWire, span uint64, late 
 	if v.head = t.head; changed > 0 {
 		v.edited = 0
 	}
+	s.summaries.charge(ns.space, before)
 	s.put(key, &sum)
 	switch {
 	case v.head.ids == 0:

@@ -269,7 +269,7 @@ func (s *State) addToBody(ns *namespace, key uint32, kind ebbv1.Kind, clock, t s
 			before = s.held(b)
 		}
 		if code = s.addEvent(ns, b, clock, t, in); code == 0 || !created {
-			s.bodyBytes += s.held(b) - before
+			s.holdBody(ns.space, s.held(b)-before)
 			sum.body = b
 		}
 	}

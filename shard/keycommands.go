@@ -241,7 +241,7 @@ func (s *State) adopt(ns *namespace, name []byte, img *image, clock sketch.Tick)
 	key := s.createKey(ns, tagOf(name, ns.seed), name)
 	sum := s.own(key)
 	if sum.body = img.body; img.body != nil {
-		s.bodyBytes += s.held(img.body)
+		s.holdBody(ns.space, s.held(img.body))
 		if v := sum.bitmap(); v != nil {
 			v.edited = 0 // it is new to this key
 		}

@@ -37,7 +37,7 @@ func (s *State) names(c *command) *ebbv1.CommandResult {
 			s.refuseName(ns, r, part)
 			return true
 		default:
-			number = l.add(tag, name, s.epoch)
+			number = s.addName(l, tag, name)
 			r.Applied++
 		}
 		r.Ids = append(r.Ids, ns.idOf(part, number))
@@ -219,6 +219,6 @@ func (s *State) readLedger(b *blockReader, ns *namespace, l *ledger, count uint3
 			b.corrupt("part %d of the dictionary of namespace %q: a string that it cannot have", l.part, ns.definition.Name)
 			return
 		}
-		l.add(tag, spelled, s.epoch)
+		s.addName(l, tag, spelled)
 	}
 }

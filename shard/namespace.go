@@ -2,6 +2,7 @@ package shard
 
 import (
 	"slices"
+	"strings"
 
 	pb "google.golang.org/protobuf/proto"
 
@@ -199,7 +200,16 @@ func (s *State) addNamespace(ns *namespace) {
 		s.spaces[ns.definition.GetName()] = ns.space
 	}
 	s.namespaces = append(s.namespaces, ns)
+	s.summaries.account(ns.definition.GetName(), ns.space, s.owner(ns))
 	s.eventDeaths = append(s.eventDeaths, s.newVisits())
+}
+
+// owner is whose keys those of a namespace are that comes now: a companion's are those of the namespace that it counts for.
+func (s *State) owner(ns *namespace) uint16 {
+	if ns.companion {
+		return s.spaces[strings.TrimSuffix(ns.definition.GetName(), companionSuffix)]
+	}
+	return ns.space
 }
 
 // redefine changes the settings. What a key's values mean changes, if it does,

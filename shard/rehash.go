@@ -156,7 +156,7 @@ func (h *rehash) takeLedger(old *ledger, ns *namespace) {
 	var room spellingRoom
 	for number := range old.count {
 		name = old.append(name[:0], number)
-		l.add(tagOf(name, ns.seed), spell(&room, name), h.epoch)
+		h.addName(l, tagOf(name, ns.seed), spell(&room, name))
 	}
 }
 

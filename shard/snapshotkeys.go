@@ -77,14 +77,15 @@ func (l *keyLoader) distribution(key uint32, ns *namespace, raw []byte) {
 	if h.Bins > 0 {
 		words = h.WordsFor(roomFor(h.Bins))
 	}
-	sum := &l.sum
-	r, room := l.s.summaries.begin(key, sum.space, l.name, headWords, words, l.s.epoch)
+	s, sum := l.s, &l.sum
+	r, room := s.summaries.begin(key, sum.space, l.name, headWords, words, s.epoch)
 	if rest, err := sum.dist.DecodeBins(&h, raw, room); err != nil || len(rest) > 0 {
 		l.b.corrupt("key %d: a distribution that does not decode", key)
 		return
 	}
 	if l.check(key, ns) {
 		r.storeDistribution(sum)
+		s.summaries.holder(sum.space).bins += sum.dist.Len()
 		sum.dist.Each(func(bin uint32) {
 			if bin >= uint32(len(l.uses)) {
 				l.b.corrupt("key %d: bin %d does not exist", key, bin)
@@ -107,7 +108,7 @@ func (l *keyLoader) body(key uint32, ns *namespace, f form, raw []byte) {
 	if !l.check(key, ns) {
 		return
 	}
-	if s.bodyBytes += s.held(body); s.bodyBytes > most {
+	if s.holdBody(sum.space, s.held(body)); s.bodyBytes > most {
 		l.b.corrupt("key %d: with it the summaries take %d bytes, more than there can be", key, s.bodyBytes)
 		return
 	}

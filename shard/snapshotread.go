@@ -225,6 +225,7 @@ func (s *State) readExpiries(b *blockReader) {
 func (s *State) readBitmaps(b *blockReader, keys []uint32) {
 	var t bitmapEditor
 	for _, key := range keys {
+		before := s.summaries.bins.used
 		t.begin(&s.summaries.bins, s.epoch, bitmapHead{})
 		if readBitmap(b, &t, uint64(key)); b.err != nil {
 			return
@@ -234,6 +235,7 @@ func (s *State) readBitmaps(b *blockReader, keys []uint32) {
 			return
 		}
 		sum := s.own(key)
+		s.summaries.charge(sum.space, before)
 		sum.bitmap().head = t.head
 		s.put(key, &sum)
 	}

@@ -8,8 +8,9 @@ type summaries struct {
 	keys   directory
 	bins   slab
 	bodies table[boxed]
-	spare  []uint32 // places of bodies that are free; absent in a view
-	boxes  uint32   // places handed out at least once
+	spare  []uint32  // places of bodies that are free; absent in a view
+	boxes  uint32    // places handed out at least once
+	held   []holding // by space; absent in a view
 }
 
 // boxed is a body and the epoch in which it became private.
@@ -37,7 +38,10 @@ func (s *summaries) edit(key, epoch uint32) record { return s.bins.edit(s.keys.b
 func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int, epoch uint32) (r record, into []uint64) {
 	var room [nameLenMax / 8]uint64
 	in := spelled(&room, name)
+	before := s.bins.used
 	block := s.bins.put(head+len(in)+words, epoch)
+	s.charge(space, before)
+	s.count(space, 1)
 	r = s.bins.at(block)
 	r.begin(head, space, len(name))
 	copy(r[head:], in)
@@ -47,8 +51,13 @@ func (s *summaries) begin(key uint32, space uint16, name []byte, head, words int
 
 // end drops the record of a key, and what it holds.
 func (s *summaries) end(key, epoch uint32) {
-	s.release(s.record(key), epoch)
+	r, before := s.record(key), s.bins.used
+	space, bins := r.space(), r.bins()
+	s.release(r, epoch)
 	s.bins.drop(s.keys.block(key), epoch)
+	s.charge(space, before)
+	s.count(space, -1)
+	s.holder(space).bins -= bins
 	s.keys.setBlock(key, 0, epoch)
 }
 
@@ -103,6 +112,10 @@ type spelledName struct {
 func (s *summaries) store(key uint32, sum *summary, name *spelledName, epoch uint32) {
 	r := s.edit(key, epoch)
 	bits := sum.bitmap()
+	space, before := r.space(), s.bins.used
+	if bins := sum.dist.Len() - r.bins(); bins != 0 {
+		s.holder(space).bins += bins
+	}
 	switch r.form() {
 	case recordBitmap:
 		if bits == nil {
@@ -122,6 +135,7 @@ func (s *summaries) store(key uint32, sum *summary, name *spelledName, epoch uin
 	default:
 		s.storeDistribution(key, r, sum, name, epoch)
 	}
+	s.charge(space, before)
 }
 
 // release gives back what a record holds elsewhere.

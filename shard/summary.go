@@ -214,7 +214,7 @@ func (s *State) empty(sum *summary) {
 	sum.dist.Each(s.isGone)
 	s.releaseGone()
 	if sum.body != nil {
-		s.bodyBytes -= s.held(sum.body)
+		s.holdBody(sum.space, -s.held(sum.body))
 	}
 	sum.dist, sum.body = sketch.Distribution{}, nil
 	sum.pruneAt, sum.pruned = pruneMin, 0
