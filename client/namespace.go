@@ -79,6 +79,9 @@ type Namespace struct {
 	// Rollups are the lengths of periods of bitmaps that are made of shorter ones: with PeriodMonth, play/2011-11 has the ids of play/2011-11-01, play/2011-11-02 and so
 	// on, and those that were written to it. Periods are made of days, or where PeriodDay is among them of hours. None if empty; nil keeps what the namespace has.
 	Rollups []Period
+	// MaxBytes and MaxKeys are its budget in the whole cluster, replicas counted once; 0 for none; nil keeps what the namespace has.
+	// Writes that would make it hold more fail with ErrBudgetExceeded. Only operators set them.
+	MaxBytes, MaxKeys *uint64
 }
 
 // Period is a length of periods, in UTC.
@@ -104,6 +107,10 @@ const (
 
 func (n Namespace) wire() *ebbv1.Namespace {
 	var dictionary *ebbv1.Dictionary
+	var budget *ebbv1.NamespaceBudget
+	if n.MaxBytes != nil || n.MaxKeys != nil {
+		budget = &ebbv1.NamespaceBudget{Bytes: n.MaxBytes, Keys: n.MaxKeys}
+	}
 	if n.Dictionary {
 		dictionary = &ebbv1.Dictionary{}
 	}
@@ -113,6 +120,7 @@ func (n Namespace) wire() *ebbv1.Namespace {
 		AllowNegative: n.AllowNegative, BinsMax: n.BinsMax, HashSeed: n.HashSeed,
 		Kind: n.Kind, Sizes: n.Sizes, WindowUs: microsOf(n.Window), SlowHalfLifeUs: microsOf(n.SlowHalfLife),
 		BitmapPlacement: n.BitmapPlacement, Universe: optionalText(n.Universe), Dictionary: dictionary, Rollups: rollupsOf(n.Rollups),
+		Budget: budget,
 	}
 }
 
@@ -149,7 +157,8 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Window: new(time.Duration(w.GetWindowUs()) * time.Microsecond), SlowHalfLife: new(durationOf(w.GetSlowHalfLifeUs())),
 		BitmapPlacement: w.GetBitmapPlacement(), Universe: new(string(w.GetUniverse())),
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
-		Rollups: append([]Period{}, w.GetRollups().GetUnits()...),
+		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
+		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
 	}
 }
 
@@ -215,6 +224,36 @@ func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 		out[i] = namespaceOf(n)
 	}
 	return out, nil
+}
+
+// NamespaceUsage is what a namespace holds in the whole cluster, replicas counted once. Keys that have faded count until they leave.
+type NamespaceUsage struct {
+	Name              string
+	Keys, Bytes       uint64
+	MaxBytes, MaxKeys uint64  // its budget; 0: it has none
+	Share             float64 // the largest part of a node's memory limit that its replicas take, from 0 to 1; 0 without a limit
+	Node              string  // that node
+}
+
+// NamespaceUsage asks what namespaces hold, the largest first: all that the caller may read, or one. Without the nodes that did not answer,
+// which are unreachable, something is missing.
+func (c *Client) NamespaceUsage(ctx context.Context, name string) (usage []NamespaceUsage, unreachable []string, err error) {
+	var resp *ebbv1.NamespaceUsageResponse
+	err = c.anywhere(ctx, attempt{op: "namespace usage", key: name}, question,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).NamespaceUsage(ctx, &ebbv1.NamespaceUsageRequest{Name: name})
+			return err
+		})
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, u := range resp.GetNamespaces() {
+		usage = append(usage, NamespaceUsage{
+			Name: u.GetName(), Keys: u.GetKeys(), Bytes: u.GetBytes(),
+			MaxBytes: u.GetBudget().GetBytes(), MaxKeys: u.GetBudget().GetKeys(), Share: u.GetShare(), Node: u.GetNode(),
+		})
+	}
+	return usage, resp.GetUnreachable(), nil
 }
 
 // Table fetches where everything is, from whichever node answers first.

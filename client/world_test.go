@@ -494,6 +494,17 @@ func (n *testNode) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1
 	return n.NodeStatus(ctx, req)
 }
 
+func (n *testNode) NamespaceUsage(_ context.Context, req *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+	return &ebbv1.NamespaceUsageResponse{
+		Namespaces:  []*ebbv1.NamespaceUsage{{Name: req.GetName(), Keys: 2, Bytes: 300, Budget: &ebbv1.NamespaceBudget{Bytes: new(uint64(400))}, Share: 0.25, Node: n.name}},
+		Unreachable: []string{"ebb-9"},
+	}, nil
+}
+
+func (n *testNode) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
+	return &ebbv1.NodeUsageResponse{Node: n.name}, nil
+}
+
 func (n *testNode) ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	return &ebbv1.ChangeClusterResponse{Epoch: 7}, nil
 }

@@ -206,6 +206,9 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 		want.Dictionary = have.Dictionary
 	}
 	want.Version = base.Version
+	if table.Version() < proto.VersionDeletion {
+		want.Budget = nil // nodes of older builds read none, and refuse nothing
+	}
 	proto.FillNamespace(want, base)
 	if err := proto.CheckNamespace(want); err != nil {
 		return nil, err

@@ -40,7 +40,13 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	want := pb.CloneOf(ns)
 	want.ProtoReflect().SetUnknown(nil)
+	if t.Version() < proto.VersionDeletion {
+		want.Budget = nil // nodes of older builds read none
+	}
 	have := t.Namespace(want.Name)
+	if have != nil && want.Budget == nil {
+		want.Budget = have.Budget
+	}
 	if have != nil && have.Version > want.Version {
 		want.Version = have.Version
 		if pb.Equal(want, have) {

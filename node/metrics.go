@@ -14,7 +14,11 @@ type proposeMetrics struct {
 	entries, commands, bytes, overloads atomic.Uint64
 
 	waiting atomic.Int64 // bytes of commands in all queues
+	flying  atomic.Int64 // bytes of entries whose outcome is not known yet
 }
+
+// unapplied is about how many bytes of commands were let in and are not applied yet.
+func (m *proposeMetrics) unapplied() int64 { return m.waiting.Load() + m.flying.Load() }
 
 func (m *proposeMetrics) sent(bytes, commands int) {
 	m.entries.Add(1)

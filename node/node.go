@@ -42,6 +42,7 @@ type Node struct {
 	counts   counts
 	unions   *unions // of bitmaps of periods
 	room     *room
+	budgeted atomic.Pointer[budgets] // of the table
 	restores chan struct{} // limits snapshots decoded at a time
 	audits   *audits
 	repairs  chan repair
@@ -204,6 +205,7 @@ func (n *Node) wire() {
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
 	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, memoryUsed, n.mux, n.logger)
+	n.connectRoom(n.room)
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
 	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
 	n.coordinator = cluster.NewCoordinator(cluster.CoordinatorConfig{
@@ -423,6 +425,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { watch(ctx, moveEvery, func() { mover.look(ctx) }); mover.wg.Wait() })
 	n.wg.Go(func() { watch(ctx, planEvery, func() { n.planner.look(ctx) }) })
 	n.wg.Go(func() { watch(ctx, forgetEvery, n.forget) })
+	n.wg.Go(func() { watch(ctx, usageEvery, func() { n.askUsage(ctx) }) })
 	raiser := &raiser{n: n}
 	n.wg.Go(func() { watch(ctx, raiseEvery, func() { raiser.look(ctx) }) })
 }

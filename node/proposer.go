@@ -281,6 +281,7 @@ func (p *proposer) send(cargo []waiting, now int64) []waiting {
 	cargo, definitions, future := p.propose(cargo, now)
 	if len(cargo) > 0 {
 		p.deliver(cargo, definitions, future)
+		p.count.flying.Add(-int64(bytesOf(cargo)))
 	}
 	return cargo
 }
@@ -301,7 +302,16 @@ func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions
 	}
 	entry := p.entry(p.next(now), definitions, cargo)
 	p.count.sent(len(entry), len(cargo))
+	p.count.flying.Add(int64(bytesOf(cargo)))
 	return cargo, definitions, p.to.propose(entry)
+}
+
+// bytesOf is how many bytes commands have.
+func bytesOf(cargo []waiting) (n int) {
+	for _, w := range cargo {
+		n += len(w.command)
+	}
+	return n
 }
 
 // tick proposes an empty entry: it moves the shard's clock, shows how far the

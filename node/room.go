@@ -1,9 +1,11 @@
 package node
 
 import (
+	"fmt"
 	"log/slog"
 	"runtime/metrics"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -12,20 +14,34 @@ import (
 	"github.com/ebbdb/ebb/node/mapped"
 	"github.com/ebbdb/ebb/node/transport"
 	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 const (
 	// A node is full when it takes nine tenths of its limit, and until it takes less than 17 of 20: what is left is for
 	// garbage, for what is on its way, and for pages that a snapshot holds.
 	fullShare, roomShare = 0.90, 0.85
+	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure: namespaces that have an
+	// equal part of it already do not grow. What is left up to nine tenths is for the others.
+	pressedShare, easedShare = 0.75, 0.70
 	// fullRetry is what callers are told when there is no memory: it does not come back soon.
 	fullRetry = time.Second
 	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with the last.
 	keptShare = 3
+	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment that makes a key is about 20
+	// bytes, and its key takes 150.
+	growthFactor = 8
+	// keyCommandBytes is what a command has at least for each key that it makes.
+	keyCommandBytes = 8
+	// lookAgain is how long after a look the next one is worth it, where a burst may have changed the figures.
+	lookAgain = 10 * time.Millisecond
 )
 
 // room refuses what would make shards larger while a node that holds them has no memory left for it. Otherwise the
-// system would end that node, and again each time it has read its log.
+// system would end that node, and again each time it has read its log. So that one namespace does not take what all need,
+// it refuses what would make a namespace larger that has used up its budget, or its share of a node under pressure.
+//
+// Leaders judge, before the log: what is in the log is applied by all replicas, whatever they hold.
 type room struct {
 	node   string
 	limit  int64 // bytes; 0: none
@@ -33,14 +49,35 @@ type room struct {
 	peers  fullness
 	logger *slog.Logger
 
-	nodes    atomic.Pointer[[]string] // that are full; nil: none
-	refusals atomic.Uint64
+	usage     *usage
+	replicas  func() []usageSource
+	unapplied func() int64 // bytes of commands that were let in and are not applied yet
+	// budgets returns those of all namespaces that have one; nil: none has.
+	budgets func() map[string]*ebbv1.NamespaceBudget
+	// heard reports whether all nodes understand that this one is under pressure.
+	heard func() bool
+
+	states   atomic.Pointer[nodeStates] // nil: no node is full, nor under pressure
+	limits   atomic.Pointer[map[string]*ebbv1.NamespaceBudget]
+	pending  atomic.Int64 // bytes of commands let in since the last look, and of those that were not applied then
+	lastUsed atomic.Int64 // at the last look
+
+	refusals, budgetRefusals, shareRefusals atomic.Uint64
+
+	mu     sync.Mutex // guards what follows; held while looking
+	looked time.Time
+	took   time.Duration // by the last look
 }
 
-// fullness is how nodes tell each other that they are full.
+// nodeStates are the nodes that are short of memory.
+type nodeStates struct{ full, pressed []string }
+
+// fullness is how nodes tell each other that they are short of memory.
 type fullness interface {
 	SetFull(full bool)
 	Full() []string
+	SetPressed(pressed bool)
+	Pressed() []string
 }
 
 // electorate is a group as far as it is known who votes in it.
@@ -51,58 +88,233 @@ type electorate interface {
 var _ fullness = (*transport.Mux)(nil)
 
 func newRoom(node string, limit int64, used func() int64, peers fullness, logger *slog.Logger) *room {
-	return &room{node: node, limit: limit, used: used, peers: peers, logger: logger}
+	return &room{
+		node: node, limit: limit, used: used, peers: peers, logger: logger, usage: newUsage(),
+		replicas: func() []usageSource { return nil }, unapplied: func() int64 { return 0 },
+		budgets: func() map[string]*ebbv1.NamespaceBudget { return nil }, heard: func() bool { return true },
+	}
 }
 
 // full reports whether this node is.
 func (r *room) full() bool {
-	nodes := r.nodes.Load()
-	return nodes != nil && slices.Contains(*nodes, r.node)
+	states := r.states.Load()
+	return states != nil && slices.Contains(states.full, r.node)
+}
+
+// pressed reports whether this node is under pressure.
+func (r *room) pressed() bool {
+	states := r.states.Load()
+	return states != nil && slices.Contains(states.pressed, r.node)
 }
 
 // look is called every watchEvery.
 func (r *room) look() {
-	was, share := r.full(), fullShare
-	if was {
-		share = roomShare
-	}
-	full := r.limit > 0 && float64(r.used()) >= share*float64(r.limit)
-	nodes := r.peers.Full()
-	if full {
-		nodes = append(nodes, r.node)
-	}
-	if len(nodes) == 0 {
-		r.nodes.Store(nil)
-	} else {
-		r.nodes.Store(&nodes)
-	}
-	if full == was {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lookLocked()
+}
+
+// again looks before it is time, unless it just has, or another goroutine does.
+func (r *room) again() {
+	if !r.mu.TryLock() {
 		return
 	}
-	r.peers.SetFull(full)
-	if full {
-		r.logger.Error("no memory left: writes that need more are refused", "used_bytes", r.used(), "limit_bytes", r.limit)
-	} else {
-		r.logger.Info("there is memory again", "used_bytes", r.used(), "limit_bytes", r.limit)
+	defer r.mu.Unlock()
+	if time.Since(r.looked) >= max(lookAgain, 8*r.took) {
+		r.lookLocked()
 	}
 }
 
-// admit refuses a command that grows a shard of which a voter is full.
+// lookLocked is look. r.mu is held.
+func (r *room) lookLocked() {
+	began := time.Now()
+	r.pending.Store(r.unapplied())
+	r.usage.look(r.replicas())
+	used := r.used()
+	r.lastUsed.Store(used)
+	if limits := r.budgets(); limits == nil {
+		r.limits.Store(nil)
+	} else {
+		r.limits.Store(&limits)
+	}
+	wasFull, wasPressed := r.full(), r.pressed()
+	full, pressed := r.over(used, wasFull, fullShare, roomShare), r.over(used, wasPressed, pressedShare, easedShare)
+	states := &nodeStates{full: r.peers.Full(), pressed: r.peers.Pressed()}
+	if full {
+		states.full = append(states.full, r.node)
+	}
+	if pressed {
+		states.pressed = append(states.pressed, r.node)
+	}
+	if len(states.full)+len(states.pressed) == 0 {
+		states = nil
+	}
+	r.states.Store(states)
+	r.peers.SetPressed(pressed && r.heard())
+	if full != wasFull {
+		r.peers.SetFull(full)
+	}
+	switch {
+	case full && !wasFull:
+		r.logger.Error("no memory left: writes that need more are refused", "used_bytes", used, "limit_bytes", r.limit)
+	case wasFull && !full:
+		r.logger.Info("there is memory again", "used_bytes", used, "limit_bytes", r.limit)
+	case pressed && !wasPressed:
+		r.logger.Warn("memory is short: writes to namespaces that take more than their share are refused", "used_bytes", used, "limit_bytes", r.limit,
+			"namespaces", r.usage.inhabited.Load())
+	case wasPressed && !pressed:
+		r.logger.Info("memory is no longer short", "used_bytes", used, "limit_bytes", r.limit)
+	}
+	r.looked = time.Now()
+	r.took = r.looked.Sub(began)
+}
+
+// over reports whether so many bytes are above a part of the limit, or, where they were, not below a lower one again.
+func (r *room) over(used int64, was bool, from, until float64) bool {
+	if was {
+		from = until
+	}
+	return r.limit > 0 && float64(used) >= from*float64(r.limit)
+}
+
+// estimate is what this node takes if all commands since the last look make it grow.
+func (r *room) estimate() int64 { return r.lastUsed.Load() + growthFactor*r.pending.Load() }
+
+// admit refuses a command that grows a shard of which a voter is full, or a namespace beyond its budget or its share.
 func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
-	full := r.nodes.Load()
-	if full == nil {
+	short := r.short(int64(len(command)))
+	states, limits := r.states.Load(), r.limits.Load()
+	if states == nil && limits == nil && !short {
 		return nil
 	}
 	_, voters := of.voters()
-	i := slices.IndexFunc(*full, func(node string) bool { return slices.Contains(voters, node) })
-	if i < 0 || !proto.CommandGrows(command) {
+	if states != nil {
+		if full := oneOf(states.full, voters); full != "" && proto.CommandGrows(command) {
+			r.refusals.Add(1)
+			return outOfMemory(shard, full)
+		}
+	}
+	pressed := ""
+	if states != nil {
+		pressed = oneOf(states.pressed, voters)
+	}
+	if pressed == "" && short && slices.Contains(voters, r.node) {
+		pressed = r.node
+	}
+	if pressed == "" && limits == nil {
 		return nil
 	}
-	r.refusals.Add(1)
-	err := proto.ErrOutOfMemory.Errorf("shard %d: node %s has no memory left for more", shard, (*full)[i]).
+	_, field, _ := proto.CommandBody(command)
+	if field == proto.FieldCommandRestore || !proto.CommandGrows(command) {
+		return nil // a restore is of all namespaces
+	}
+	name := proto.CommandNamespace(command)
+	space := r.usage.of(name)
+	if space == nil {
+		return nil // it holds nothing yet
+	}
+	if limits != nil {
+		if budget := (*limits)[space.name]; budget != nil {
+			if err := r.withinBudget(space, budget, int64(len(command))); err != nil {
+				return r.refused(&r.budgetRefusals, shard, err)
+			}
+		}
+	}
+	if pressed != "" {
+		if err := r.withinShare(space, pressed); err != nil {
+			return r.refused(&r.shareRefusals, shard, err)
+		}
+	}
+	space.admitted.Add(int64(len(command)))
+	return nil
+}
+
+// short counts a command, and reports whether the node may be under pressure by what was let in since the last look.
+func (r *room) short(bytes int64) bool {
+	if r.limit == 0 {
+		return false
+	}
+	r.pending.Add(bytes)
+	if !r.near() {
+		return false
+	}
+	r.again()
+	return r.near()
+}
+
+// near reports whether the estimate is over a mark that the figures of the last look are below.
+func (r *room) near() bool {
+	mark := pressedShare
+	switch {
+	case r.full():
+		return false
+	case r.pressed():
+		mark = fullShare
+	}
+	return float64(r.estimate()) >= mark*float64(r.limit)
+}
+
+// withinBudget refuses a namespace that has used up its budget in the whole cluster.
+func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes int64) *proto.Error {
+	over := func(admitted uint64) *proto.Error {
+		held, keys := s.bytes.Load()+s.otherBytes.Load(), s.keys.Load()+s.otherKeys.Load()
+		switch {
+		case budget.Bytes != nil && held+growthFactor*admitted >= budget.GetBytes():
+			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d bytes: its budget is %d", s.name, held, budget.GetBytes())
+		case budget.Keys != nil && keys+admitted/keyCommandBytes >= budget.GetKeys():
+			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d keys: its budget is %d", s.name, keys, budget.GetKeys())
+		}
+		return nil
+	}
+	if over(uint64(s.admitted.Load()+bytes)) == nil {
+		return nil
+	}
+	r.again() // it may be over it by what was let in since the last look
+	return over(0)
+}
+
+// withinShare refuses a namespace that has an equal part of a node under pressure, or more. One that is alone has all of it. By what it takes on this node the
+// leader judges it also where another node is under pressure, whose replicas are about as large.
+func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
+	inhabited := r.usage.inhabited.Load()
+	if r.limit == 0 || inhabited < 2 {
+		return nil
+	}
+	shared := pressedShare * float64(r.limit)
+	if pressed != r.node {
+		shared = min(shared, float64(r.lastUsed.Load()))
+	}
+	share := shared / float64(inhabited)
+	held := float64(s.held.Load()) + float64(growthFactor*s.admitted.Load())
+	if held < share {
+		return nil
+	}
+	return proto.ErrBudgetExceeded.Errorf("namespace %s takes %d bytes on node %s: its share is %.0f, a part of the memory limit equal to that of %d others, as long as memory is short on node %s",
+		s.name, s.held.Load(), r.node, share, inhabited-1, pressed)
+}
+
+// refused makes a refusal of one of a budget.
+func (r *room) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
+	count.Add(1)
+	err = err.WithHint("ebb namespace usage shows what namespaces hold; delete keys, raise the budget, or give the nodes more memory; what makes room is still taken").WithShard(shard)
+	err.Message = fmt.Sprintf("shard %d: %s", shard, err.Message)
+	err.RetryAfterUS = fullRetry.Microseconds()
+	return err
+}
+
+func outOfMemory(shard uint32, node string) *proto.Error {
+	err := proto.ErrOutOfMemory.Errorf("shard %d: node %s has no memory left for more", shard, node).
 		WithHint("forget keys, shorten half-lives, or give the node more memory; what makes room is still taken").WithShard(shard)
 	err.RetryAfterUS = fullRetry.Microseconds()
 	return err
+}
+
+// oneOf returns a node that is in both lists, "" if none is.
+func oneOf(nodes, voters []string) string {
+	if i := slices.IndexFunc(nodes, func(node string) bool { return slices.Contains(voters, node) }); i >= 0 {
+		return nodes[i]
+	}
+	return ""
 }
 
 // memoryUsed is what this process takes of its limit: pages in use, and what lived on Go's heap when it was last

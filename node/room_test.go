@@ -15,12 +15,16 @@ import (
 
 // told is what a node says to its peers, and they to it.
 type told struct {
-	own   bool
-	peers []string
+	own      bool
+	peers    []string
+	press    bool
+	pressers []string
 }
 
-func (f *told) SetFull(full bool) { f.own = full }
-func (f *told) Full() []string    { return slices.Clone(f.peers) }
+func (f *told) SetFull(full bool)       { f.own = full }
+func (f *told) Full() []string          { return slices.Clone(f.peers) }
+func (f *told) SetPressed(pressed bool) { f.press = pressed }
+func (f *told) Pressed() []string       { return slices.Clone(f.pressers) }
 
 type voting []string
 

@@ -207,6 +207,13 @@ func (m *shardMachine) freeze() *shard.View {
 	return m.state.Freeze()
 }
 
+// usage visits what namespaces hold in the shard.
+func (m *shardMachine) usage(visit func(space int, name string, u shard.Usage)) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	m.state.Usage(visit)
+}
+
 // keys returns how many keys the shard holds.
 func (m *shardMachine) keys() uint64 {
 	m.mu.RLock()

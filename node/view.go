@@ -85,6 +85,9 @@ func (n *Node) lively(record *ebbv1.NodeRecord) *ebbv1.NodeRecord {
 // SetNamespace creates or changes a namespace: here if this node leads the
 // control group, else at the node that does, once.
 func (v clusterView) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
+	if err := v.n.budgetable(req.GetNamespace()); err != nil {
+		return nil, err
+	}
 	resp, err := v.n.setNamespace(ctx, req)
 	if err == nil {
 		v.n.awaitNamespace(ctx, resp.GetNamespace())

@@ -425,6 +425,9 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 	if err := checkDictionary(ns); err != nil {
 		return err
 	}
+	if b := ns.GetBudget(); b.GetBytes() > BudgetBytesMax || b.GetKeys() > BudgetKeysMax {
+		return ErrBadNamespace.Errorf("budget of %d bytes and %d keys: they are at most %d and %d", b.GetBytes(), b.GetKeys(), uint64(BudgetBytesMax), uint64(BudgetKeysMax))
+	}
 	return checkTemplate(ns)
 }
 
@@ -492,7 +495,30 @@ func FillNamespace(ns, base *ebbv1.Namespace) *ebbv1.Namespace {
 	if len(ns.Rollups.GetUnits()) == 0 {
 		ns.Rollups = nil
 	}
+	ns.Budget = fillBudget(ns.Budget, base.Budget)
 	return ns
+}
+
+// fillBudget is a budget with what it leaves out from another. It has no field without a limit, and is nil without any.
+func fillBudget(budget, base *ebbv1.NamespaceBudget) *ebbv1.NamespaceBudget {
+	bytes, keys := base.GetBytes(), base.GetKeys()
+	if budget != nil && budget.Bytes != nil {
+		bytes = *budget.Bytes
+	}
+	if budget != nil && budget.Keys != nil {
+		keys = *budget.Keys
+	}
+	if bytes == 0 && keys == 0 {
+		return nil
+	}
+	out := &ebbv1.NamespaceBudget{}
+	if bytes != 0 {
+		out.Bytes = &bytes
+	}
+	if keys != 0 {
+		out.Keys = &keys
+	}
+	return out
 }
 
 func fill[T comparable](field *T, value T) {

@@ -53,6 +53,8 @@ const (
 	DefaultPriorPseudo     = 1.0
 	NamespacesMax          = 10_000
 	NamespaceBytesMax      = 4 << 10 // of what a request says of one: above all that this version knows, so that definitions fit into entries
+	BudgetBytesMax         = 1 << 50 // of a namespace
+	BudgetKeysMax          = 1 << 40
 	BodyBytesMax           = 1 << 30 // a shard: of all summaries that are no distributions
 	WatchesMax             = 1_000   // a node
 	WatchIntervalMinUS     = 100_000

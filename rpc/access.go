@@ -55,12 +55,13 @@ var rules = map[string]rule{
 	ebbv1grpc.Ebb_Expire_FullMethodName:         in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(expireActs)),
 	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
 	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
-	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   in(admin, setNamespaceName).audited(always(setNamespaceAct)),
+	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   rule{who: granted, least: admin, check: checkSetNamespace}.audited(always(setNamespaceAct)),
 	ebbv1grpc.Ebb_Ask_FullMethodName:            rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
 	ebbv1grpc.Ebb_Query_FullMethodName:          rule{who: granted, least: reader, check: checkQuery}.audited(queryActs),
 	ebbv1grpc.Ebb_Watch_FullMethodName:          rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
-	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
-	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly), // the same
+	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly),                               // lists those that the caller may read
+	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName: rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly), // the same
+	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly),                               // the same
 	ebbv1grpc.Ebb_Status_FullMethodName:         rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
 	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:  operators().audited(always(changeClusterAct)),
 	ebbv1grpc.Ebb_CreateToken_FullMethodName:    operators().audited(always(createTokenAct)),
@@ -72,6 +73,7 @@ var rules = map[string]rule{
 	ebbv1grpc.Shards_Snapshot_FullMethodName:          operators().audited(always(snapshotAct)),
 	ebbv1grpc.Shards_RestoreNamespaces_FullMethodName: rule{who: granted, least: admin, check: checkRestoreNamespaces}.audited(always(restoreNamespacesAct)),
 	ebbv1grpc.Shards_NodeStatus_FullMethodName:        rule{who: granted, check: checkStatus}.destroysNothing(readOnly),
+	ebbv1grpc.Shards_NodeUsage_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_ReadIndex_FullMethodName:         rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Audited_FullMethodName:           rule{who: nodes}.destroysNothing(readOnly),
 	ebbv1grpc.Shards_Repair_FullMethodName:            rule{who: nodes}.destroysNothing(byNodes),
@@ -124,7 +126,32 @@ func (r rule) destroysNothing(why string) rule {
 // errUnchecked refuses what is not the request that a rule was written for.
 func errUnchecked(req any) error { return proto.ErrInternal.Errorf("no rule for a %T", req) }
 
-func setNamespaceName(req *ebbv1.SetNamespaceRequest) string { return req.GetNamespace().GetName() }
+// checkSetNamespace lets admins of a namespace change its settings, but for the budget: that is what keeps it from the memory of others.
+func checkSetNamespace(c *caller, req any) error {
+	r, ok := req.(*ebbv1.SetNamespaceRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	if err := c.needs(admin, r.GetNamespace().GetName()); err != nil {
+		return err
+	}
+	if r.GetNamespace().GetBudget() != nil {
+		return c.needs(operator, "")
+	}
+	return nil
+}
+
+// checkNamespaceUsage lets everybody ask who is known, and is told of what they may read.
+func checkNamespaceUsage(c *caller, req any) error {
+	r, ok := req.(*ebbv1.NamespaceUsageRequest)
+	if !ok {
+		return errUnchecked(req)
+	}
+	if r.GetName() == "" {
+		return nil
+	}
+	return c.needs(reader, r.GetName())
+}
 
 func checkAsk(c *caller, req any) error {
 	r, ok := req.(*ebbv1.AskRequest)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	protobuf "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
@@ -49,7 +50,19 @@ func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.Restore
 	if err := s.maySeed(ctx, req.GetNamespaces()); err != nil {
 		return nil, err
 	}
-	return s.Backups.RestoreNamespaces(ctx, req)
+	return s.Backups.RestoreNamespaces(ctx, withoutBudgets(ctx, req))
+}
+
+// withoutBudgets is a request of someone who may not set budgets: those that are there stay.
+func withoutBudgets(ctx context.Context, req *ebbv1.RestoreNamespacesRequest) *ebbv1.RestoreNamespacesRequest {
+	if c := callerOf(ctx); c.token == nil || c.token.May(operator, "") {
+		return req
+	}
+	out := protobuf.CloneOf(req)
+	for _, ns := range out.GetNamespaces() {
+		ns.Budget = nil
+	}
+	return out
 }
 
 // RestoreNamespaces asks the peer to give the cluster the namespaces of a backup.

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	protobuf "google.golang.org/protobuf/proto"
 
@@ -91,6 +92,20 @@ func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesR
 		return nil, err
 	}
 	return &ebbv1.ListNamespacesResponse{Namespaces: seen(ctx, t.GetNamespaces())}, nil
+}
+
+// NamespaceUsage says what those namespaces hold that the caller may read.
+func (s *ebbServer) NamespaceUsage(ctx context.Context, req *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+	if err := checkNamespaceField(req.GetName()); err != nil {
+		return nil, err
+	}
+	resp, err := s.Cluster.NamespaceUsage(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	c := callerOf(ctx)
+	resp.Namespaces = slices.DeleteFunc(resp.GetNamespaces(), func(u *ebbv1.NamespaceUsage) bool { return !c.sees(u.GetName()) })
+	return resp, nil
 }
 
 // Table has of namespaces those that the caller may read.

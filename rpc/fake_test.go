@@ -82,6 +82,14 @@ func (f *fake) Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusRespo
 	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}, {Phase: "serving"}}}, nil
 }
 
+func (f *fake) NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+	return &ebbv1.NamespaceUsageResponse{Namespaces: []*ebbv1.NamespaceUsage{{Name: "default", Keys: 2, Bytes: 300}, {Name: "other"}}}, nil
+}
+
+func (f *fake) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
+	return &ebbv1.NodeUsageResponse{Node: "ebb-0"}, nil
+}
+
 func (f *fake) ChangeCluster(_ context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	return &ebbv1.ChangeClusterResponse{Epoch: 7, Moves: []*ebbv1.Move{{Shard: 1, From: req.GetDrain(), To: "ebb-1", Why: req.GetDrain() + " is drained", Phase: "planned"}}}, nil
 }

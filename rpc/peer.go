@@ -109,6 +109,12 @@ func (p *Peer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1
 	return resp, p.named(err)
 }
 
+// NodeUsage asks the peer what namespaces hold there.
+func (p *Peer) NodeUsage(ctx context.Context, req *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
+	resp, err := p.shards.NodeUsage(ctx, req, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))
+	return resp, p.named(err)
+}
+
 // Table asks the peer for the table as it knows it.
 func (p *Peer) Table(ctx context.Context) (*ebbv1.TableResponse, error) {
 	resp, err := p.ebb.Table(ctx, &ebbv1.TableRequest{}, grpc.MaxCallRecvMsgSize(peerRecvBytesMax))

@@ -151,6 +151,12 @@ var routes = []*route{
 		serve:   rpc(ebbv1grpc.Ebb_ListNamespaces_FullMethodName, (*ebbServer).ListNamespaces),
 	},
 	{
+		method: http.MethodGet, pattern: "/v1/usage", id: "namespaceUsage",
+		summary: "What the namespaces hold, the largest first.",
+		answer:  &ebbv1.NamespaceUsageResponse{},
+		serve:   rpc(ebbv1grpc.Ebb_NamespaceUsage_FullMethodName, (*ebbServer).NamespaceUsage),
+	},
+	{
 		method: http.MethodGet, pattern: "/v1/table", id: "table",
 		summary: "Where everything is, as this node knows it.",
 		answer:  &ebbv1.TableResponse{},

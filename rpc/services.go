@@ -46,6 +46,10 @@ type Cluster interface {
 	Table() *ebbv1.Table
 	// SetNamespace creates or changes a namespace, wherever the control group is led.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
+	// NamespaceUsage says what namespaces hold in the whole cluster.
+	NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error)
+	// NodeUsage says what namespaces hold on this node.
+	NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error)
 	// Status reports on all nodes, this one first.
 	Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// NodeStatus reports on this node alone.

@@ -253,6 +253,10 @@ func (s *shardsServer) NodeStatus(ctx context.Context, req *ebbv1.StatusRequest)
 	return resp, err
 }
 
+func (s *shardsServer) NodeUsage(ctx context.Context, req *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
+	return s.Cluster.NodeUsage(ctx, req)
+}
+
 func (s *shardsServer) Manage(ctx context.Context, req *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	return s.Cluster.Manage(ctx, req)
 }

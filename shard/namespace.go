@@ -150,6 +150,7 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if err := pb.Unmarshal(body, def); err != nil {
 		return failed(proto.ErrBadRequest.Errorf("malformed namespace definition"))
 	}
+	def.Budget = nil // leaders judge by it before the log, and snapshots do not have it
 	proto.FillNamespace(def, proto.DefaultNamespaceSettings())
 	if err := proto.CheckNamespace(def); err != nil {
 		return failed(err)

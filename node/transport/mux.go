@@ -31,6 +31,7 @@ type Mux struct {
 	calls     sync.Pool // of *call
 	muted     atomic.Bool
 	full      atomic.Bool
+	pressed   atomic.Bool
 	readIndex atomic.Pointer[func(group uint32, replica uint64, term uint64) bool]
 
 	mu       sync.RWMutex // guards what follows
@@ -170,11 +171,21 @@ func (m *Mux) Offsets(since time.Time) map[string]time.Duration {
 // SetFull says whether this node has memory left for more, which its peers hear with the next sample of its clock.
 func (m *Mux) SetFull(full bool) { m.full.Store(full) }
 
+// SetPressed says whether much of this node's memory is used, which its peers hear likewise. Builds of before storage version 9
+// cannot hear it: it is not said before that version is in force.
+func (m *Mux) SetPressed(pressed bool) { m.pressed.Store(pressed) }
+
+// Pressed returns the peers of whose memory much is used, of those heard in the last ten seconds.
+func (m *Mux) Pressed() []string { return m.saying(func(p *peer) bool { return p.pressed.Load() }) }
+
 // Full returns the peers that have no memory left for more, of those heard in the last ten seconds.
-func (m *Mux) Full() []string {
+func (m *Mux) Full() []string { return m.saying(func(p *peer) bool { return p.full.Load() }) }
+
+// saying returns the peers that last said something, of those heard in the last ten seconds.
+func (m *Mux) saying(what func(*peer) bool) []string {
 	var out []string
 	for _, p := range m.allPeers() {
-		if _, _, heard := p.clock.offset(m.mono(), m.cfg.Now(), anytime); heard && p.full.Load() {
+		if _, _, heard := p.clock.offset(m.mono(), m.cfg.Now(), anytime); heard && what(p) {
 			out = append(out, p.node)
 		}
 	}

@@ -614,6 +614,9 @@ type pong struct {
 	wall    int64         // the answerer's wall clock, µs since the Unix epoch
 	full    bool          // it has no memory left for more
 	cluster string
+	// pressed says that much of its memory is used. Builds before storage version 9 do not read it, so it is only
+	// there when it is true, and no node says so before that version is in force.
+	pressed bool
 }
 
 func (p *pong) append(b []byte) []byte {
@@ -623,12 +626,20 @@ func (p *pong) append(b []byte) []byte {
 	b = binary.AppendVarint(b, p.wall)
 	b = appendFlag(b, p.full)
 	b = appendBytes(b, p.cluster)
+	if p.pressed {
+		b = appendFlag(b, true)
+	}
 	return finish(b, at, kindPong)
 }
 
 func (p *pong) decode(b []byte) error {
 	f := fields{b: b}
 	*p = pong{sent: time.Duration(f.int()), held: time.Duration(f.int()), wall: f.int(), full: f.flag(), cluster: f.string()}
+	if len(f.b) > 0 {
+		if p.pressed = f.flag(); !p.pressed {
+			f.fail()
+		}
+	}
 	return f.end()
 }
 

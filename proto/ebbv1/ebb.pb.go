@@ -12704,6 +12704,373 @@ func (x *ListNamespacesResponse) GetNamespaces() []*Namespace {
 	return nil
 }
 
+// NamespaceUsageRequest asks what namespaces hold.
+type NamespaceUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// of one; of all that the caller may read if it is empty
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceUsageRequest) Reset() {
+	*x = NamespaceUsageRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUsageRequest) ProtoMessage() {}
+
+func (x *NamespaceUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUsageRequest.ProtoReflect.Descriptor instead.
+func (*NamespaceUsageRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+}
+
+func (x *NamespaceUsageRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type NamespaceUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// the largest first
+	Namespaces []*NamespaceUsage `protobuf:"bytes,1,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	// nodes that did not answer: what is in shards that they lead is missing
+	Unreachable   []string `protobuf:"bytes,2,rep,name=unreachable,proto3" json:"unreachable,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceUsageResponse) Reset() {
+	*x = NamespaceUsageResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUsageResponse) ProtoMessage() {}
+
+func (x *NamespaceUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUsageResponse.ProtoReflect.Descriptor instead.
+func (*NamespaceUsageResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+}
+
+func (x *NamespaceUsageResponse) GetNamespaces() []*NamespaceUsage {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+func (x *NamespaceUsageResponse) GetUnreachable() []string {
+	if x != nil {
+		return x.Unreachable
+	}
+	return nil
+}
+
+// NamespaceUsage is what a namespace holds in the whole cluster, replicas counted once.
+type NamespaceUsage struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// with those that have faded and have not left yet
+	Keys uint64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	// of memory, about
+	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// absent if it has none
+	Budget *NamespaceBudget `protobuf:"bytes,4,opt,name=budget,proto3" json:"budget,omitempty"`
+	// the largest part of a node's memory limit that its replicas take, from 0 to 1, and that node; 0 without a limit
+	Share         float64 `protobuf:"fixed64,5,opt,name=share,proto3" json:"share,omitempty"`
+	Node          string  `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespaceUsage) Reset() {
+	*x = NamespaceUsage{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespaceUsage) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespaceUsage) ProtoMessage() {}
+
+func (x *NamespaceUsage) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespaceUsage.ProtoReflect.Descriptor instead.
+func (*NamespaceUsage) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+}
+
+func (x *NamespaceUsage) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamespaceUsage) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetBudget() *NamespaceBudget {
+	if x != nil {
+		return x.Budget
+	}
+	return nil
+}
+
+func (x *NamespaceUsage) GetShare() float64 {
+	if x != nil {
+		return x.Share
+	}
+	return 0
+}
+
+func (x *NamespaceUsage) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+// NodeUsageRequest asks a node what namespaces hold there.
+type NodeUsageRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// only of namespaces with a budget
+	Budgeted      bool `protobuf:"varint,1,opt,name=budgeted,proto3" json:"budgeted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeUsageRequest) Reset() {
+	*x = NodeUsageRequest{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeUsageRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeUsageRequest) ProtoMessage() {}
+
+func (x *NodeUsageRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeUsageRequest.ProtoReflect.Descriptor instead.
+func (*NodeUsageRequest) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+}
+
+func (x *NodeUsageRequest) GetBudgeted() bool {
+	if x != nil {
+		return x.Budgeted
+	}
+	return false
+}
+
+type NodeUsageResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// bytes; 0 without a limit
+	MemoryLimit   uint64           `protobuf:"varint,2,opt,name=memory_limit,json=memoryLimit,proto3" json:"memory_limit,omitempty"`
+	Namespaces    []*NodeNamespace `protobuf:"bytes,3,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeUsageResponse) Reset() {
+	*x = NodeUsageResponse{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeUsageResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeUsageResponse) ProtoMessage() {}
+
+func (x *NodeUsageResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeUsageResponse.ProtoReflect.Descriptor instead.
+func (*NodeUsageResponse) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+}
+
+func (x *NodeUsageResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *NodeUsageResponse) GetMemoryLimit() uint64 {
+	if x != nil {
+		return x.MemoryLimit
+	}
+	return 0
+}
+
+func (x *NodeUsageResponse) GetNamespaces() []*NodeNamespace {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+// NodeNamespace is what a namespace holds on a node.
+type NodeNamespace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// in shards that the node leads
+	Keys  uint64 `protobuf:"varint,2,opt,name=keys,proto3" json:"keys,omitempty"`
+	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	// bytes in all of its replicas
+	Held          uint64 `protobuf:"varint,4,opt,name=held,proto3" json:"held,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeNamespace) Reset() {
+	*x = NodeNamespace{}
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeNamespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeNamespace) ProtoMessage() {}
+
+func (x *NodeNamespace) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_ebb_proto_msgTypes[157]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeNamespace.ProtoReflect.Descriptor instead.
+func (*NodeNamespace) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{157}
+}
+
+func (x *NodeNamespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NodeNamespace) GetKeys() uint64 {
+	if x != nil {
+		return x.Keys
+	}
+	return 0
+}
+
+func (x *NodeNamespace) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *NodeNamespace) GetHeld() uint64 {
+	if x != nil {
+		return x.Held
+	}
+	return 0
+}
+
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// also take checksums of replicas
@@ -12714,7 +13081,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12726,7 +13093,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[152]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[158]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12739,7 +13106,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{152}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{158}
 }
 
 func (x *StatusRequest) GetChecksums() []*ChecksumRequest {
@@ -12761,7 +13128,7 @@ type ChecksumRequest struct {
 
 func (x *ChecksumRequest) Reset() {
 	*x = ChecksumRequest{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12773,7 +13140,7 @@ func (x *ChecksumRequest) String() string {
 func (*ChecksumRequest) ProtoMessage() {}
 
 func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[153]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[159]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12786,7 +13153,7 @@ func (x *ChecksumRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChecksumRequest.ProtoReflect.Descriptor instead.
 func (*ChecksumRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{153}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{159}
 }
 
 func (x *ChecksumRequest) GetShard() uint32 {
@@ -12836,7 +13203,7 @@ type ReplicaStatus struct {
 
 func (x *ReplicaStatus) Reset() {
 	*x = ReplicaStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -12848,7 +13215,7 @@ func (x *ReplicaStatus) String() string {
 func (*ReplicaStatus) ProtoMessage() {}
 
 func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[154]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[160]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -12861,7 +13228,7 @@ func (x *ReplicaStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReplicaStatus.ProtoReflect.Descriptor instead.
 func (*ReplicaStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{154}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{160}
 }
 
 func (x *ReplicaStatus) GetShard() uint32 {
@@ -13022,7 +13389,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13034,7 +13401,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[155]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[161]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13047,7 +13414,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{155}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{161}
 }
 
 func (x *NodeStatus) GetNode() *NodeRecord {
@@ -13193,7 +13560,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -13205,7 +13572,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_ebb_proto_msgTypes[156]
+	mi := &file_ebb_v1_ebb_proto_msgTypes[162]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -13218,7 +13585,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{156}
+	return file_ebb_v1_ebb_proto_rawDescGZIP(), []int{162}
 }
 
 func (x *StatusResponse) GetClusterId() string {
@@ -14186,7 +14553,34 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\x16ListNamespacesResponse\x121\n" +
 	"\n" +
 	"namespaces\x18\x01 \x03(\v2\x11.ebb.v1.NamespaceR\n" +
-	"namespaces\"F\n" +
+	"namespaces\"+\n" +
+	"\x15NamespaceUsageRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"r\n" +
+	"\x16NamespaceUsageResponse\x126\n" +
+	"\n" +
+	"namespaces\x18\x01 \x03(\v2\x16.ebb.v1.NamespaceUsageR\n" +
+	"namespaces\x12 \n" +
+	"\vunreachable\x18\x02 \x03(\tR\vunreachable\"\xa9\x01\n" +
+	"\x0eNamespaceUsage\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x04R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12/\n" +
+	"\x06budget\x18\x04 \x01(\v2\x17.ebb.v1.NamespaceBudgetR\x06budget\x12\x14\n" +
+	"\x05share\x18\x05 \x01(\x01R\x05share\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\".\n" +
+	"\x10NodeUsageRequest\x12\x1a\n" +
+	"\bbudgeted\x18\x01 \x01(\bR\bbudgeted\"\x81\x01\n" +
+	"\x11NodeUsageResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12!\n" +
+	"\fmemory_limit\x18\x02 \x01(\x04R\vmemoryLimit\x125\n" +
+	"\n" +
+	"namespaces\x18\x03 \x03(\v2\x15.ebb.v1.NodeNamespaceR\n" +
+	"namespaces\"a\n" +
+	"\rNodeNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
+	"\x04keys\x18\x02 \x01(\x04R\x04keys\x12\x14\n" +
+	"\x05bytes\x18\x03 \x01(\x04R\x05bytes\x12\x12\n" +
+	"\x04held\x18\x04 \x01(\x04R\x04held\"F\n" +
 	"\rStatusRequest\x125\n" +
 	"\tchecksums\x18\x01 \x03(\v2\x17.ebb.v1.ChecksumRequestR\tchecksums\"7\n" +
 	"\x0fChecksumRequest\x12\x14\n" +
@@ -14324,7 +14718,7 @@ func file_ebb_v1_ebb_proto_rawDescGZIP() []byte {
 }
 
 var file_ebb_v1_ebb_proto_enumTypes = make([]protoimpl.EnumInfo, 11)
-var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 157)
+var file_ebb_v1_ebb_proto_msgTypes = make([]protoimpl.MessageInfo, 163)
 var file_ebb_v1_ebb_proto_goTypes = []any{
 	(Decay)(0),                        // 0: ebb.v1.Decay
 	(Floor)(0),                        // 1: ebb.v1.Floor
@@ -14489,13 +14883,19 @@ var file_ebb_v1_ebb_proto_goTypes = []any{
 	(*RestoreNamespacesResponse)(nil), // 160: ebb.v1.RestoreNamespacesResponse
 	(*ListNamespacesRequest)(nil),     // 161: ebb.v1.ListNamespacesRequest
 	(*ListNamespacesResponse)(nil),    // 162: ebb.v1.ListNamespacesResponse
-	(*StatusRequest)(nil),             // 163: ebb.v1.StatusRequest
-	(*ChecksumRequest)(nil),           // 164: ebb.v1.ChecksumRequest
-	(*ReplicaStatus)(nil),             // 165: ebb.v1.ReplicaStatus
-	(*NodeStatus)(nil),                // 166: ebb.v1.NodeStatus
-	(*StatusResponse)(nil),            // 167: ebb.v1.StatusResponse
-	(*Error)(nil),                     // 168: ebb.v1.Error
-	(*TokenRecord)(nil),               // 169: ebb.v1.TokenRecord
+	(*NamespaceUsageRequest)(nil),     // 163: ebb.v1.NamespaceUsageRequest
+	(*NamespaceUsageResponse)(nil),    // 164: ebb.v1.NamespaceUsageResponse
+	(*NamespaceUsage)(nil),            // 165: ebb.v1.NamespaceUsage
+	(*NodeUsageRequest)(nil),          // 166: ebb.v1.NodeUsageRequest
+	(*NodeUsageResponse)(nil),         // 167: ebb.v1.NodeUsageResponse
+	(*NodeNamespace)(nil),             // 168: ebb.v1.NodeNamespace
+	(*StatusRequest)(nil),             // 169: ebb.v1.StatusRequest
+	(*ChecksumRequest)(nil),           // 170: ebb.v1.ChecksumRequest
+	(*ReplicaStatus)(nil),             // 171: ebb.v1.ReplicaStatus
+	(*NodeStatus)(nil),                // 172: ebb.v1.NodeStatus
+	(*StatusResponse)(nil),            // 173: ebb.v1.StatusResponse
+	(*Error)(nil),                     // 174: ebb.v1.Error
+	(*TokenRecord)(nil),               // 175: ebb.v1.TokenRecord
 }
 var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	0,   // 0: ebb.v1.Namespace.decay:type_name -> ebb.v1.Decay
@@ -14513,7 +14913,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	6,   // 12: ebb.v1.Increment.kind:type_name -> ebb.v1.Kind
 	17,  // 13: ebb.v1.IncrementRequest.increments:type_name -> ebb.v1.Increment
 	20,  // 14: ebb.v1.IncrementRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
-	168, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
+	174, // 15: ebb.v1.Refusal.error:type_name -> ebb.v1.Error
 	20,  // 16: ebb.v1.DeleteRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
 	22,  // 17: ebb.v1.DeleteResponse.refused:type_name -> ebb.v1.Refusal
 	20,  // 18: ebb.v1.ExpireRequest.idempotency_key:type_name -> ebb.v1.IdempotencyKey
@@ -14562,7 +14962,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	7,   // 61: ebb.v1.BitEdit.op:type_name -> ebb.v1.BitOp
 	32,  // 62: ebb.v1.BitEdit.range:type_name -> ebb.v1.BitRange
 	17,  // 63: ebb.v1.Increments.increments:type_name -> ebb.v1.Increment
-	168, // 64: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
+	174, // 64: ebb.v1.CommandResult.error:type_name -> ebb.v1.Error
 	22,  // 65: ebb.v1.CommandResult.refused:type_name -> ebb.v1.Refusal
 	43,  // 66: ebb.v1.CommandResult.restore:type_name -> ebb.v1.RestoreProgress
 	68,  // 67: ebb.v1.ApplyRequest.commands:type_name -> ebb.v1.ShardCommand
@@ -14617,7 +15017,7 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	8,   // 116: ebb.v1.WatchRequest.consistency:type_name -> ebb.v1.Consistency
 	101, // 117: ebb.v1.WatchRequest.alert:type_name -> ebb.v1.Alert
 	103, // 118: ebb.v1.WatchEvent.answer:type_name -> ebb.v1.Answer
-	168, // 119: ebb.v1.Answer.error:type_name -> ebb.v1.Error
+	174, // 119: ebb.v1.Answer.error:type_name -> ebb.v1.Error
 	133, // 120: ebb.v1.Answer.coverage:type_name -> ebb.v1.Coverage
 	134, // 121: ebb.v1.Answer.distribution:type_name -> ebb.v1.Distribution
 	136, // 122: ebb.v1.Answer.count_keys:type_name -> ebb.v1.KeyCount
@@ -14677,31 +15077,34 @@ var file_ebb_v1_ebb_proto_depIdxs = []int32{
 	137, // 176: ebb.v1.ShardAskRequest.questions:type_name -> ebb.v1.ShardQuestion
 	8,   // 177: ebb.v1.ShardAskRequest.consistency:type_name -> ebb.v1.Consistency
 	145, // 178: ebb.v1.ReadIndexResponse.results:type_name -> ebb.v1.ReadIndex
-	168, // 179: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
+	174, // 179: ebb.v1.ReadIndex.error:type_name -> ebb.v1.Error
 	147, // 180: ebb.v1.ShardAskResponse.answers:type_name -> ebb.v1.ShardAnswer
-	168, // 181: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
+	174, // 181: ebb.v1.ShardAnswer.error:type_name -> ebb.v1.Error
 	103, // 182: ebb.v1.ShardAnswer.answer:type_name -> ebb.v1.Answer
 	10,  // 183: ebb.v1.NodeRecord.state:type_name -> ebb.v1.NodeState
 	149, // 184: ebb.v1.ShardRecord.replicas:type_name -> ebb.v1.ReplicaRecord
 	148, // 185: ebb.v1.Table.nodes:type_name -> ebb.v1.NodeRecord
 	150, // 186: ebb.v1.Table.placement:type_name -> ebb.v1.ShardRecord
 	11,  // 187: ebb.v1.Table.namespaces:type_name -> ebb.v1.Namespace
-	169, // 188: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
+	175, // 188: ebb.v1.Table.tokens:type_name -> ebb.v1.TokenRecord
 	152, // 189: ebb.v1.ChangeClusterResponse.moves:type_name -> ebb.v1.Move
 	151, // 190: ebb.v1.TableResponse.table:type_name -> ebb.v1.Table
 	11,  // 191: ebb.v1.SetNamespaceRequest.namespace:type_name -> ebb.v1.Namespace
 	11,  // 192: ebb.v1.SetNamespaceResponse.namespace:type_name -> ebb.v1.Namespace
 	11,  // 193: ebb.v1.RestoreNamespacesRequest.namespaces:type_name -> ebb.v1.Namespace
 	11,  // 194: ebb.v1.ListNamespacesResponse.namespaces:type_name -> ebb.v1.Namespace
-	164, // 195: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
-	148, // 196: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
-	165, // 197: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
-	166, // 198: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
-	199, // [199:199] is the sub-list for method output_type
-	199, // [199:199] is the sub-list for method input_type
-	199, // [199:199] is the sub-list for extension type_name
-	199, // [199:199] is the sub-list for extension extendee
-	0,   // [0:199] is the sub-list for field type_name
+	165, // 195: ebb.v1.NamespaceUsageResponse.namespaces:type_name -> ebb.v1.NamespaceUsage
+	12,  // 196: ebb.v1.NamespaceUsage.budget:type_name -> ebb.v1.NamespaceBudget
+	168, // 197: ebb.v1.NodeUsageResponse.namespaces:type_name -> ebb.v1.NodeNamespace
+	170, // 198: ebb.v1.StatusRequest.checksums:type_name -> ebb.v1.ChecksumRequest
+	148, // 199: ebb.v1.NodeStatus.node:type_name -> ebb.v1.NodeRecord
+	171, // 200: ebb.v1.NodeStatus.replicas:type_name -> ebb.v1.ReplicaStatus
+	172, // 201: ebb.v1.StatusResponse.nodes:type_name -> ebb.v1.NodeStatus
+	202, // [202:202] is the sub-list for method output_type
+	202, // [202:202] is the sub-list for method input_type
+	202, // [202:202] is the sub-list for extension type_name
+	202, // [202:202] is the sub-list for extension extendee
+	0,   // [0:202] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_ebb_proto_init() }
@@ -14839,7 +15242,7 @@ func file_ebb_v1_ebb_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_ebb_proto_rawDesc), len(file_ebb_v1_ebb_proto_rawDesc)),
 			NumEnums:      11,
-			NumMessages:   157,
+			NumMessages:   163,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

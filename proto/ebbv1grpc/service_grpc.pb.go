@@ -34,6 +34,7 @@ const (
 	Ebb_Watch_FullMethodName          = "/ebb.v1.Ebb/Watch"
 	Ebb_SetNamespace_FullMethodName   = "/ebb.v1.Ebb/SetNamespace"
 	Ebb_ListNamespaces_FullMethodName = "/ebb.v1.Ebb/ListNamespaces"
+	Ebb_NamespaceUsage_FullMethodName = "/ebb.v1.Ebb/NamespaceUsage"
 	Ebb_Table_FullMethodName          = "/ebb.v1.Ebb/Table"
 	Ebb_Status_FullMethodName         = "/ebb.v1.Ebb/Status"
 	Ebb_ChangeCluster_FullMethodName  = "/ebb.v1.Ebb/ChangeCluster"
@@ -72,6 +73,8 @@ type EbbClient interface {
 	SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
 	ListNamespaces(ctx context.Context, in *ebbv1.ListNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.ListNamespacesResponse, error)
+	// NamespaceUsage says what namespaces hold.
+	NamespaceUsage(ctx context.Context, in *ebbv1.NamespaceUsageRequest, opts ...grpc.CallOption) (*ebbv1.NamespaceUsageResponse, error)
 	// Table says where everything is.
 	Table(ctx context.Context, in *ebbv1.TableRequest, opts ...grpc.CallOption) (*ebbv1.TableResponse, error)
 	// Status reports on the nodes and their replicas.
@@ -223,6 +226,16 @@ func (c *ebbClient) ListNamespaces(ctx context.Context, in *ebbv1.ListNamespaces
 	return out, nil
 }
 
+func (c *ebbClient) NamespaceUsage(ctx context.Context, in *ebbv1.NamespaceUsageRequest, opts ...grpc.CallOption) (*ebbv1.NamespaceUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.NamespaceUsageResponse)
+	err := c.cc.Invoke(ctx, Ebb_NamespaceUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *ebbClient) Table(ctx context.Context, in *ebbv1.TableRequest, opts ...grpc.CallOption) (*ebbv1.TableResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.TableResponse)
@@ -313,6 +326,8 @@ type EbbServer interface {
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
 	ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error)
+	// NamespaceUsage says what namespaces hold.
+	NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error)
 	// Table says where everything is.
 	Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error)
 	// Status reports on the nodes and their replicas.
@@ -370,6 +385,9 @@ func (UnimplementedEbbServer) SetNamespace(context.Context, *ebbv1.SetNamespaceR
 }
 func (UnimplementedEbbServer) ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNamespaces not implemented")
+}
+func (UnimplementedEbbServer) NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method NamespaceUsage not implemented")
 }
 func (UnimplementedEbbServer) Table(context.Context, *ebbv1.TableRequest) (*ebbv1.TableResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Table not implemented")
@@ -619,6 +637,24 @@ func _Ebb_ListNamespaces_Handler(srv interface{}, ctx context.Context, dec func(
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Ebb_NamespaceUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.NamespaceUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).NamespaceUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_NamespaceUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).NamespaceUsage(ctx, req.(*ebbv1.NamespaceUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Ebb_Table_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.TableRequest)
 	if err := dec(in); err != nil {
@@ -779,6 +815,10 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _Ebb_ListNamespaces_Handler,
 		},
 		{
+			MethodName: "NamespaceUsage",
+			Handler:    _Ebb_NamespaceUsage_Handler,
+		},
+		{
 			MethodName: "Table",
 			Handler:    _Ebb_Table_Handler,
 		},
@@ -822,6 +862,7 @@ const (
 	Shards_Audited_FullMethodName           = "/ebb.v1.Shards/Audited"
 	Shards_Repair_FullMethodName            = "/ebb.v1.Shards/Repair"
 	Shards_NodeStatus_FullMethodName        = "/ebb.v1.Shards/NodeStatus"
+	Shards_NodeUsage_FullMethodName         = "/ebb.v1.Shards/NodeUsage"
 	Shards_Manage_FullMethodName            = "/ebb.v1.Shards/Manage"
 )
 
@@ -847,6 +888,8 @@ type ShardsClient interface {
 	Repair(ctx context.Context, in *ebbv1.RepairRequest, opts ...grpc.CallOption) (*ebbv1.RepairResponse, error)
 	// NodeStatus reports on the receiving node alone.
 	NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, opts ...grpc.CallOption) (*ebbv1.StatusResponse, error)
+	// NodeUsage says what namespaces hold on the receiving node.
+	NodeUsage(ctx context.Context, in *ebbv1.NodeUsageRequest, opts ...grpc.CallOption) (*ebbv1.NodeUsageResponse, error)
 	// Manage is for nodes: it joins them, and tells their shards' leaders what to do.
 	Manage(ctx context.Context, in *ebbv1.ManageRequest, opts ...grpc.CallOption) (*ebbv1.ManageResponse, error)
 }
@@ -948,6 +991,16 @@ func (c *shardsClient) NodeStatus(ctx context.Context, in *ebbv1.StatusRequest, 
 	return out, nil
 }
 
+func (c *shardsClient) NodeUsage(ctx context.Context, in *ebbv1.NodeUsageRequest, opts ...grpc.CallOption) (*ebbv1.NodeUsageResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.NodeUsageResponse)
+	err := c.cc.Invoke(ctx, Shards_NodeUsage_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *shardsClient) Manage(ctx context.Context, in *ebbv1.ManageRequest, opts ...grpc.CallOption) (*ebbv1.ManageResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.ManageResponse)
@@ -980,6 +1033,8 @@ type ShardsServer interface {
 	Repair(context.Context, *ebbv1.RepairRequest) (*ebbv1.RepairResponse, error)
 	// NodeStatus reports on the receiving node alone.
 	NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
+	// NodeUsage says what namespaces hold on the receiving node.
+	NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error)
 	// Manage is for nodes: it joins them, and tells their shards' leaders what to do.
 	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 	mustEmbedUnimplementedShardsServer()
@@ -1015,6 +1070,9 @@ func (UnimplementedShardsServer) Repair(context.Context, *ebbv1.RepairRequest) (
 }
 func (UnimplementedShardsServer) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method NodeStatus not implemented")
+}
+func (UnimplementedShardsServer) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method NodeUsage not implemented")
 }
 func (UnimplementedShardsServer) Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Manage not implemented")
@@ -1177,6 +1235,24 @@ func _Shards_NodeStatus_Handler(srv interface{}, ctx context.Context, dec func(i
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Shards_NodeUsage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.NodeUsageRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ShardsServer).NodeUsage(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Shards_NodeUsage_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ShardsServer).NodeUsage(ctx, req.(*ebbv1.NodeUsageRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Shards_Manage_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.ManageRequest)
 	if err := dec(in); err != nil {
@@ -1229,6 +1305,10 @@ var Shards_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "NodeStatus",
 			Handler:    _Shards_NodeStatus_Handler,
+		},
+		{
+			MethodName: "NodeUsage",
+			Handler:    _Shards_NodeUsage_Handler,
 		},
 		{
 			MethodName: "Manage",

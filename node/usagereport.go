@@ -1,0 +1,178 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// usageEvery is how often a node asks the others what namespaces with a budget hold there.
+const usageEvery = time.Second
+
+// budgets are those of the namespaces of a table, by name, and the table.
+type budgets struct {
+	table *cluster.Table
+	of    map[string]*ebbv1.NamespaceBudget // nil: no namespace has one
+}
+
+// budgetsOf reads a table.
+func budgetsOf(table *cluster.Table) *budgets {
+	b := &budgets{table: table}
+	for _, ns := range table.Namespaces() {
+		if ns.GetBudget() == nil {
+			continue
+		}
+		if b.of == nil {
+			b.of = make(map[string]*ebbv1.NamespaceBudget)
+		}
+		b.of[ns.GetName()] = ns.GetBudget()
+	}
+	return b
+}
+
+// budgets are those of all namespaces that have one; nil if none has.
+func (n *Node) budgets() map[string]*ebbv1.NamespaceBudget {
+	table, b := n.Table(), n.budgeted.Load()
+	if b == nil || b.table != table {
+		b = budgetsOf(table)
+		n.budgeted.Store(b)
+	}
+	return b.of
+}
+
+// usageSources are the replicas of this node.
+func (n *Node) usageSources() []usageSource {
+	g := n.groups.Load()
+	if g == nil {
+		return nil
+	}
+	out := make([]usageSource, len(g.replicas))
+	for i, r := range g.replicas {
+		out[i] = r
+	}
+	return out
+}
+
+// connectRoom makes room know this node.
+func (n *Node) connectRoom(r *room) {
+	r.replicas, r.unapplied, r.budgets = n.usageSources, n.counts.propose.unapplied, n.budgets
+	r.heard = func() bool { return n.Table().Version() >= proto.VersionDeletion }
+}
+
+// askUsage asks the other nodes what namespaces with a budget hold there, while there are any.
+func (n *Node) askUsage(ctx context.Context) {
+	if n.budgets() == nil {
+		return
+	}
+	said := make(map[string][]*ebbv1.NodeNamespace)
+	for node, resp := range n.usages(ctx, &ebbv1.NodeUsageRequest{Budgeted: true}) {
+		said[node] = resp.GetNamespaces()
+	}
+	n.room.usage.heard(time.Now(), said)
+}
+
+// usages asks the other nodes at once what namespaces hold there; those that do not answer are missing.
+func (n *Node) usages(ctx context.Context, req *ebbv1.NodeUsageRequest) map[string]*ebbv1.NodeUsageResponse {
+	ctx, cancel := reporting(ctx, statusMax)
+	defer cancel()
+	var mu sync.Mutex // guards out
+	out := make(map[string]*ebbv1.NodeUsageResponse)
+	var wg sync.WaitGroup
+	for _, name := range n.others() {
+		wg.Go(func() {
+			peer, err := n.peers.Peer(name)
+			if err != nil {
+				return
+			}
+			resp, err := peer.NodeUsage(ctx, req)
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			out[name] = resp
+		})
+	}
+	wg.Wait()
+	return out
+}
+
+// NodeUsage says what namespaces hold on this node.
+func (v clusterView) NodeUsage(_ context.Context, req *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {
+	r := v.n.room
+	r.again()
+	wanted := func(string) bool { return true }
+	if req.GetBudgeted() {
+		limits := v.n.budgets()
+		wanted = func(name string) bool { return limits[name] != nil }
+	}
+	return &ebbv1.NodeUsageResponse{Node: v.n.cfg.Name, MemoryLimit: uint64(r.limit), Namespaces: r.usage.report(wanted)}, nil
+}
+
+// NamespaceUsage says what namespaces hold in the whole cluster, the largest first.
+func (v clusterView) NamespaceUsage(ctx context.Context, req *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+	n := v.n
+	table := n.Table()
+	if name := req.GetName(); name != "" && table.Namespace(name) == nil {
+		return nil, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name)
+	}
+	said := n.usages(ctx, &ebbv1.NodeUsageRequest{})
+	own, err := v.NodeUsage(ctx, &ebbv1.NodeUsageRequest{})
+	if err != nil {
+		return nil, err
+	}
+	said[n.cfg.Name] = own
+	out := &ebbv1.NamespaceUsageResponse{}
+	for _, name := range n.others() {
+		if said[name] == nil {
+			out.Unreachable = append(out.Unreachable, name)
+		}
+	}
+	slices.Sort(out.Unreachable)
+	all := make(map[string]*ebbv1.NamespaceUsage)
+	for _, ns := range table.Namespaces() {
+		all[ns.GetName()] = &ebbv1.NamespaceUsage{Name: ns.GetName(), Budget: ns.GetBudget()}
+	}
+	for _, node := range slices.Sorted(maps.Keys(said)) {
+		limit := float64(said[node].GetMemoryLimit())
+		for _, s := range said[node].GetNamespaces() {
+			u := all[s.GetName()]
+			if u == nil {
+				continue // deleted, or so new that this node has not heard of it
+			}
+			u.Keys += s.GetKeys()
+			u.Bytes += s.GetBytes()
+			if limit == 0 {
+				continue
+			}
+			if share := float64(s.GetHeld()) / limit; share > u.Share {
+				u.Share, u.Node = share, node
+			}
+		}
+	}
+	for name, u := range all {
+		if req.GetName() == "" || req.GetName() == name {
+			out.Namespaces = append(out.Namespaces, u)
+		}
+	}
+	slices.SortFunc(out.Namespaces, func(a, b *ebbv1.NamespaceUsage) int {
+		return cmp.Or(cmp.Compare(b.GetBytes(), a.GetBytes()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return out, nil
+}
+
+// budgetable refuses a budget that nodes of older builds would not keep.
+func (n *Node) budgetable(ns *ebbv1.Namespace) error {
+	if b := ns.GetBudget(); b == nil || b.Bytes == nil && b.Keys == nil || n.Table().Version() >= proto.VersionDeletion {
+		return nil
+	}
+	return proto.ErrStarting.Errorf("budgets of namespaces need storage version %d, and %d is in force", proto.VersionDeletion, n.Table().Version()).
+		WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
+}
