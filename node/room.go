@@ -1,7 +1,6 @@
 package node
 
 import (
-	"fmt"
 	"log/slog"
 	"runtime/metrics"
 	"slices"
@@ -58,9 +57,8 @@ type room struct {
 	heard func() bool
 
 	states   atomic.Pointer[nodeStates] // nil: no node is full, nor under pressure
-	limits   atomic.Pointer[map[string]*ebbv1.NamespaceBudget]
-	pending  atomic.Int64 // bytes of commands let in since the last look, and of those that were not applied then
-	lastUsed atomic.Int64 // at the last look
+	pending  atomic.Int64               // bytes of commands let in since the last look, and of those that were not applied then
+	lastUsed atomic.Int64               // at the last look
 
 	refusals, budgetRefusals, shareRefusals atomic.Uint64
 
@@ -132,11 +130,6 @@ func (r *room) lookLocked() {
 	r.usage.look(r.replicas())
 	used := r.used()
 	r.lastUsed.Store(used)
-	if limits := r.budgets(); limits == nil {
-		r.limits.Store(nil)
-	} else {
-		r.limits.Store(&limits)
-	}
 	wasFull, wasPressed := r.full(), r.pressed()
 	full, pressed := r.over(used, wasFull, fullShare, roomShare), r.over(used, wasPressed, pressedShare, easedShare)
 	states := &nodeStates{full: r.peers.Full(), pressed: r.peers.Pressed()}
@@ -183,7 +176,7 @@ func (r *room) estimate() int64 { return r.lastUsed.Load() + growthFactor*r.pend
 // admit refuses a command that grows a shard of which a voter is full, or a namespace beyond its budget or its share.
 func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	short := r.short(int64(len(command)))
-	states, limits := r.states.Load(), r.limits.Load()
+	states, limits := r.states.Load(), r.budgets()
 	if states == nil && limits == nil && !short {
 		return nil
 	}
@@ -214,7 +207,7 @@ func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 		return nil // it holds nothing yet
 	}
 	if limits != nil {
-		if budget := (*limits)[space.name]; budget != nil {
+		if budget := limits[space.name]; budget != nil {
 			if err := r.withinBudget(space, budget, int64(len(command))); err != nil {
 				return r.refused(&r.budgetRefusals, shard, err)
 			}
@@ -297,7 +290,6 @@ func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 func (r *room) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
 	count.Add(1)
 	err = err.WithHint("ebb namespace usage shows what namespaces hold; delete keys, raise the budget, or give the nodes more memory; what makes room is still taken").WithShard(shard)
-	err.Message = fmt.Sprintf("shard %d: %s", shard, err.Message)
 	err.RetryAfterUS = fullRetry.Microseconds()
 	return err
 }

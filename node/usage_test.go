@@ -293,14 +293,25 @@ func TestUsageFollows(t *testing.T) {
 	}
 }
 
+// manyHere is a replica of a benchmark: names of namespaces that hold the same.
+type manyHere []string
+
+func (h *manyHere) leads() bool { return true }
+
+func (h *manyHere) usage(visit func(space int, name string, u shard.Usage)) {
+	for space, name := range *h {
+		visit(space, name, shard.Usage{Keys: 1, Bytes: 100})
+	}
+}
+
 func BenchmarkUsageLook(b *testing.B) {
 	for _, namespaces := range []int{100, 10_000} {
 		b.Run(fmt.Sprint(namespaces), func(b *testing.B) {
 			var sources []usageSource
 			for range 64 {
-				h := replicaHolding(true)
+				h := new(manyHere)
 				for i := range namespaces {
-					h.put(fmt.Sprintf("namespace-%d", i), 1, 100)
+					*h = append(*h, fmt.Sprintf("namespace-%d", i))
 				}
 				sources = append(sources, h)
 			}

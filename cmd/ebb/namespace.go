@@ -53,6 +53,7 @@ func newNamespace(s *session) *cobra.Command {
 			Example: "  ebb namespace show visits",
 			RunE:    func(cmd *cobra.Command, args []string) error { return s.showNamespace(cmd, args[0]) },
 		},
+		newNamespaceUsage(s),
 		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
 	)
 }
@@ -67,6 +68,7 @@ type namespaceFlags struct {
 	sizes                                                          words
 	placement, universe, rollups                                   string
 	dictionary                                                     bool
+	maxBytes, maxKeys                                              string
 }
 
 func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command {
@@ -103,6 +105,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")
 	f.StringVar(&nf.rollups, "rollups", "", "`lengths` of periods of bitmaps that are made of shorter ones, of day, week, month, quarter and year: with month, "+
 		"play/2011-11 has the ids of its days; with day, days have those of their hours; none ends that")
+	f.StringVar(&nf.maxBytes, "max-bytes", "", "`size` that it may hold in the whole cluster, replicas counted once: 512MiB, 1GiB; none ends that. Only operators set it")
+	f.StringVar(&nf.maxKeys, "max-keys", "", "`number` of keys that it may hold: 500000, 1M; none ends that. Only operators set it")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }
@@ -141,6 +145,12 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	}
 	if f.Changed("universe") {
 		ns.Universe = &nf.universe
+	}
+	if ns.MaxBytes, err = optionalBytes("max-bytes", nf.maxBytes); err != nil {
+		return ns, err
+	}
+	if ns.MaxKeys, err = optionalCount("max-keys", nf.maxKeys); err != nil {
+		return ns, err
 	}
 	return ns, nf.idle(create, f)
 }
@@ -364,6 +374,8 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		{"universe", cmp.Or(r.Universe, "-")},
 		{"dictionary", r.dictionary()},
 		{"rollups", cmp.Or(strings.Join(r.Rollups, ", "), "-")},
+		{"max-bytes", limitText(r.MaxBytes)},
+		{"max-keys", limitText(r.MaxKeys)},
 	}
 	for _, size := range proto.ListSizes(all[i].Sizes) {
 		text := figure(size.Value, 6)
@@ -404,6 +416,9 @@ type namespaceJSON struct {
 	DictionaryParts uint32 `json:"dictionary_parts"`
 	// lengths of periods that are made of shorter ones
 	Rollups []string `json:"rollups"`
+	// its budget; 0: it has none
+	MaxBytes uint64 `json:"max_bytes"`
+	MaxKeys  uint64 `json:"max_keys"`
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -418,6 +433,8 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		*ns.Universe,
 		ns.DictionaryParts,
 		[]string{},
+		*ns.MaxBytes,
+		*ns.MaxKeys,
 	}
 	for _, unit := range ns.Rollups {
 		r.Rollups = append(r.Rollups, nameOf(rollups, unit))
@@ -446,6 +463,14 @@ func (r *namespaceJSON) dictionary() string {
 		return "-"
 	}
 	return fmt.Sprintf("%d parts", r.DictionaryParts)
+}
+
+// limitText is a part of a budget.
+func limitText(n uint64) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.FormatUint(n, 10)
 }
 
 func (r *namespaceJSON) window() string {

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+)
+
+func newNamespaceUsage(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "usage [NAME]", Short: "What namespaces hold, the largest first, and their budgets", Args: argsBetween(0, 1, "[NAME]"),
+		Long: `What namespaces hold in the whole cluster, replicas counted once, the largest first. Bytes are of memory, about.
+Keys that have faded count until they leave.
+
+SHARE is the largest part of a node's memory limit that the replicas of a namespace take there. From three quarters of its
+limit on, a node refuses what would make a namespace larger that takes more than an equal part of it (EBB-1014); a namespace
+that is alone has all of it.`,
+		Example: "  ebb namespace usage\n  ebb namespace usage clicks -o json\n  ebb namespace set clicks --max-bytes 1GiB --max-keys 1M",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := ""
+			if len(args) > 0 {
+				name = args[0]
+			}
+			return s.namespaceUsage(cmd, name)
+		},
+	}
+}
+
+type usageJSON struct {
+	Name  string `json:"name"`
+	Keys  uint64 `json:"keys"`
+	Bytes uint64 `json:"bytes"`
+	// its budget; 0: it has none
+	MaxBytes uint64 `json:"max_bytes"`
+	MaxKeys  uint64 `json:"max_keys"`
+	// the largest part of a node's memory limit, from 0 to 1, and that node; 0 without a limit
+	Share float64 `json:"share"`
+	Node  string  `json:"node"`
+}
+
+func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
+	c, err := s.dial(cmd)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
+	defer cancel()
+	usage, unreachable, err := c.NamespaceUsage(ctx, name)
+	if err != nil {
+		return err
+	}
+	rows := make([]usageJSON, 0, len(usage))
+	for _, u := range usage {
+		rows = append(rows, usageJSON(u))
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{"namespaces": rows, "unreachable": append([]string{}, unreachable...)})
+	}
+	var table [][]string
+	for _, r := range rows {
+		table = append(table, r.row(s.output == "tsv"))
+	}
+	if err := s.printTable("NAMESPACE\tKEYS\tBYTES\tMAX KEYS\tMAX BYTES\tSHARE\tNODE", table); err != nil {
+		return err
+	}
+	if len(unreachable) > 0 {
+		fmt.Fprintf(s.term.err, "note: %s did not answer: what shards hold that are led there is missing\n", strings.Join(unreachable, ", "))
+	}
+	return nil
+}
+
+// row is a line of the table, with exact numbers if they are for programs.
+func (r *usageJSON) row(exact bool) []string {
+	count := func(n uint64, text func(uint64) string) string {
+		if exact {
+			return strconv.FormatUint(n, 10)
+		}
+		return text(n)
+	}
+	limit := func(n uint64, text func(uint64) string) string {
+		if n == 0 {
+			return "-"
+		}
+		return count(n, text)
+	}
+	keys := func(n uint64) string { return strconv.FormatUint(n, 10) }
+	share, node := "-", "-"
+	if r.Node != "" {
+		share, node = fmt.Sprintf("%.1f%%", 100*r.Share), r.Node
+	}
+	return []string{r.Name, count(r.Keys, keys), count(r.Bytes, bytesText), limit(r.MaxKeys, keys), limit(r.MaxBytes, bytesText), share, node}
+}
+
+// optionalBytes reads a flag that is a size or none, which is 0; nil if it is not given.
+func optionalBytes(flag, text string) (*uint64, error) {
+	switch text {
+	case "":
+		return nil, nil
+	case "none":
+		return new(uint64(0)), nil
+	}
+	n, err := humanize.ParseBytes(text)
+	if err != nil || n == 0 {
+		return nil, usagef("--%s %q: write it as 512MiB, 1GiB or none", flag, text)
+	}
+	return &n, nil
+}
+
+// optionalCount reads a flag that is a number or none, which is 0; nil if it is not given.
+func optionalCount(flag, text string) (*uint64, error) {
+	switch text {
+	case "":
+		return nil, nil
+	case "none":
+		return new(uint64(0)), nil
+	}
+	v, unit, err := humanize.ParseSI(text)
+	if err != nil || unit != "" || !(v >= 1 && v < 1<<53) || v != math.Trunc(v) {
+		return nil, usagef("--%s %q: write it as 500000, 250k, 1M or none", flag, text)
+	}
+	return new(uint64(v)), nil
+}
