@@ -116,6 +116,8 @@ type Config struct {
 
 	// joins says that a node without data joins a cluster that is there, and founds none.
 	joins bool
+	// used returns how many bytes this process takes; memoryUsed by default.
+	used func() int64
 }
 
 // Defaults.
@@ -173,6 +175,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Network == nil {
 		c.Network = OSNetwork{}
+	}
+	if c.used == nil {
+		c.used = memoryUsed
 	}
 	if c.FS == nil {
 		c.FS = fs.OS{}

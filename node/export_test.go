@@ -12,6 +12,12 @@ func Reseal(raw []byte) []byte {
 	return append(bytes.Clone(body), sealOf(body)...)
 }
 
+// WithMemoryUsed returns a configuration of a node that is told what it takes.
+func WithMemoryUsed(c Config, used func() int64) Config {
+	c.used = used
+	return c
+}
+
 // Keep makes one shard here what a table wants it to be.
 func (n *Node) Keep(table *cluster.Table, shard uint32) error {
 	return (&host{n: n}).keep(table, shard, n.dir.identity().Replicas[shard])

@@ -204,7 +204,7 @@ func (n *Node) wire() {
 	n.answers = budget.New("answers", budget.SizeFor(n.cfg.MemoryLimit))
 	n.answers.CollectWith(runtime.GC)
 	n.kept = budget.New("the last answers of watches", n.answers.Size()/keptShare)
-	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, memoryUsed, n.mux, n.logger)
+	n.room = newRoom(n.cfg.Name, n.cfg.MemoryLimit, n.cfg.used, n.mux, n.logger)
 	n.connectRoom(n.room)
 	n.audits, n.repairs = newAudits(), make(chan repair, proto.ShardsMax)
 	n.backend = &backend{node: n.cfg.Name, keeper: n.keeper, lore: n.lore, disk: n.disk, room: n.room, lead: n.readIndex, audits: n.audits, repairs: n.repairs, differs: n.dir.differs, count: &n.counts.read}
