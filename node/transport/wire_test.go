@@ -270,7 +270,7 @@ func FuzzFrame(f *testing.F) {
 	}
 	h := hello{version: 1, oldest: 1, session: 77, stream: kindPing, from: "a", to: "b", cluster: "c"}
 	w := welcome{version: 1, oldest: 1, cluster: "c"}
-	pi, po := ping{sent: 5, cluster: "c"}, pong{sent: 5, held: 1, wall: 1e15, cluster: "c"}
+	pi, po := ping{sent: 5, cluster: "c"}, pong{sent: 5, held: 1, wall: 1e15, cluster: "c", pressed: true}
 	for _, write := range []func([]byte) []byte{h.append, w.append, pi.append, po.append} {
 		add(write(nil))
 	}
@@ -368,5 +368,28 @@ func checkSmall(t *testing.T, k kind, p []byte) {
 				a.ok(i)
 			}
 		}
+	}
+}
+
+// A node that is not under pressure says it in the bytes that builds know which cannot read more.
+func TestPongOfOlderBuilds(t *testing.T) {
+	calm, pressed := pong{sent: 5, held: 1, wall: 9, full: true, cluster: "c"}, pong{sent: 5, held: 1, wall: 9, cluster: "c", pressed: true}
+	read := func(p *pong) (got pong, payload []byte) {
+		_, payload, _, err := nextMessage(p.append(nil))
+		if err == nil {
+			err = got.decode(payload)
+		}
+		if err != nil || got != *p {
+			t.Errorf("%+v became %+v: %v", *p, got, err)
+		}
+		return got, payload
+	}
+	_, short := read(&calm)
+	if _, long := read(&pressed); len(long) != len(short)+1 {
+		t.Errorf("%d bytes under pressure, %d without", len(long), len(short))
+	}
+	var got pong
+	if err := got.decode(append(short[:len(short):len(short)], 0)); err == nil {
+		t.Error("a flag is read that no node writes")
 	}
 }
