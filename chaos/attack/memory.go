@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -404,11 +405,14 @@ func heldMessages(ctx context.Context, a *Arena) error {
 	})
 }
 
-// budgets takes memory that others need. Namespaces have no budgets yet and cannot be deleted (SECURITY.md, Not defended), so
-// the long form alone has these.
+// budgets takes memory that others need.
 func budgets() []Attempt {
 	const of = "budgets"
 	return []Attempt{
+		{
+			Group: of, Name: "a namespace takes all memory, and another one writes", Mode: Open, Fresh: true,
+			Grows: floodGrows, Within: 2 * time.Minute, Run: starveOthers,
+		},
 		{
 			Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Long: true, Fresh: true,
 			Grows: floodGrows, Within: 40 * time.Second, Run: reserveAll,
@@ -418,6 +422,59 @@ func budgets() []Attempt {
 			Within: 40 * time.Second, Run: deleteNamespace,
 		},
 	}
+}
+
+// starveOthers fills a namespace until it is refused. Another one, with a key, has to go on.
+func starveOthers(ctx context.Context, a *Arena) error {
+	writeOwn := func(key string) error {
+		return a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName, &ebbv1.IncrementRequest{
+			Namespace: own, Increments: []*ebbv1.Increment{{Key: []byte(key), Bin: []byte("b")}},
+		}, &ebbv1.IncrementResponse{})
+	}
+	if err := writeOwn("kept"); err != nil {
+		return err
+	}
+	if err := a.until(ctx, "operator", "namespace", "create", "large"); err != nil {
+		return err
+	}
+	const (
+		keys  = 120 // a batch
+		bytes = 4 << 10
+		all   = 1 << 30 // twice what the node may take
+	)
+	text := []byte(strings.Repeat("x", bytes))
+	var taken atomic.Int64
+	err := together(8, func(writer int) error {
+		for batch := 0; taken.Add(keys*bytes) <= all; batch++ {
+			req := &ebbv1.IncrementRequest{Namespace: "large"}
+			for i := range keys {
+				req.Increments = append(req.Increments, &ebbv1.Increment{
+					Key: fmt.Appendf(nil, "%d/%d/%d", writer, batch, i), Kind: ebbv1.Kind_KIND_STRING, Text: text,
+				})
+			}
+			if err := a.call(ctx, "", ebbv1grpc.Ebb_Increment_FullMethodName, req, &ebbv1.IncrementResponse{}); err != nil {
+				if !codeIs(err, codes.ResourceExhausted) {
+					return err
+				}
+				if strings.Contains(err.Error(), "EBB-1014") {
+					return nil
+				}
+				if strings.Contains(err.Error(), "EBB-1012") {
+					return broke("the node is full before the namespace is refused: %v", err)
+				}
+			}
+		}
+		return broke("a namespace takes %d MiB", taken.Load()/mib)
+	})
+	if err != nil {
+		return err
+	}
+	for i := range 100 {
+		if err := writeOwn(fmt.Sprint("new", i)); err != nil {
+			return broke("a writer of another namespace is refused: %v", err)
+		}
+	}
+	return nil
 }
 
 func reserveAll(ctx context.Context, a *Arena) error {
