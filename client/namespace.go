@@ -79,7 +79,8 @@ type Namespace struct {
 	// Rollups are the lengths of periods of bitmaps that are made of shorter ones: with PeriodMonth, play/2011-11 has the ids of play/2011-11-01, play/2011-11-02 and so
 	// on, and those that were written to it. Periods are made of days, or where PeriodDay is among them of hours. None if empty; nil keeps what the namespace has.
 	Rollups []Period
-	// MaxBytes and MaxKeys are its budget in the whole cluster, replicas counted once; 0 for none; nil keeps what the namespace has.
+	// MaxBytes and MaxKeys are its budget in the whole cluster, replicas counted once; 0 for none; nil keeps what the
+	// namespace has.
 	// Writes that would make it hold more fail with ErrBudgetExceeded. Only operators set them.
 	MaxBytes, MaxKeys *uint64
 }
@@ -226,18 +227,23 @@ func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
 	return out, nil
 }
 
-// NamespaceUsage is what a namespace holds in the whole cluster, replicas counted once. Keys that have faded count until they leave.
+// NamespaceUsage is what a namespace holds in the whole cluster, replicas counted once. Keys that have faded count
+// until they leave.
 type NamespaceUsage struct {
 	Name              string
 	Keys, Bytes       uint64
-	MaxBytes, MaxKeys uint64  // its budget; 0: it has none
-	Share             float64 // the largest part of a node's memory limit that its replicas take, from 0 to 1; 0 without a limit
-	Node              string  // that node
+	MaxBytes, MaxKeys uint64 // its budget; 0: it has none
+	// Share is the largest part of a node's memory limit that its replicas take, from 0 to 1; 0 without a limit.
+	Share float64
+	Node  string // that node
 }
 
-// NamespaceUsage asks what namespaces hold, the largest first: all that the caller may read, or one. Without the nodes that did not answer,
+// NamespaceUsage asks what namespaces hold, the largest first: all that the caller may read, or one. Without the
+// nodes that did not answer,
 // which are unreachable, something is missing.
-func (c *Client) NamespaceUsage(ctx context.Context, name string) (usage []NamespaceUsage, unreachable []string, err error) {
+func (c *Client) NamespaceUsage(
+	ctx context.Context, name string,
+) (usage []NamespaceUsage, unreachable []string, err error) {
 	var resp *ebbv1.NamespaceUsageResponse
 	err = c.anywhere(ctx, attempt{op: "namespace usage", key: name}, question,
 		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
@@ -250,7 +256,8 @@ func (c *Client) NamespaceUsage(ctx context.Context, name string) (usage []Names
 	for _, u := range resp.GetNamespaces() {
 		usage = append(usage, NamespaceUsage{
 			Name: u.GetName(), Keys: u.GetKeys(), Bytes: u.GetBytes(),
-			MaxBytes: u.GetBudget().GetBytes(), MaxKeys: u.GetBudget().GetKeys(), Share: u.GetShare(), Node: u.GetNode(),
+			MaxBytes: u.GetBudget().GetBytes(), MaxKeys: u.GetBudget().GetKeys(),
+			Share: u.GetShare(), Node: u.GetNode(),
 		})
 	}
 	return usage, resp.GetUnreachable(), nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
+
+	ebb "github.com/ebbdb/ebb/client"
 )
 
 func TestNamespaceUsage(t *testing.T) {
@@ -13,8 +15,9 @@ func TestNamespaceUsage(t *testing.T) {
 		if err != nil || len(usage) != 1 || len(unreachable) != 1 || unreachable[0] != "ebb-9" {
 			t.Fatalf("%v, %v, %v", usage, unreachable, err)
 		}
-		if u := usage[0]; u.Name != "clicks" || u.Keys != 2 || u.Bytes != 300 || u.MaxBytes != 400 || u.MaxKeys != 0 || u.Share != 0.25 || u.Node != "ebb-0" {
-			t.Errorf("%+v", u)
+		want := ebb.NamespaceUsage{Name: "clicks", Keys: 2, Bytes: 300, MaxBytes: 400, Share: 0.25, Node: "ebb-0"}
+		if usage[0] != want {
+			t.Errorf("%+v, want %+v", usage[0], want)
 		}
 	})
 }

@@ -494,9 +494,14 @@ func (n *testNode) Status(ctx context.Context, req *ebbv1.StatusRequest) (*ebbv1
 	return n.NodeStatus(ctx, req)
 }
 
-func (n *testNode) NamespaceUsage(_ context.Context, req *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+func (n *testNode) NamespaceUsage(
+	_ context.Context, req *ebbv1.NamespaceUsageRequest,
+) (*ebbv1.NamespaceUsageResponse, error) {
 	return &ebbv1.NamespaceUsageResponse{
-		Namespaces:  []*ebbv1.NamespaceUsage{{Name: req.GetName(), Keys: 2, Bytes: 300, Budget: &ebbv1.NamespaceBudget{Bytes: new(uint64(400))}, Share: 0.25, Node: n.name}},
+		Namespaces: []*ebbv1.NamespaceUsage{{
+			Name: req.GetName(), Keys: 2, Bytes: 300, Budget: &ebbv1.NamespaceBudget{Bytes: new(uint64(400))},
+			Share: 0.25, Node: n.name,
+		}},
 		Unreachable: []string{"ebb-9"},
 	}, nil
 }

@@ -43,7 +43,8 @@ func TestControlMergesBudgets(t *testing.T) {
 	has(budgetOf(1000, 7))
 	set(&ebbv1.NamespaceBudget{Keys: new(uint64(0))})
 	has(budgetOf(1000, 0))
-	for _, b := range []*ebbv1.NamespaceBudget{budgetOf(proto.BudgetBytesMax+1, 0), budgetOf(0, proto.BudgetKeysMax+1)} {
+	tooLarge := []*ebbv1.NamespaceBudget{budgetOf(proto.BudgetBytesMax+1, 0), budgetOf(0, proto.BudgetKeysMax+1)}
+	for _, b := range tooLarge {
 		if r := set(b); r.GetError().GetCode() != ebbv1.Code_CODE_BAD_NAMESPACE {
 			t.Errorf("budget %v: %v", b, r.GetError())
 		}

@@ -43,7 +43,7 @@ type Node struct {
 	unions   *unions // of bitmaps of periods
 	room     *room
 	budgeted atomic.Pointer[budgets] // of the table
-	restores chan struct{} // limits snapshots decoded at a time
+	restores chan struct{}           // limits snapshots decoded at a time
 	audits   *audits
 	repairs  chan repair
 	// checksums are taken for who compares replicas.

@@ -20,14 +20,16 @@ const (
 	// A node is full when it takes nine tenths of its limit, and until it takes less than 17 of 20: what is left is for
 	// garbage, for what is on its way, and for pages that a snapshot holds.
 	fullShare, roomShare = 0.90, 0.85
-	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure: namespaces that have an
+	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure:
+	// namespaces that have an
 	// equal part of it already do not grow. What is left up to nine tenths is for the others.
 	pressedShare, easedShare = 0.75, 0.70
 	// fullRetry is what callers are told when there is no memory: it does not come back soon.
 	fullRetry = time.Second
 	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with the last.
 	keptShare = 3
-	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment that makes a key is about 20
+	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment
+	// that makes a key is about 20
 	// bytes, and its key takes 150.
 	growthFactor = 8
 	// keyCommandBytes is what a command has at least for each key that it makes.
@@ -37,7 +39,8 @@ const (
 )
 
 // room refuses what would make shards larger while a node that holds them has no memory left for it. Otherwise the
-// system would end that node, and again each time it has read its log. So that one namespace does not take what all need,
+// system would end that node, and again each time it has read its log. So that one namespace does not take what all
+// need,
 // it refuses what would make a namespace larger that has used up its budget, or its share of a node under pressure.
 //
 // Leaders judge, before the log: what is in the log is applied by all replicas, whatever they hold.
@@ -57,7 +60,7 @@ type room struct {
 	heard func() bool
 
 	states   atomic.Pointer[nodeStates] // nil: no node is full, nor under pressure
-	pending  atomic.Int64               // bytes of commands let in since the last look, and of those that were not applied then
+	pending  atomic.Int64               // bytes of commands let in since the last look, or not applied then
 	lastUsed atomic.Int64               // at the last look
 
 	refusals, budgetRefusals, shareRefusals atomic.Uint64
@@ -153,8 +156,8 @@ func (r *room) lookLocked() {
 	case wasFull && !full:
 		r.logger.Info("there is memory again", "used_bytes", used, "limit_bytes", r.limit)
 	case pressed && !wasPressed:
-		r.logger.Warn("memory is short: writes to namespaces that take more than their share are refused", "used_bytes", used, "limit_bytes", r.limit,
-			"namespaces", r.usage.inhabited.Load())
+		r.logger.Warn("memory is short: writes to namespaces that take more than their share are refused",
+			"used_bytes", used, "limit_bytes", r.limit, "namespaces", r.usage.inhabited.Load())
 	case wasPressed && !pressed:
 		r.logger.Info("memory is no longer short", "used_bytes", used, "limit_bytes", r.limit)
 	}
@@ -253,9 +256,11 @@ func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes 
 		held, keys := s.bytes.Load()+s.otherBytes.Load(), s.keys.Load()+s.otherKeys.Load()
 		switch {
 		case budget.Bytes != nil && held+growthFactor*admitted >= budget.GetBytes():
-			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d bytes: its budget is %d", s.name, held, budget.GetBytes())
+			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d bytes: its budget is %d",
+				s.name, held, budget.GetBytes())
 		case budget.Keys != nil && keys+admitted/keyCommandBytes >= budget.GetKeys():
-			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d keys: its budget is %d", s.name, keys, budget.GetKeys())
+			return proto.ErrBudgetExceeded.Errorf("namespace %s holds %d keys: its budget is %d",
+				s.name, keys, budget.GetKeys())
 		}
 		return nil
 	}
@@ -266,7 +271,8 @@ func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes 
 	return over(0)
 }
 
-// withinShare refuses a namespace that has an equal part of a node under pressure, or more. One that is alone has all of it. By what it takes on this node the
+// withinShare refuses a namespace that has an equal part of a node under pressure, or more. One that is alone has all
+// of it. By what it takes on this node the
 // leader judges it also where another node is under pressure, whose replicas are about as large.
 func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 	inhabited := r.usage.inhabited.Load()
@@ -282,14 +288,16 @@ func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 	if held < share {
 		return nil
 	}
-	return proto.ErrBudgetExceeded.Errorf("namespace %s takes %d bytes on node %s: its share is %.0f, a part of the memory limit equal to that of %d others, as long as memory is short on node %s",
+	return proto.ErrBudgetExceeded.Errorf(
+		"namespace %s takes %d bytes on node %s: its share is %.0f, like that of %d others, while memory is short on node %s",
 		s.name, s.held.Load(), r.node, share, inhabited-1, pressed)
 }
 
 // refused makes a refusal of one of a budget.
 func (r *room) refused(count *atomic.Uint64, shard uint32, err *proto.Error) *proto.Error {
 	count.Add(1)
-	err = err.WithHint("ebb namespace usage shows what namespaces hold; delete keys, raise the budget, or give the nodes more memory; what makes room is still taken").WithShard(shard)
+	err = err.WithShard(shard).WithHint("ebb namespace usage shows what namespaces hold; delete keys, raise the budget, " +
+		"or give the nodes more memory; what makes room is still taken")
 	err.RetryAfterUS = fullRetry.Microseconds()
 	return err
 }

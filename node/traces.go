@@ -15,6 +15,7 @@ import (
 // untraced are methods that nodes and clients call all the time by themselves.
 var untraced = map[string]bool{
 	ebbv1grpc.Ebb_Status_FullMethodName: true, ebbv1grpc.Ebb_Table_FullMethodName: true, ebbv1grpc.Ebb_Watch_FullMethodName: true,
+	ebbv1grpc.Shards_NodeUsage_FullMethodName:  true,
 	ebbv1grpc.Shards_NodeStatus_FullMethodName: true, ebbv1grpc.Shards_ReadIndex_FullMethodName: true,
 }
 

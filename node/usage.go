@@ -17,7 +17,8 @@ import (
 // count them.
 const usageKept = 3 * time.Second
 
-// usage sums what namespaces hold: in all replicas of this node, which is what they take of its memory, and in the shards
+// usage sums what namespaces hold: in all replicas of this node, which is what they take of its memory, and in the
+// shards
 // that it leads, which is this node's part of what they hold in the cluster. Of the other parts it has what the other
 // nodes said last.
 //
@@ -143,7 +144,8 @@ func (u *usage) look(replicas []usageSource) {
 	u.inhabited.Store(inhabited)
 }
 
-// heard takes down what other nodes said at a time; of those that said nothing, what they said before counts for a while.
+// heard takes down what other nodes said at a time; of those that said nothing, what they said before counts for a
+// while.
 func (u *usage) heard(at time.Time, said map[string][]*ebbv1.NodeNamespace) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

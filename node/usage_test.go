@@ -42,25 +42,26 @@ func (h *heldHere) put(name string, keys, bytes uint64) {
 
 func replicaHolding(led bool) *heldHere { return &heldHere{has: map[string]shard.Usage{}, led: led} }
 
-// growing is a command of so many bytes that makes a namespace larger.
-func growing(t *testing.T, namespace string, bytes int) []byte {
+func rawOf(t *testing.T, c *ebbv1.Command) []byte {
 	t.Helper()
-	raw, err := protobuf.Marshal(&ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{
-		Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: make([]byte, bytes)}},
-	}}})
+	raw, err := protobuf.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return raw
 }
 
+// growing is a command of so many bytes that makes a namespace larger.
+func growing(t *testing.T, namespace string, bytes int) []byte {
+	t.Helper()
+	batch := &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: make([]byte, bytes)}}}
+	return rawOf(t, &ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Increments{Increments: batch}})
+}
+
 func freeing(t *testing.T, namespace string) []byte {
 	t.Helper()
-	raw, err := protobuf.Marshal(&ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raw
+	keys := &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}
+	return rawOf(t, &ebbv1.Command{Namespace: namespace, Body: &ebbv1.Command_Delete{Delete: keys}})
 }
 
 // roomOf is that of a node with a limit and one replica.
@@ -107,7 +108,8 @@ func TestShareOfMemory(t *testing.T) {
 				if err := r.admit(7, voting{"ebb-0", "ebb-1"}, growing(t, namespace, 0)); err != nil {
 					refused = append(refused, namespace)
 					over := c.greedy+c.modest >= 900
-					if over != errors.Is(err, proto.ErrOutOfMemory) || over == errors.Is(err, proto.ErrBudgetExceeded) || err.RetryAfterUS == 0 || err.Hint == "" || err.Shard != 7 {
+					if over != errors.Is(err, proto.ErrOutOfMemory) || over == errors.Is(err, proto.ErrBudgetExceeded) ||
+						err.RetryAfterUS == 0 || err.Hint == "" || err.Shard != 7 {
 						t.Errorf("%s: %v", namespace, err)
 					}
 				}
@@ -216,11 +218,14 @@ func TestExplicitBudgets(t *testing.T) {
 			follows.put(name, 10_000, 10_000)
 		}
 		r.usage.heard(start, map[string][]*ebbv1.NodeNamespace{"ebb-1": {
-			{Name: "bytes", Bytes: c.elsewhere}, {Name: "keys", Keys: c.elsewhere}, {Name: "none", Keys: 1e9, Bytes: 1e9},
+			{Name: "bytes", Bytes: c.elsewhere},
+			{Name: "keys", Keys: c.elsewhere},
+			{Name: "none", Keys: 1e9, Bytes: 1e9},
 		}})
 		r.look()
 		if refuses("bytes") != c.overBytes || refuses("keys") != c.overKeys || refuses("none") || refuses("new") {
-			t.Errorf("%s: bytes %v, keys %v, without a budget %v", c.what, refuses("bytes"), refuses("keys"), refuses("none"))
+			t.Errorf("%s: bytes %v, keys %v, without a budget %v",
+				c.what, refuses("bytes"), refuses("keys"), refuses("none"))
 		}
 	}
 	// What another node said counts for a while after it has fallen silent.
@@ -250,10 +255,8 @@ func TestRestoreHasNoBudget(t *testing.T) {
 	here.put("other", 10, 100)
 	r := roomOf(1000, here, &told{})
 	r.look()
-	raw, err := protobuf.Marshal(&ebbv1.Command{Body: &ebbv1.Command_Restore{Restore: &ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{}}}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	piece := &ebbv1.RestoreShard{Step: &ebbv1.RestoreShard_Piece{Piece: &ebbv1.RestorePiece{}}}
+	raw := rawOf(t, &ebbv1.Command{Body: &ebbv1.Command_Restore{Restore: piece}})
 	if err := r.admit(1, voting{"ebb-0"}, growing(t, "", 0)); !errors.Is(err, proto.ErrBudgetExceeded) {
 		t.Errorf("namespace default: %v", err)
 	}

@@ -113,11 +113,15 @@ func (v clusterView) NodeUsage(_ context.Context, req *ebbv1.NodeUsageRequest) (
 		limits := v.n.budgets()
 		wanted = func(name string) bool { return limits[name] != nil }
 	}
-	return &ebbv1.NodeUsageResponse{Node: v.n.cfg.Name, MemoryLimit: uint64(r.limit), Namespaces: r.usage.report(wanted)}, nil
+	return &ebbv1.NodeUsageResponse{
+		Node: v.n.cfg.Name, MemoryLimit: uint64(r.limit), Namespaces: r.usage.report(wanted),
+	}, nil
 }
 
 // NamespaceUsage says what namespaces hold in the whole cluster, the largest first.
-func (v clusterView) NamespaceUsage(ctx context.Context, req *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+func (v clusterView) NamespaceUsage(
+	ctx context.Context, req *ebbv1.NamespaceUsageRequest,
+) (*ebbv1.NamespaceUsageResponse, error) {
 	n := v.n
 	table := n.Table()
 	if name := req.GetName(); name != "" && table.Namespace(name) == nil {
@@ -170,9 +174,11 @@ func (v clusterView) NamespaceUsage(ctx context.Context, req *ebbv1.NamespaceUsa
 
 // budgetable refuses a budget that nodes of older builds would not keep.
 func (n *Node) budgetable(ns *ebbv1.Namespace) error {
-	if b := ns.GetBudget(); b == nil || b.Bytes == nil && b.Keys == nil || n.Table().Version() >= proto.VersionDeletion {
+	b, version := ns.GetBudget(), n.Table().Version()
+	if b == nil || b.Bytes == nil && b.Keys == nil || version >= proto.VersionDeletion {
 		return nil
 	}
-	return proto.ErrStarting.Errorf("budgets of namespaces need storage version %d, and %d is in force", proto.VersionDeletion, n.Table().Version()).
+	return proto.ErrStarting.Errorf("budgets of namespaces need storage version %d, and %d is in force",
+		proto.VersionDeletion, version).
 		WithHint("wait until ebb status shows the newer version: all nodes have to run the newer ebb for some seconds")
 }

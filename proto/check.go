@@ -426,7 +426,8 @@ func CheckNamespace(ns *ebbv1.Namespace) *Error {
 		return err
 	}
 	if b := ns.GetBudget(); b.GetBytes() > BudgetBytesMax || b.GetKeys() > BudgetKeysMax {
-		return ErrBadNamespace.Errorf("budget of %d bytes and %d keys: they are at most %d and %d", b.GetBytes(), b.GetKeys(), uint64(BudgetBytesMax), uint64(BudgetKeysMax))
+		return ErrBadNamespace.Errorf("budget of %d bytes and %d keys: they are at most %d and %d",
+			b.GetBytes(), b.GetKeys(), uint64(BudgetBytesMax), uint64(BudgetKeysMax))
 	}
 	return checkTemplate(ns)
 }

@@ -55,14 +55,14 @@ var rules = map[string]rule{
 	ebbv1grpc.Ebb_Expire_FullMethodName:         in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(expireActs)),
 	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
 	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
-	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   rule{who: granted, least: admin, check: checkSetNamespace}.audited(always(setNamespaceAct)),
+	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   settings().audited(always(setNamespaceAct)),
 	ebbv1grpc.Ebb_Ask_FullMethodName:            rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
 	ebbv1grpc.Ebb_Query_FullMethodName:          rule{who: granted, least: reader, check: checkQuery}.audited(queryActs),
 	ebbv1grpc.Ebb_Watch_FullMethodName:          rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
-	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly),                               // lists those that the caller may read
-	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName: rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly), // the same
-	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly),                               // the same
+	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
+	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly), // the same
 	ebbv1grpc.Ebb_Status_FullMethodName:         rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
+	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName: rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly),
 	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:  operators().audited(always(changeClusterAct)),
 	ebbv1grpc.Ebb_CreateToken_FullMethodName:    operators().audited(always(createTokenAct)),
 	ebbv1grpc.Ebb_ListTokens_FullMethodName:     operators().destroysNothing(readOnly),
@@ -126,7 +126,11 @@ func (r rule) destroysNothing(why string) rule {
 // errUnchecked refuses what is not the request that a rule was written for.
 func errUnchecked(req any) error { return proto.ErrInternal.Errorf("no rule for a %T", req) }
 
-// checkSetNamespace lets admins of a namespace change its settings, but for the budget: that is what keeps it from the memory of others.
+// settings is the rule of changes to a namespace.
+func settings() rule { return rule{who: granted, least: admin, check: checkSetNamespace} }
+
+// checkSetNamespace lets admins of a namespace change its settings, but for the budget: that is what keeps it from
+// the memory of others.
 func checkSetNamespace(c *caller, req any) error {
 	r, ok := req.(*ebbv1.SetNamespaceRequest)
 	if !ok {

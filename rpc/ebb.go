@@ -95,7 +95,9 @@ func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesR
 }
 
 // NamespaceUsage says what those namespaces hold that the caller may read.
-func (s *ebbServer) NamespaceUsage(ctx context.Context, req *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
+func (s *ebbServer) NamespaceUsage(
+	ctx context.Context, req *ebbv1.NamespaceUsageRequest,
+) (*ebbv1.NamespaceUsageResponse, error) {
 	if err := checkNamespaceField(req.GetName()); err != nil {
 		return nil, err
 	}
@@ -104,7 +106,9 @@ func (s *ebbServer) NamespaceUsage(ctx context.Context, req *ebbv1.NamespaceUsag
 		return nil, err
 	}
 	c := callerOf(ctx)
-	resp.Namespaces = slices.DeleteFunc(resp.GetNamespaces(), func(u *ebbv1.NamespaceUsage) bool { return !c.sees(u.GetName()) })
+	resp.Namespaces = slices.DeleteFunc(resp.GetNamespaces(), func(u *ebbv1.NamespaceUsage) bool {
+		return !c.sees(u.GetName())
+	})
 	return resp, nil
 }
 

@@ -83,7 +83,9 @@ func (f *fake) Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusRespo
 }
 
 func (f *fake) NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error) {
-	return &ebbv1.NamespaceUsageResponse{Namespaces: []*ebbv1.NamespaceUsage{{Name: "default", Keys: 2, Bytes: 300}, {Name: "other"}}}, nil
+	return &ebbv1.NamespaceUsageResponse{
+		Namespaces: []*ebbv1.NamespaceUsage{{Name: "default", Keys: 2, Bytes: 300}, {Name: "other"}},
+	}, nil
 }
 
 func (f *fake) NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error) {

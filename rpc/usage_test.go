@@ -8,9 +8,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
 )
 
+// boxWith has these tokens.
+func boxWith(records ...*ebbv1.TokenRecord) *tokenBox { return &tokenBox{records} }
+
 // A budget keeps a namespace from the memory of others: its admins do not set it, not even to nothing.
 func TestBudgetsAreForOperators(t *testing.T) {
-	box := &tokenBox{[]*ebbv1.TokenRecord{tokenRecord("admin", grant(admin, "*")), tokenRecord("operator", grant(operator, ""))}}
+	box := boxWith(tokenRecord("admin", grant(admin, "*")), tokenRecord("operator", grant(operator, "")))
 	s, access := guardedServices(box)
 	ebb := ebbv1grpc.NewEbbClient(serve(t, s))
 	for _, c := range []struct {
@@ -26,7 +29,8 @@ func TestBudgetsAreForOperators(t *testing.T) {
 		{"root", &ebbv1.NamespaceBudget{Bytes: new(uint64(7))}, "yes"},
 	} {
 		for _, create := range []bool{false, true} {
-			_, err := ebb.SetNamespace(as(t, access, c.who), &ebbv1.SetNamespaceRequest{Create: create, Namespace: &ebbv1.Namespace{Name: "clicks", Budget: c.budget}})
+			ns := &ebbv1.Namespace{Name: "clicks", Budget: c.budget}
+			_, err := ebb.SetNamespace(as(t, access, c.who), &ebbv1.SetNamespaceRequest{Create: create, Namespace: ns})
 			if got := verdict(ebbv1grpc.FromStatus(err)); got != c.want {
 				t.Errorf("budget %v by %s (create %v): %s, want %s", c.budget, c.who, create, got, c.want)
 			}
@@ -40,22 +44,24 @@ type takingBackups struct {
 	took *ebbv1.RestoreNamespacesRequest
 }
 
-func (b *takingBackups) RestoreNamespaces(_ context.Context, req *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error) {
+func (b *takingBackups) RestoreNamespaces(
+	_ context.Context, req *ebbv1.RestoreNamespacesRequest,
+) (*ebbv1.RestoreNamespacesResponse, error) {
 	b.took = req
 	return &ebbv1.RestoreNamespacesResponse{}, nil
 }
 
 // Budgets of a backup come back when an operator restores it; where an admin does, those stay that there are.
 func TestRestoredBudgets(t *testing.T) {
-	box := &tokenBox{[]*ebbv1.TokenRecord{tokenRecord("admin", grant(admin, "*")), tokenRecord("operator", grant(operator, ""))}}
+	box := boxWith(tokenRecord("admin", grant(admin, "*")), tokenRecord("operator", grant(operator, "")))
 	s, access := guardedServices(box)
 	backups := &takingBackups{Backups: s.Backups}
 	s.Backups = backups
 	shards := ebbv1grpc.NewShardsClient(serve(t, s))
 	for who, want := range map[string]bool{"admin": false, "operator": true, "node": true} {
-		_, err := shards.RestoreNamespaces(as(t, access, who), &ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{
-			{Name: "new", HashSeed: 3, Budget: &ebbv1.NamespaceBudget{Keys: new(uint64(5))}},
-		}})
+		ns := &ebbv1.Namespace{Name: "new", HashSeed: 3, Budget: &ebbv1.NamespaceBudget{Keys: new(uint64(5))}}
+		req := &ebbv1.RestoreNamespacesRequest{Namespaces: []*ebbv1.Namespace{ns}}
+		_, err := shards.RestoreNamespaces(as(t, access, who), req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +73,7 @@ func TestRestoredBudgets(t *testing.T) {
 
 // Callers hear of the namespaces that they may read.
 func TestUsageShowsWhatIsReadable(t *testing.T) {
-	box := &tokenBox{[]*ebbv1.TokenRecord{tokenRecord("reader", grant(reader, "oth*")), tokenRecord("operator", grant(operator, ""))}}
+	box := boxWith(tokenRecord("reader", grant(reader, "oth*")), tokenRecord("operator", grant(operator, "")))
 	s, access := guardedServices(box)
 	ebb := ebbv1grpc.NewEbbClient(serve(t, s))
 	for who, want := range map[string]int{"reader": 1, "operator": 2, "node": 2} {

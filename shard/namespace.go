@@ -205,7 +205,8 @@ func (s *State) addNamespace(ns *namespace) {
 	s.eventDeaths = append(s.eventDeaths, s.newVisits())
 }
 
-// owner is whose keys those of a namespace are that comes now: a companion's are those of the namespace that it counts for.
+// owner is whose keys those of a namespace are that comes now: a companion's are those of the namespace that it
+// counts for.
 func (s *State) owner(ns *namespace) uint16 {
 	if ns.companion {
 		return s.spaces[strings.TrimSuffix(ns.definition.GetName(), companionSuffix)]

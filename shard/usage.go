@@ -1,10 +1,12 @@
 package shard
 
 // holding is what the keys of one namespace take in a shard. It follows from the replicated state and is no part of it:
-// a replica that reads a snapshot counts again. Where a block lies may differ between replicas, so two of them may differ by
+// a replica that reads a snapshot counts again. Where a block lies may differ between replicas, so two of them may
+// differ by
 // some bytes, and nothing that Apply decides may depend on it.
 //
-// The words and the references change in summaries alone, where blocks are put and dropped, so an increment of a bin that
+// The words and the references change in summaries alone, where blocks are put and dropped, so an increment of a bin
+// that
 // is there (see hit) costs nothing.
 type holding struct {
 	name    string // of the namespace
@@ -18,7 +20,8 @@ type holding struct {
 }
 
 const (
-	// keyBytes is what a key takes beside its record: the index of names, the directory of records, and the order of visits.
+	// keyBytes is what a key takes beside its record: the index of names, the directory of records, and the order of
+	// visits.
 	keyBytes = 32
 	// binSlotBytes is what the name of a bin takes beside its bytes and its place in the index.
 	binSlotBytes = 16
@@ -81,7 +84,8 @@ type Usage struct {
 // Usage visits the namespaces that hold anything here. space is the number of the namespace in this state, which stays
 // the same as long as the state lives. It costs a few nanoseconds a namespace.
 //
-// Names of bins are shared: a namespace has that part of their bytes that it has of the references. Sessions, sources and
+// Names of bins are shared: a namespace has that part of their bytes that it has of the references. Sessions, sources
+// and
 // idempotency keys are not counted; their number is limited.
 func (s *State) Usage(visit func(space int, name string, u Usage)) {
 	total := 0

@@ -66,6 +66,18 @@ func usageOf(s *State) (by map[string]Usage, sum Usage) {
 	return by, sum
 }
 
+// definition defines a namespace.
+func definition(name string, version uint64) *ebbv1.Command {
+	ns := &ebbv1.Namespace{Name: name, Version: version}
+	return &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}}
+}
+
+// counting counts one event of a namespace.
+func counting(name string) *ebbv1.Command {
+	batch := &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}
+	return &ebbv1.Command{Namespace: name, Body: &ebbv1.Command_Increments{Increments: batch}}
+}
+
 // What namespaces are said to take together is about what the pages and the bodies take, also of a state that was read.
 func TestUsageIsAboutMemory(t *testing.T) {
 	increments := func(n int, make func(i int) *ebbv1.Increment) *ebbv1.Command_Increments {
@@ -83,17 +95,20 @@ func TestUsageIsAboutMemory(t *testing.T) {
 		},
 		"names of bins": func(round int) *ebbv1.Command_Increments {
 			return increments(1000, func(i int) *ebbv1.Increment {
-				return &ebbv1.Increment{Key: fmt.Appendf(nil, "site/%d", i%50), Bin: fmt.Appendf(nil, "https://example.org/%d/%d", round, i)}
+				bin := fmt.Appendf(nil, "https://example.org/%d/%d", round, i)
+				return &ebbv1.Increment{Key: fmt.Appendf(nil, "site/%d", i%50), Bin: bin}
 			})
 		},
 		"many bins": func(round int) *ebbv1.Command_Increments {
 			return increments(1000, func(i int) *ebbv1.Increment {
-				return &ebbv1.Increment{Key: fmt.Appendf(nil, "link/%d", i), Bin: fmt.Appendf(nil, "country-%d", round*7%260)}
+				bin := fmt.Appendf(nil, "country-%d", round*7%260)
+				return &ebbv1.Increment{Key: fmt.Appendf(nil, "link/%d", i), Bin: bin}
 			})
 		},
 		"sketches": func(round int) *ebbv1.Command_Increments {
 			return increments(50, func(i int) *ebbv1.Increment {
-				return &ebbv1.Increment{Key: fmt.Appendf(nil, "users/%d", round*50+i), Bin: []byte("u"), Kind: ebbv1.Kind_KIND_DISTINCT}
+				key := fmt.Appendf(nil, "users/%d", round*50+i)
+				return &ebbv1.Increment{Key: key, Bin: []byte("u"), Kind: ebbv1.Kind_KIND_DISTINCT}
 			})
 		},
 	} {
@@ -108,7 +123,7 @@ func TestUsageIsAboutMemory(t *testing.T) {
 				}
 			}
 			for version, name := range []string{"small", "large"} {
-				apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: name, Version: uint64(version + 1)}}})
+				apply(definition(name, uint64(version+1)))
 			}
 			for round := range 60 {
 				to := "large"
@@ -155,7 +170,9 @@ func TestUsageOfAllKinds(t *testing.T) {
 	}
 	hour := int64(3600e6)
 	for i, ns := range []*ebbv1.Namespace{
-		{Name: "bits"}, {Name: "two", HalfLifeUs: hour, SlowHalfLifeUs: new(24 * hour)}, {Name: "names", Dictionary: &ebbv1.Dictionary{Parts: 1}},
+		{Name: "bits"},
+		{Name: "two", HalfLifeUs: hour, SlowHalfLifeUs: new(24 * hour)},
+		{Name: "names", Dictionary: &ebbv1.Dictionary{Parts: 1}},
 	} {
 		ns.Version = uint64(i + 1)
 		apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}})
@@ -166,8 +183,9 @@ func TestUsageOfAllKinds(t *testing.T) {
 		ids = append(ids, i*97)
 	}
 	edit.Ids = proto.AppendBitIDs(nil, ids)
-	apply(&ebbv1.Command{Namespace: "bits", Body: &ebbv1.Command_Bits{Bits: &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{edit}}}})
-	apply(&ebbv1.Command{Namespace: "two", Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}}})
+	edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{edit}}
+	apply(&ebbv1.Command{Namespace: "bits", Body: &ebbv1.Command_Bits{Bits: edits}})
+	apply(counting("two"))
 	apply(naming("names", 1, "a string"))
 	by, _ := usageOf(s)
 	if by["bits"].Keys != 1 || by["bits"].Bytes < 100_000 || by["bits"].Bytes > 300_000 {
@@ -180,7 +198,8 @@ func TestUsageOfAllKinds(t *testing.T) {
 		t.Errorf("a string of a dictionary: %+v", by["names"])
 	}
 	audit(t, reopen(t, s))
-	apply(&ebbv1.Command{Namespace: "bits", Body: &ebbv1.Command_Delete{Delete: &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}}})
+	gone := &ebbv1.DeleteKeys{Keys: [][]byte{[]byte("k")}}
+	apply(&ebbv1.Command{Namespace: "bits", Body: &ebbv1.Command_Delete{Delete: gone}})
 	apply(&ebbv1.Command{Body: &ebbv1.Command_Tick{Tick: &ebbv1.Tick{}}})
 	if by, _ := usageOf(s); by["bits"] != (Usage{}) {
 		t.Errorf("without its key: %+v", by["bits"])
@@ -197,8 +216,7 @@ func BenchmarkUsage(b *testing.B) {
 				for i := range namespaces {
 					name := fmt.Sprintf("namespace-%d", i)
 					for _, c := range []*ebbv1.Command{
-						{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: &ebbv1.Namespace{Name: name, Version: 1}}},
-						{Namespace: name, Body: &ebbv1.Command_Increments{Increments: &ebbv1.Increments{Increments: []*ebbv1.Increment{{Key: []byte("k"), Bin: []byte("b")}}}}},
+						definition(name, 1), counting(name),
 					} {
 						s.Apply(s.Applied()+1, encode(b, int64(s.Applied()+1)*1000, c), nil)
 					}

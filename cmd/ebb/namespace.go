@@ -105,8 +105,10 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	f.StringVar(&nf.universe, "universe", "", "`key` of the bitmap of all ids, for a not that names none; an empty one ends that")
 	f.StringVar(&nf.rollups, "rollups", "", "`lengths` of periods of bitmaps that are made of shorter ones, of day, week, month, quarter and year: with month, "+
 		"play/2011-11 has the ids of its days; with day, days have those of their hours; none ends that")
-	f.StringVar(&nf.maxBytes, "max-bytes", "", "`size` that it may hold in the whole cluster, replicas counted once: 512MiB, 1GiB; none ends that. Only operators set it")
-	f.StringVar(&nf.maxKeys, "max-keys", "", "`number` of keys that it may hold: 500000, 1M; none ends that. Only operators set it")
+	f.StringVar(&nf.maxBytes, "max-bytes", "", "`size` that it may hold in the whole cluster, replicas counted once: "+
+		"512MiB, 1GiB; none ends that. Only operators set it")
+	f.StringVar(&nf.maxKeys, "max-keys", "", "`number` of keys that it may hold: 500000, 1M; none ends that. "+
+		"Only operators set it")
 	f.StringVar(&nf.window, "window", "", "distinct keys made from now on count what was there in the last 1h, or less, instead of fading; none ends that")
 	return cmd
 }

@@ -13,14 +13,16 @@ import (
 
 func newNamespaceUsage(s *session) *cobra.Command {
 	return &cobra.Command{
-		Use: "usage [NAME]", Short: "What namespaces hold, the largest first, and their budgets", Args: argsBetween(0, 1, "[NAME]"),
-		Long: `What namespaces hold in the whole cluster, replicas counted once, the largest first. Bytes are of memory, about.
-Keys that have faded count until they leave.
+		Use: "usage [NAME]", Short: "What namespaces hold, the largest first, and their budgets",
+		Args: argsBetween(0, 1, "[NAME]"),
+		Long: `What namespaces hold in the whole cluster, replicas counted once, the largest first.
+Bytes are of memory, about. Keys that have faded count until they leave.
 
-SHARE is the largest part of a node's memory limit that the replicas of a namespace take there. From three quarters of its
-limit on, a node refuses what would make a namespace larger that takes more than an equal part of it (EBB-1014); a namespace
-that is alone has all of it.`,
-		Example: "  ebb namespace usage\n  ebb namespace usage clicks -o json\n  ebb namespace set clicks --max-bytes 1GiB --max-keys 1M",
+SHARE is the largest part of a node's memory limit that the replicas of a namespace take
+there. From three quarters of its limit on, a node refuses what would make a namespace larger
+that takes more than an equal part of it (EBB-1014). One that is alone has all of it.`,
+		Example: "  ebb namespace usage\n  ebb namespace usage clicks -o json\n" +
+			"  ebb namespace set clicks --max-bytes 1GiB --max-keys 1M",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := ""
 			if len(args) > 0 {
@@ -60,7 +62,8 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 		rows = append(rows, usageJSON(u))
 	}
 	if s.output == "json" {
-		return printJSON(s.term.out, map[string]any{"namespaces": rows, "unreachable": append([]string{}, unreachable...)})
+		missing := append([]string{}, unreachable...) // a list, also of none
+		return printJSON(s.term.out, map[string]any{"namespaces": rows, "unreachable": missing})
 	}
 	var table [][]string
 	for _, r := range rows {
@@ -70,7 +73,8 @@ func (s *session) namespaceUsage(cmd *cobra.Command, name string) error {
 		return err
 	}
 	if len(unreachable) > 0 {
-		fmt.Fprintf(s.term.err, "note: %s did not answer: what shards hold that are led there is missing\n", strings.Join(unreachable, ", "))
+		fmt.Fprintf(s.term.err, "note: %s did not answer: what shards hold that are led there is missing\n",
+			strings.Join(unreachable, ", "))
 	}
 	return nil
 }
@@ -94,7 +98,10 @@ func (r *usageJSON) row(exact bool) []string {
 	if r.Node != "" {
 		share, node = fmt.Sprintf("%.1f%%", 100*r.Share), r.Node
 	}
-	return []string{r.Name, count(r.Keys, keys), count(r.Bytes, bytesText), limit(r.MaxKeys, keys), limit(r.MaxBytes, bytesText), share, node}
+	return []string{
+		r.Name, count(r.Keys, keys), count(r.Bytes, bytesText), limit(r.MaxKeys, keys), limit(r.MaxBytes, bytesText),
+		share, node,
+	}
 }
 
 // optionalBytes reads a flag that is a size or none, which is 0; nil if it is not given.

@@ -171,7 +171,8 @@ func (m *Mux) Offsets(since time.Time) map[string]time.Duration {
 // SetFull says whether this node has memory left for more, which its peers hear with the next sample of its clock.
 func (m *Mux) SetFull(full bool) { m.full.Store(full) }
 
-// SetPressed says whether much of this node's memory is used, which its peers hear likewise. Builds of before storage version 9
+// SetPressed says whether much of this node's memory is used, which its peers hear likewise. Builds of before storage
+// version 9
 // cannot hear it: it is not said before that version is in force.
 func (m *Mux) SetPressed(pressed bool) { m.pressed.Store(pressed) }
 

@@ -264,7 +264,10 @@ func (in *inbound) pinged(payload []byte) error {
 	}
 	at := in.mux.mono()
 	in.post(func(b []byte) []byte {
-		a := pong{sent: p.sent, held: in.mux.mono() - at, wall: in.mux.cfg.Now().UnixMicro(), full: in.mux.full.Load(), cluster: in.mux.cfg.ClusterID(), pressed: in.mux.pressed.Load()}
+		a := pong{
+			sent: p.sent, held: in.mux.mono() - at, wall: in.mux.cfg.Now().UnixMicro(),
+			full: in.mux.full.Load(), pressed: in.mux.pressed.Load(), cluster: in.mux.cfg.ClusterID(),
+		}
 		return a.append(b)
 	}, false)
 	return in.mux.sameCluster(in.peer, p.cluster)

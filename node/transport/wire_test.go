@@ -373,7 +373,8 @@ func checkSmall(t *testing.T, k kind, p []byte) {
 
 // A node that is not under pressure says it in the bytes that builds know which cannot read more.
 func TestPongOfOlderBuilds(t *testing.T) {
-	calm, pressed := pong{sent: 5, held: 1, wall: 9, full: true, cluster: "c"}, pong{sent: 5, held: 1, wall: 9, cluster: "c", pressed: true}
+	calm := pong{sent: 5, held: 1, wall: 9, full: true, cluster: "c"}
+	pressed := pong{sent: 5, held: 1, wall: 9, cluster: "c", pressed: true}
 	read := func(p *pong) (got pong, payload []byte) {
 		_, payload, _, err := nextMessage(p.append(nil))
 		if err == nil {
