@@ -207,7 +207,10 @@ func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	name := proto.CommandNamespace(command)
 	space := r.usage.of(name)
 	if space == nil {
-		return nil // it holds nothing yet
+		r.again() // what it holds may have come since the last look
+		if space = r.usage.of(name); space == nil {
+			return nil
+		}
 	}
 	if limits != nil {
 		if budget := limits[space.name]; budget != nil {

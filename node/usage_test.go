@@ -248,6 +248,27 @@ func TestExplicitBudgets(t *testing.T) {
 	}
 }
 
+// A namespace that was empty at the last look is counted as soon as it is written to again.
+func TestBudgetOfNewNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		here := replicaHolding(true)
+		r := roomOf(0, here, &told{})
+		r.budgets = func() map[string]*ebbv1.NamespaceBudget {
+			return map[string]*ebbv1.NamespaceBudget{"new": {Keys: new(uint64(5))}}
+		}
+		r.look()
+		time.Sleep(2 * lookAgain)
+		if err := r.admit(1, voting{"ebb-0"}, growing(t, "new", 1)); err != nil {
+			t.Error(err)
+		}
+		here.put("new", 6, 600)
+		time.Sleep(2 * lookAgain)
+		if err := r.admit(1, voting{"ebb-0"}, growing(t, "new", 1)); !errors.Is(err, proto.ErrBudgetExceeded) {
+			t.Errorf("over its budget: %v", err)
+		}
+	})
+}
+
 // A restore is of all namespaces: none of them is to blame.
 func TestRestoreHasNoBudget(t *testing.T) {
 	here := replicaHolding(true)
