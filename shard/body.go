@@ -293,9 +293,12 @@ func (f *frame) held(b body) int {
 // recount counts all bodies again, as they count by the behaviour in force.
 func (s *State) recount() {
 	s.bodyBytes = 0
+	for space := range s.summaries.held {
+		s.summaries.held[space].bodies = 0
+	}
 	for key := range s.summaries.keys.all {
 		if r := s.summaries.record(key); r.form() == recordBody {
-			s.bodyBytes += s.held(s.summaries.bodies.at(r.box()).body)
+			s.holdBody(r.space(), s.held(s.summaries.bodies.at(r.box()).body))
 		}
 	}
 }

@@ -33,7 +33,7 @@ func auditUsage(t fataler, s *State) {
 		h.bins += sum.dist.Len()
 		switch r.form() {
 		case recordBody:
-			h.bodies += sum.body.Held()
+			h.bodies += s.held(sum.body)
 		case recordBitmap:
 			b.eachBlock(r.bitmap(), func(ref blockRef) bool {
 				h.words += int(b.runs[ref>>8].size)
