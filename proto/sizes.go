@@ -10,11 +10,12 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// CountMinCellsMax is the most cells that a namespace may give a countmin, 8 bytes each once a quarter of them are used.
+// CountMinCellsMax is the most cells that a namespace may give a countmin, 8 bytes each once a quarter of them are
+// used.
 const CountMinCellsMax = 1 << 20
 
-// DefaultSizes is how large keys are made where nothing else is said. The bytes are those of a key that is full: a new one takes
-// some hundreds, and more as it fills.
+// DefaultSizes is how large keys are made where nothing else is said. The bytes are those of a key that is full: a
+// new one takes some hundreds, and more as it fills.
 func DefaultSizes() *ebbv1.Sizes {
 	return &ebbv1.Sizes{
 		CountminEpsilon: 0.01, CountminDelta: 0.01, // 272 counters in 5 rows

@@ -39,8 +39,8 @@ const (
 // namesMax bounds the names of an answer: more than that is refused before it is copied.
 func namesMax(bins int) int { return min(bins*binNameBytes, answerBytesMax) }
 
-// mergedBytes bounds what a body adds to the memory of one that it is merged into. A merge of sparse bodies may be dense, which
-// takes up to four times what they hold together, and never more than one that is full.
+// mergedBytes bounds what a body adds to the memory of one that it is merged into. A merge of sparse bodies may be
+// dense, which takes up to four times what they hold together, and never more than one that is full.
 func mergedBytes(b body) int { return max(b.Held(), min(b.Reserved(), 4*b.Held())) }
 
 // AnswerBytes returns how many bytes of memory it takes at most to answer a question and to hold its answer. cost is the question's, or the

@@ -41,17 +41,17 @@ type body interface {
 
 // sparse is a body whose bytes do not tell how large it may grow: of bits and cells it writes down those that are set.
 type sparse interface {
-	// decodeWithin is decode that refuses what takes more room than that, in bytes, once it is full, of what is not written
-	// down in full. It takes memory in proportion to its bytes.
+	// decodeWithin is decode that refuses what takes more room than that, in bytes, once it is full, of what is not
+	// written down in full. It takes memory in proportion to its bytes.
 	decodeWithin(b []byte, room int) (rest []byte, err error)
 }
 
-// roomFactor is how many times the length of its bytes a body may take in any namespace when it is full: more than one whose
-// generations or cells are full takes, with the empty generation that comes after them.
+// roomFactor is how many times the length of its bytes a body may take in any namespace when it is full: more than
+// one whose generations or cells are full takes, with the empty generation that comes after them.
 const roomFactor = 64
 
-// room is how much memory a body of a form may take when it is full, and comes as so many bytes: as much as one that is made
-// here, or in proportion to its bytes. What is decided by it does not depend on the behaviour version.
+// room is how much memory a body of a form may take when it is full, and comes as so many bytes: as much as one that
+// is made here, or in proportion to its bytes. What is decided by it does not depend on the behaviour version.
 func (ns *namespace) room(f form, bytes int) int {
 	room := roomFactor * bytes
 	switch b := newBody(f.kind(), ns).(type) {

@@ -76,8 +76,8 @@ func (l *largeBody) makeFrom(t testing.TB, from, events int) body {
 	return b
 }
 
-// heapOf is how many bytes stay allocated by f, which returns what to keep. What other tests leave behind disturbs it: it
-// measures again, a few times, what is not right.
+// heapOf is how many bytes stay allocated by f, which returns what to keep. What other tests leave behind disturbs
+// it: it measures again, a few times, what is not right.
 func heapOf(f func() any, right func(took int) bool) (took int) {
 	for range 5 {
 		if took = heapOnce(f); right(took) {
@@ -105,8 +105,8 @@ func heldWell(took, held int) bool {
 	return took <= max(held*3/2, held+1024) && held <= max(took*3/2, took+1024)
 }
 
-// Whatever its sizes, a body takes memory in proportion to its events, and Held says how much: also of a copy, and of one
-// that was restored.
+// Whatever its sizes, a body takes memory in proportion to its events, and Held says how much: also of a copy, and of
+// one that was restored.
 func TestBodiesGrow(t *testing.T) {
 	for _, l := range largeBodies(t) {
 		for _, events := range []int{0, 1, 10, 100, 1000} {
@@ -192,8 +192,14 @@ func largeKeys(t testing.TB, from, n int, kind ebbv1.Kind) []byte {
 	return encode(t, beginning, &ebbv1.Command{Namespace: "n", Body: &ebbv1.Command_Increments{Increments: c}})
 }
 
+func defines(t testing.TB, decay ebbv1.Decay) []byte {
+	body := &ebbv1.Command_DefineNamespace{DefineNamespace: largest(decay)}
+	return encode(t, beginning, &ebbv1.Command{Body: body})
+}
+
 func behaves(t testing.TB, version uint32) []byte {
-	return encode(t, beginning, &ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}})
+	body := &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: version}}
+	return encode(t, beginning, &ebbv1.Command{Body: body})
 }
 
 // A batch of 10,000 increments to new keys of the largest sizes takes a few megabytes, not a few gigabytes.
@@ -212,7 +218,7 @@ func TestLargeKeysOfOneBatch(t *testing.T) {
 		{ebbv1.Decay_DECAY_NONE, ebbv1.Kind_KIND_DISTINCT, 8 << 20},
 	} {
 		s := New(1, Heap{})
-		s.Apply(1, encode(t, beginning, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: largest(c.decay)}}), nil)
+		s.Apply(1, defines(t, c.decay), nil)
 		s.Apply(2, behaves(t, BehaviourDeletion), nil)
 		entry := largeKeys(t, 0, keys, c.kind)
 		var r *ebbv1.CommandResult
@@ -228,15 +234,16 @@ func TestLargeKeysOfOneBatch(t *testing.T) {
 		for key := range s.summaries.keys.all {
 			reserved += s.summary(key).body.Reserved()
 		}
-		t.Logf("%s: %d bytes for %d of entry, bodies hold %d, full ones would take %d", name, took, len(entry), s.bodyBytes, reserved)
+		t.Logf("%s: %d bytes for %d of entry, bodies hold %d, full ones would take %d",
+			name, took, len(entry), s.bodyBytes, reserved)
 		if took > c.most || s.bodyBytes > c.most {
 			t.Errorf("%s: %d bytes, bodies hold %d, more than %d", name, took, s.bodyBytes, c.most)
 		}
 	}
 }
 
-// A log that switches to BehaviourDeletion refuses the same at every entry, whether a replica was there from the beginning or
-// comes with a snapshot from before the switch or after it.
+// A log that switches to BehaviourDeletion refuses the same at every entry, whether a replica was there from the
+// beginning or comes with a snapshot from before the switch or after it.
 func TestBodiesAreCountedByTheBehaviour(t *testing.T) {
 	limits := DefaultLimits()
 	limits.BodyBytes = 20 << 20
@@ -273,7 +280,7 @@ func TestBodiesAreCountedByTheBehaviour(t *testing.T) {
 		next += n
 	}
 	again := func(kind ebbv1.Kind) { apply(largeKeys(t, 0, next, kind)) }
-	apply(encode(t, beginning, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: largest(ebbv1.Decay_DECAY_HALF_LIFE)}}))
+	apply(defines(t, ebbv1.Decay_DECAY_HALF_LIFE))
 	apply(behaves(t, BehaviourNamespaces))
 	write(5, ebbv1.Kind_KIND_COUNTMIN) // two of 8 MiB fit
 	reopened("from before")
@@ -302,7 +309,8 @@ func TestBodiesAreCountedByTheBehaviour(t *testing.T) {
 			t.Errorf("entry %d refuses %d, want %d: all %v", i+1, refused[i], n, refused)
 		}
 	}
-	if n := refused[len(refused)-2]; n < 6 || refused[len(refused)-3] == 0 { // a countmin is smaller than a Bloom filter: some fit
+	// a countmin is smaller than a Bloom filter: some fit
+	if n := refused[len(refused)-2]; n < 6 || refused[len(refused)-3] == 0 {
 		t.Errorf("beyond the limit %d of 10 are refused: all %v", n, refused)
 	}
 	if base.bodyBytes < limits.BodyBytes || base.bodyBytes > limits.BodyBytes+2000 {
@@ -313,7 +321,7 @@ func TestBodiesAreCountedByTheBehaviour(t *testing.T) {
 // A backup from before the switch is counted by the behaviour of the shard that it is restored into.
 func TestRestoredBodiesAreCountedByTheBehaviour(t *testing.T) {
 	older := New(1, &wiping{})
-	older.Apply(1, encode(t, beginning, &ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: largest(ebbv1.Decay_DECAY_NONE)}}), nil)
+	older.Apply(1, defines(t, ebbv1.Decay_DECAY_NONE), nil)
 	older.Apply(2, largeKeys(t, 0, 3, ebbv1.Kind_KIND_COUNTMIN), nil)
 	raw := snapshot(t, older)
 	for version, most := range map[uint32]int{BehaviourNamespaces: 30 << 20, BehaviourDeletion: 2000} {

@@ -11,7 +11,7 @@ type Limits struct {
 	Namespaces      int
 	HalfLifeChanges int         // a namespace
 	PartNames       int         // strings in a part of a dictionary
-	BodyBytes       int         // of all summaries that are no distributions, see frame.held; one that is there may grow over it by an eighth
+	BodyBytes       int         // of bodies, see frame.held; one that is there may grow over it by an eighth
 	BitmapBytes     uint64      // of one bitmap, as its ids would take it that have no runs; one that is there may grow over it by a command
 	Future          sketch.Tick // how far past the stamp an event may claim to be
 

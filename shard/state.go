@@ -299,8 +299,8 @@ func (s *State) behave(body []byte) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
-// setBehaviour puts a behaviour in force. At BehaviourDeletion all bodies are counted again: that is the only entry that
-// takes time in proportion to them.
+// setBehaviour puts a behaviour in force. At BehaviourDeletion all bodies are counted again: that is the only entry
+// that takes time in proportion to them.
 func (s *State) setBehaviour(version uint32) {
 	recount := s.behaviour < BehaviourDeletion && version >= BehaviourDeletion
 	if s.behaviour = version; recount {

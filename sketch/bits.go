@@ -11,11 +11,11 @@ type bitCell interface {
 	[1]uint64 | [4]uint64
 }
 
-// bitCells is an array of bits: empty, sparse or dense. The first bit allocates it. Of the loops of its owners, those over
-// dense words ask once whether there are any.
+// bitCells is an array of bits: empty, sparse or dense. The first bit allocates it. Of the loops of its owners, those
+// over dense words ask once whether there are any.
 //
-// Which of the two it is has to be a function of the bits alone. The owner says so: it calls spread as soon as its count is
-// above most, and narrow when the count may have fallen to that.
+// Which of the two it is has to be a function of the bits alone. The owner says so: it calls spread as soon as its
+// count is above most, and narrow when the count may have fallen to that.
 type bitCells[T bitCell] struct {
 	words []uint64        // nil unless dense
 	few   *sparseCells[T] // nil unless sparse
@@ -191,8 +191,8 @@ func (b *bitCells[T]) append(dst []byte, m, ones int) []byte {
 	return appendWords(dst[:start], full.words)
 }
 
-// bitmapOf takes m bits, a multiple of 64, into cells. Only what appendBitmap writes is ok. The caller bounds m. What is
-// short when written down claims the reader's room for all its bits, also while it is sparse: it may become dense.
+// bitmapOf takes m bits, a multiple of 64, into cells. Only what appendBitmap writes is ok. The caller bounds m. What
+// is short when written down claims the reader's room for all its bits, also while it is sparse: it may become dense.
 func bitmapOf[T bitCell](r *reader, m int) (b bitCells[T], ones int, ok bool) {
 	body := r.b
 	b = newBits[T](m)

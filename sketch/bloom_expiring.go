@@ -35,7 +35,8 @@ type BloomExpiringParams struct {
 // has no more than Capacity keys; beyond, it goes on and says that it is over.
 //
 // Adding commutes within a generation. Merging is an OR of slices of the same age. It is a value with one owner: to keep a copy,
-// Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
+// Clone it. It takes memory for the words that have a bit, and for all once an eighth to a quarter as many bits as
+// words are set.
 type BloomExpiring struct {
 	params     BloomExpiringParams
 	k, l       int
@@ -43,7 +44,7 @@ type BloomExpiring struct {
 	size       uint64              // keys a generation
 	bits       bitCells[[1]uint64] // of k+l slices; sparse while ones together are at most bits.most
 	ones       []uint32            // bits set, by slice; nil while empty
-	generation int64               // with a window the number of generations since the epoch, else since the first key; 0 while empty
+	generation int64               // with a window since the epoch, else since the first key; 0 while empty
 	keys       uint64              // that changed something in this generation; 0 with a window
 }
 
@@ -493,8 +494,8 @@ func (f *BloomExpiring) Decode(b []byte) (rest []byte, err error) {
 	return f.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose slices would take more memory than room, in bytes, once they are
-// full, unless they are written down in full.
+// DecodeWithin is Decode that refuses bytes as well whose slices would take more memory than room, in bytes, once
+// they are full, unless they are written down in full.
 func (f *BloomExpiring) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	p := r.bloomParams(bloomExpiringKind)

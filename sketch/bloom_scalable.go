@@ -177,8 +177,8 @@ func (s *BloomScalable) Decode(b []byte) (rest []byte, err error) {
 	return s.DecodeWithin(b, BloomBytesMax)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose generations would take more memory than room, in bytes, once they are
-// full, those apart that are written down in full.
+// DecodeWithin is Decode that refuses bytes as well whose generations would take more memory than room, in bytes,
+// once they are full, those apart that are written down in full.
 func (s *BloomScalable) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	p := r.bloomParams(bloomScalableKind)

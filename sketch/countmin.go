@@ -54,8 +54,8 @@ func (p *CountMinParams) shape() (width, depth int, err error) {
 // The update is the plain one: the conservative one does not merge. It commutes: to the bit without a half-life and
 // with whole amounts (up to 2^53 together), otherwise up to the rounding of sums. What is below 2^-100 counts as nothing.
 //
-// It is a value with one owner: to keep a copy, Clone it. It takes memory for the cells that are not zero, and for all, 8 bytes
-// each, once an eighth to a quarter of them are not.
+// It is a value with one owner: to keep a copy, Clone it. It takes memory for the cells that are not zero, and for
+// all, 8 bytes each, once an eighth to a quarter of them are not.
 type CountMin struct {
 	params CountMinParams
 	fade
@@ -77,7 +77,8 @@ func NewCountMin(p CountMinParams) (CountMin, error) {
 	if err != nil {
 		return CountMin{}, err
 	}
-	return CountMin{params: p, fade: fade{halfLife: p.HalfLife}, width: width, depth: depth, most: sparseMost[[1]float64](width * depth)}, nil
+	most := sparseMost[[1]float64](width * depth)
+	return CountMin{params: p, fade: fade{halfLife: p.HalfLife}, width: width, depth: depth, most: most}, nil
 }
 
 // Params is what it was made with.
@@ -113,8 +114,8 @@ func (c *CountMin) Add(now, t Tick, hash uint64, n float64) error {
 	return nil
 }
 
-// addFew adds to the cells of an item while the sketch is sparse or empty. It is false when the sketch shall be dense at once,
-// and then is, without the item.
+// addFew adds to the cells of an item while the sketch is sparse or empty. It is false when the sketch shall be dense
+// at once, and then is, without the item.
 func (c *CountMin) addFew(hash uint64, inc, least float64) bool {
 	if c.most == 0 {
 		c.spread()
@@ -191,7 +192,8 @@ func (c *CountMin) rebase(mark int64) {
 	c.tidy(used)
 }
 
-// tidy makes a sketch empty of which no cell is used, though the sum of all may be, and sparse one of which few cells are.
+// tidy makes a sketch empty of which no cell is used, though the sum of all may be, and sparse one of which few cells
+// are.
 func (c *CountMin) tidy(used int) {
 	switch {
 	case used == 0 || c.z == 0:
@@ -393,14 +395,14 @@ func appendFloat(b []byte, v float64) []byte {
 }
 
 // Decode replaces the sketch by the one at the start of b, and answers what follows it. Bytes that AppendBinary cannot have
-// written are refused with ErrCorrupt, and the receiver stays as it was. A short encoding may be of a sketch that grows to
-// CountMinCellsMax cells of memory.
+// written are refused with ErrCorrupt, and the receiver stays as it was. A short encoding may be of a sketch that
+// grows to CountMinCellsMax cells of memory.
 func (c *CountMin) Decode(b []byte) (rest []byte, err error) {
 	return c.DecodeWithin(b, math.MaxInt)
 }
 
-// DecodeWithin is Decode that refuses bytes as well whose cells would take more memory than room, in bytes, once all are used,
-// unless they are written down in full.
+// DecodeWithin is Decode that refuses bytes as well whose cells would take more memory than room, in bytes, once all
+// are used, unless they are written down in full.
 func (c *CountMin) DecodeWithin(b []byte, room int) (rest []byte, err error) {
 	r := reading(b, room)
 	r.header(countMinKind)

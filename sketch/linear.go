@@ -92,8 +92,8 @@ func linearVariance(n, m float64) float64 {
 //	standard deviation sqrt(m (e^t - t - 1))
 //
 // It holds a set and nothing of order or time: adding and merging commute, associate, and repeat without effect, to the byte.
-// Members are told apart by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap takes memory for the
-// words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
+// Members are told apart by their hash. At a capacity of 50,000 it takes 4 KiB when it is full. The bitmap takes
+// memory for the words that have a bit, and for all once an eighth to a quarter as many bits as words are set.
 //
 // It is a value with one owner: to keep a copy, Clone it.
 type LinearCounter struct {

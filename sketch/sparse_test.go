@@ -15,7 +15,8 @@ func checkSparse[T cell](t interface{ Fatalf(string, ...any) }, s *sparseCells[T
 	if s.used != len(want) {
 		t.Fatalf("%d cells are used, want %d", s.used, len(want))
 	}
-	if got := s.size(); got != sparseBytes[T](len(want)) || len(s.keys) != len(s.cells) || len(s.keys) >= max(5, 8*len(want)/3+1) {
+	got := s.size()
+	if got != sparseBytes[T](len(want)) || len(s.keys) != len(s.cells) || len(s.keys) >= max(5, 8*len(want)/3+1) {
 		t.Fatalf("%d slots for %d cells, %d bytes", len(s.keys), len(want), got)
 	}
 	for i, c := range want {
@@ -245,7 +246,8 @@ func TestSparseBloom(t *testing.T) {
 
 func TestSparseLinear(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		p := LinearParams{Capacity: rapid.SampledFrom([]uint64{1000, 100_000, 10_000_000}).Draw(t, "capacity"), StandardError: 0.02}
+		capacity := rapid.SampledFrom([]uint64{1000, 100_000, 10_000_000}).Draw(t, "capacity")
+		p := LinearParams{Capacity: capacity, StandardError: 0.02}
 		fresh := func() twin[LinearCounter, *LinearCounter] {
 			a, err := NewLinearCounter(p)
 			if err != nil {
