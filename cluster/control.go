@@ -24,12 +24,13 @@ type Control struct {
 	// shard. Shards keep a chain of them, so they are limited. A shard that
 	// misses some versions sees no more changes, so it never refuses one.
 	changes map[string]uint32
+	purges  purges
 }
 
 // NewControl returns the state before the first entry: a table without cluster
 // id, nodes, shards and namespaces.
 func NewControl() *Control {
-	c := &Control{changes: make(map[string]uint32)}
+	c := &Control{changes: make(map[string]uint32), purges: make(purges)}
 	empty, err := NewTable(&ebbv1.Table{})
 	if err != nil {
 		panic(err) // invariant: the empty table is complete
@@ -107,6 +108,14 @@ func (c *Control) Apply(index uint64, raw []byte) *ebbv1.ControlResult {
 		err = c.putToken(body.PutToken)
 	case *ebbv1.ControlCommand_DropToken:
 		err = c.dropToken(body.DropToken)
+	case *ebbv1.ControlCommand_DeleteNamespace:
+		result.Namespace, err = c.deleteNamespace(body.DeleteNamespace)
+	case *ebbv1.ControlCommand_UndeleteNamespace:
+		result.Namespace, err = c.undeleteNamespace(body.UndeleteNamespace)
+	case *ebbv1.ControlCommand_BeginPurge:
+		err = c.beginPurge(body.BeginPurge)
+	case *ebbv1.ControlCommand_NamespacesPurged:
+		err = c.namespacesPurged(body.NamespacesPurged)
 	}
 	result.Error = err.Wire()
 	result.Epoch = c.Table().Epoch()
@@ -137,7 +146,7 @@ func (c *Control) initCluster(cmd *ebbv1.InitCluster) *proto.Error {
 	standard.Version = 1
 	standard.HashSeed = hashSeed(wire.ClusterId, standard.Name)
 	wire.Namespaces = []*ebbv1.Namespace{standard}
-	c.changes = make(map[string]uint32)
+	c.changes, c.purges = make(map[string]uint32), make(purges)
 	c.swap(wire)
 	return nil
 }
@@ -152,7 +161,14 @@ func (c *Control) setNamespace(req *ebbv1.SetNamespaceRequest) (*ebbv1.Namespace
 	if err := proto.CheckNamespaceName(name); err != nil {
 		return nil, err
 	}
-	have := table.Namespace(name)
+	have := table.Defined(name)
+	if have.GetDeletion() != nil {
+		return nil, errStillDeleted(have)
+	}
+	if req.GetNamespace().GetDeletion() != nil {
+		return nil, proto.ErrBadNamespace.Errorf("namespace %s: settings do not delete a namespace", name).
+			WithHint("ebb namespace delete " + name)
+	}
 	if have != nil && req.GetCreate() {
 		return nil, proto.ErrNamespaceExists.Errorf("namespace %s exists", name)
 	}
@@ -181,11 +197,11 @@ func (c *Control) mergeNamespace(request, have *ebbv1.Namespace) (*ebbv1.Namespa
 	want.ProtoReflect().SetUnknown(nil)
 	base := have
 	if have == nil {
-		if len(table.Namespaces()) >= proto.NamespacesMax {
+		if len(table.AllNamespaces()) >= proto.NamespacesMax {
 			return nil, proto.ErrBadNamespace.Errorf("namespace %s: there are %d already, which is the limit", want.Name, proto.NamespacesMax)
 		}
 		base = proto.DefaultNamespaceSettings()
-		base.HashSeed = hashSeed(table.ClusterID(), want.Name)
+		base.Version, base.HashSeed = table.reborn(want.Name)
 		if d := want.Dictionary; d != nil {
 			if d.Parts != 0 && d.Parts != table.Shards() {
 				return nil, proto.ErrBadNamespace.Errorf("namespace %s: a dictionary of %d parts: it has as many as there are shards, which are %d", want.Name, d.Parts, table.Shards())
@@ -258,10 +274,11 @@ func edit(t *Table) *ebbv1.Table {
 	return &ebbv1.Table{
 		ClusterId: t.ClusterID(), Epoch: t.Epoch(), Shards: t.Shards(), Replication: t.Replication(),
 		ReplicasGiven: t.wire.GetReplicasGiven(), Removed: t.wire.GetRemoved(), Version: t.wire.GetVersion(),
-		Nodes:      slices.Clone(t.wire.Nodes),
-		Placement:  slices.Clone(t.wire.Placement),
-		Namespaces: slices.Clone(t.wire.Namespaces),
-		Tokens:     slices.Clone(t.wire.Tokens),
+		DroppedVersion: t.wire.GetDroppedVersion(),
+		Nodes:          slices.Clone(t.wire.Nodes),
+		Placement:      slices.Clone(t.wire.Placement),
+		Namespaces:     slices.Clone(t.wire.Namespaces),
+		Tokens:         slices.Clone(t.wire.Tokens),
 	}
 }
 

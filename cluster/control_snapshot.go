@@ -40,19 +40,21 @@ type ControlView struct {
 	applied uint64
 	table   *Table
 	changes map[string]uint32
+	purges  purges
 }
 
 // Freeze returns the state as it is now. Only the goroutine that applies may call it.
 func (c *Control) Freeze() *ControlView {
-	return &ControlView{applied: c.applied, table: c.Table(), changes: maps.Clone(c.changes)}
+	return &ControlView{applied: c.applied, table: c.Table(), changes: maps.Clone(c.changes), purges: maps.Clone(c.purges)}
 }
 
 // WriteTo writes a snapshot of the view.
 func (v *ControlView) WriteTo(w io.Writer) (int64, error) {
 	state := &ebbv1.ControlState{Applied: v.applied, Table: v.table.Wire()}
-	for _, ns := range v.table.Namespaces() {
+	for _, ns := range v.table.AllNamespaces() {
 		state.HalfLifeChanges = append(state.HalfLifeChanges, v.changes[ns.GetName()])
 	}
+	state.Purges = v.purges.wire(v.table)
 	payload, err := pb.MarshalOptions{Deterministic: true}.Marshal(state)
 	if err != nil {
 		return 0, fmt.Errorf("encode control snapshot: %w", err)
@@ -82,7 +84,7 @@ func (c *Control) Restore(r io.Reader) error {
 	if err != nil {
 		return err
 	}
-	c.applied, c.changes = view.applied, view.changes
+	c.applied, c.changes, c.purges = view.applied, view.changes, view.purges
 	c.table.Store(view.table)
 	return nil
 }
@@ -114,7 +116,7 @@ func parseControlState(payload []byte) (*ControlView, error) {
 	if err != nil {
 		return nil, proto.ErrCorrupt.Errorf("control snapshot: %v", err)
 	}
-	namespaces := table.Namespaces()
+	namespaces := table.AllNamespaces()
 	if len(state.GetHalfLifeChanges()) != len(namespaces) {
 		return nil, proto.ErrCorrupt.Errorf("control snapshot counts changes of %d namespaces and has %d", len(state.GetHalfLifeChanges()), len(namespaces))
 	}
@@ -128,5 +130,9 @@ func parseControlState(payload []byte) (*ControlView, error) {
 			changes[ns.GetName()] = n
 		}
 	}
-	return &ControlView{applied: state.GetApplied(), table: table, changes: changes}, nil
+	purges, err := parsePurges(table, state.GetPurges())
+	if err != nil {
+		return nil, err
+	}
+	return &ControlView{applied: state.GetApplied(), table: table, changes: changes, purges: purges}, nil
 }

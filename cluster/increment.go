@@ -74,8 +74,7 @@ func checkNamespaceExists(table *Table, name string) error {
 	if err := proto.CheckNamespaceName(name); err != nil {
 		return err
 	}
-	return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).
-		WithHint("create it: ebb namespace create " + name)
+	return table.NamespaceNotFound(name)
 }
 
 // commandBytesSoft keeps the increments of one command, and so one log entry,

@@ -7,12 +7,22 @@ import (
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
+// restoredVersionMax is the newest version that is restored, and leaves room for those that follow. Only operators
+// restore one above RestoredVersionTrusted: an admin of a namespace could otherwise use the room up.
+const (
+	restoredVersionMax     = 1<<63 - 1
+	RestoredVersionTrusted = 1 << 40
+)
+
 // restoreNamespaces puts the namespaces of a backup in the place of those of the same names, or beside the others: all of them or, if one cannot be, none.
 // Their versions are above those that the backup's shards have and those that this cluster's had, so that every shard is told of them again.
 func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.Error {
 	table := c.Table()
 	if err := table.CheckRestore(req.GetNamespaces()); err != nil {
 		return err
+	}
+	if req.GetDroppedVersion() > restoredVersionMax {
+		return proto.ErrBadNamespace.Errorf("%d is no version that a purged namespace can have had", req.GetDroppedVersion())
 	}
 	wire := edit(table)
 	changes := make(map[string]uint32, len(req.GetNamespaces()))
@@ -21,15 +31,22 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 		if want == nil {
 			continue // again
 		}
+		if d := want.GetDeletion(); d != nil && !d.GetPurging() {
+			// Its grace time begins again: the backup may be older than that.
+			d.PurgeUs = max(d.PurgeUs, req.GetNowUs()+min(d.PurgeUs-d.DeletedUs, proto.GraceMaxUS))
+		}
 		// What began an era is not known of a backup; every change may have.
 		changes[want.Name] = uint32(min(want.Version, proto.HalfLifeChangesMax))
 		want.Version++
 		wire.Namespaces = put(wire.Namespaces, want, (*ebbv1.Namespace).GetName)
 	}
-	if len(changes) == 0 {
+	dropped := max(wire.DroppedVersion, req.GetDroppedVersion())
+	if len(changes) == 0 && dropped == wire.DroppedVersion {
 		return nil
 	}
+	wire.DroppedVersion = dropped
 	for name, n := range changes {
+		delete(c.purges, name) // of another version
 		c.changes[name] = max(c.changes[name], n)
 	}
 	c.swap(wire)
@@ -43,12 +60,18 @@ func (t *Table) toRestore(ns *ebbv1.Namespace) *ebbv1.Namespace {
 	if t.Version() < proto.VersionDeletion {
 		want.Budget = nil // nodes of older builds read none
 	}
-	have := t.Namespace(want.Name)
-	if have != nil && want.Budget == nil {
+	have := t.Defined(want.Name)
+	if have == nil {
+		want.Version = max(want.Version, t.DroppedVersion()) // shards may remember one of that name
+	} else if want.Budget == nil {
 		want.Budget = have.Budget
 	}
 	if have != nil && have.Version > want.Version {
 		want.Version = have.Version
+		if d := have.GetDeletion(); d != nil && want.GetDeletion() != nil {
+			// When it is purged is decided here; that it began to be purged since is no change either.
+			want.Deletion = pb.CloneOf(d)
+		}
 		if pb.Equal(want, have) {
 			return nil
 		}
@@ -76,11 +99,15 @@ func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 		if err := checkRestored(ns); err != nil {
 			return err
 		}
-		if t.Namespace(ns.GetName()) == nil {
+		have := t.Defined(ns.GetName())
+		if have.GetDeletion().GetPurging() && ns.GetDeletion() == nil {
+			return errStillDeleted(have)
+		}
+		if have == nil {
 			fresh[ns.GetName()] = true
 		}
 	}
-	if n := len(t.Namespaces()) + len(fresh); n > proto.NamespacesMax {
+	if n := len(t.AllNamespaces()) + len(fresh); n > proto.NamespacesMax {
 		return proto.ErrBadNamespace.Errorf("with those of the backup there are %d namespaces: the limit is %d", n, proto.NamespacesMax)
 	}
 	return nil
@@ -90,10 +117,13 @@ func checkRestored(ns *ebbv1.Namespace) *proto.Error {
 	if err := proto.CheckNamespaceName(ns.GetName()); err != nil {
 		return err
 	}
-	if ns.GetHashSeed() == 0 || ns.GetVersion() == 0 || ns.GetVersion() > 1<<62 {
+	if ns.GetHashSeed() == 0 || ns.GetVersion() == 0 || ns.GetVersion() > restoredVersionMax {
 		return proto.ErrBadNamespace.Errorf("namespace %s: no hash seed or version that it can have", ns.GetName())
 	}
 	if err := proto.CheckNamespace(ns); err != nil {
+		return err
+	}
+	if err := proto.CheckDeletion(ns); err != nil {
 		return err
 	}
 	return proto.CheckSecondHalfLife(ns)

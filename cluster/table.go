@@ -20,7 +20,9 @@ const ControlShard = 0
 type Table struct {
 	wire       *ebbv1.Table                 // in canonical order: nodes and namespaces by name, placement by shard
 	nodes      map[string]*ebbv1.NodeRecord // by name
-	namespaces map[string]*ebbv1.Namespace  // by name
+	namespaces map[string]*ebbv1.Namespace  // by name, deleted or not
+	live       []*ebbv1.Namespace           // by name
+	deleted    []*ebbv1.Namespace           // by name
 	placement  []*ebbv1.ShardRecord         // by shard: 0 is the control group, 1 to P hold data
 	hosted     map[string]map[uint32]uint64 // node -> shard -> replica id
 	tokens     *Tokens
@@ -80,6 +82,11 @@ func (t *Table) indexNames() error {
 			return proto.ErrBadRequest.Errorf("table names namespace %s twice", ns.GetName())
 		}
 		t.namespaces[ns.GetName()] = ns
+		if ns.GetDeletion() == nil {
+			t.live = append(t.live, ns)
+		} else {
+			t.deleted = append(t.deleted, ns)
+		}
 	}
 	return nil
 }
@@ -154,16 +161,16 @@ func (t *Table) Nodes() []*ebbv1.NodeRecord { return t.wire.GetNodes() }
 // Node returns the record of a node; nil if there is none of that name.
 func (t *Table) Node(name string) *ebbv1.NodeRecord { return t.nodes[name] }
 
-// Namespaces returns all namespaces, by name.
-func (t *Table) Namespaces() []*ebbv1.Namespace { return t.wire.GetNamespaces() }
+// Namespaces returns all namespaces that are not deleted, by name.
+func (t *Table) Namespaces() []*ebbv1.Namespace { return t.live }
 
 // Namespace returns the settings of a namespace, of "default" for the empty
-// name; nil if it does not exist.
+// name; nil if it does not exist, or is deleted.
 func (t *Table) Namespace(name string) *ebbv1.Namespace {
-	if name == "" {
-		name = proto.DefaultNamespace
+	if ns := t.Defined(name); ns.GetDeletion() == nil {
+		return ns
 	}
-	return t.namespaces[name]
+	return nil
 }
 
 // Has reports whether shard is one of the table's groups, the control group included.

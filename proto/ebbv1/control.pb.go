@@ -43,6 +43,10 @@ type ControlCommand struct {
 	//	*ControlCommand_RaiseVersion
 	//	*ControlCommand_PutToken
 	//	*ControlCommand_DropToken
+	//	*ControlCommand_DeleteNamespace
+	//	*ControlCommand_UndeleteNamespace
+	//	*ControlCommand_BeginPurge
+	//	*ControlCommand_NamespacesPurged
 	Body          isControlCommand_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -202,6 +206,42 @@ func (x *ControlCommand) GetDropToken() *DropToken {
 	return nil
 }
 
+func (x *ControlCommand) GetDeleteNamespace() *DeleteNamespace {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_DeleteNamespace); ok {
+			return x.DeleteNamespace
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetUndeleteNamespace() *UndeleteNamespaceRequest {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_UndeleteNamespace); ok {
+			return x.UndeleteNamespace
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetBeginPurge() *BeginPurge {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_BeginPurge); ok {
+			return x.BeginPurge
+		}
+	}
+	return nil
+}
+
+func (x *ControlCommand) GetNamespacesPurged() *NamespacesPurged {
+	if x != nil {
+		if x, ok := x.Body.(*ControlCommand_NamespacesPurged); ok {
+			return x.NamespacesPurged
+		}
+	}
+	return nil
+}
+
 type isControlCommand_Body interface {
 	isControlCommand_Body()
 }
@@ -258,6 +298,22 @@ type ControlCommand_DropToken struct {
 	DropToken *DropToken `protobuf:"bytes,47,opt,name=drop_token,json=dropToken,proto3,oneof"`
 }
 
+type ControlCommand_DeleteNamespace struct {
+	DeleteNamespace *DeleteNamespace `protobuf:"bytes,48,opt,name=delete_namespace,json=deleteNamespace,proto3,oneof"`
+}
+
+type ControlCommand_UndeleteNamespace struct {
+	UndeleteNamespace *UndeleteNamespaceRequest `protobuf:"bytes,49,opt,name=undelete_namespace,json=undeleteNamespace,proto3,oneof"`
+}
+
+type ControlCommand_BeginPurge struct {
+	BeginPurge *BeginPurge `protobuf:"bytes,50,opt,name=begin_purge,json=beginPurge,proto3,oneof"`
+}
+
+type ControlCommand_NamespacesPurged struct {
+	NamespacesPurged *NamespacesPurged `protobuf:"bytes,51,opt,name=namespaces_purged,json=namespacesPurged,proto3,oneof"`
+}
+
 func (*ControlCommand_InitCluster) isControlCommand_Body() {}
 
 func (*ControlCommand_SetNamespace) isControlCommand_Body() {}
@@ -283,6 +339,14 @@ func (*ControlCommand_RaiseVersion) isControlCommand_Body() {}
 func (*ControlCommand_PutToken) isControlCommand_Body() {}
 
 func (*ControlCommand_DropToken) isControlCommand_Body() {}
+
+func (*ControlCommand_DeleteNamespace) isControlCommand_Body() {}
+
+func (*ControlCommand_UndeleteNamespace) isControlCommand_Body() {}
+
+func (*ControlCommand_BeginPurge) isControlCommand_Body() {}
+
+func (*ControlCommand_NamespacesPurged) isControlCommand_Body() {}
 
 // InitCluster gives a new cluster its identity and its placement. A cluster that has one keeps it.
 type InitCluster struct {
@@ -703,6 +767,231 @@ func (x *DropToken) GetNowUs() int64 {
 	return 0
 }
 
+// DeleteNamespace deletes a namespace. Its keys stay until it is purged.
+type DeleteNamespace struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// by the clock of the node that proposes it
+	NowUs int64 `protobuf:"varint,2,opt,name=now_us,json=nowUs,proto3" json:"now_us,omitempty"`
+	// for how long it can be undeleted; 0 begins the purge at once
+	GraceUs       int64 `protobuf:"varint,3,opt,name=grace_us,json=graceUs,proto3" json:"grace_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeleteNamespace) Reset() {
+	*x = DeleteNamespace{}
+	mi := &file_ebb_v1_control_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeleteNamespace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeleteNamespace) ProtoMessage() {}
+
+func (x *DeleteNamespace) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeleteNamespace.ProtoReflect.Descriptor instead.
+func (*DeleteNamespace) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *DeleteNamespace) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *DeleteNamespace) GetNowUs() int64 {
+	if x != nil {
+		return x.NowUs
+	}
+	return 0
+}
+
+func (x *DeleteNamespace) GetGraceUs() int64 {
+	if x != nil {
+		return x.GraceUs
+	}
+	return 0
+}
+
+// BeginPurge ends the time in which a deleted namespace can be undeleted. The control leader proposes it by its own clock;
+// this entry alone decides.
+type BeginPurge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// of the namespace: one that was changed since stays
+	Version       uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginPurge) Reset() {
+	*x = BeginPurge{}
+	mi := &file_ebb_v1_control_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginPurge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginPurge) ProtoMessage() {}
+
+func (x *BeginPurge) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginPurge.ProtoReflect.Descriptor instead.
+func (*BeginPurge) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *BeginPurge) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *BeginPurge) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+// NamespacesPurged says that a shard holds nothing of these namespaces any more.
+type NamespacesPurged struct {
+	state         protoimpl.MessageState     `protogen:"open.v1"`
+	Shard         uint32                     `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
+	Namespaces    []*NamespacesPurged_Purged `protobuf:"bytes,2,rep,name=namespaces,proto3" json:"namespaces,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespacesPurged) Reset() {
+	*x = NamespacesPurged{}
+	mi := &file_ebb_v1_control_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespacesPurged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespacesPurged) ProtoMessage() {}
+
+func (x *NamespacesPurged) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespacesPurged.ProtoReflect.Descriptor instead.
+func (*NamespacesPurged) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *NamespacesPurged) GetShard() uint32 {
+	if x != nil {
+		return x.Shard
+	}
+	return 0
+}
+
+func (x *NamespacesPurged) GetNamespaces() []*NamespacesPurged_Purged {
+	if x != nil {
+		return x.Namespaces
+	}
+	return nil
+}
+
+// NamespacePurge is how far the purge of a namespace has come.
+type NamespacePurge struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// those that hold nothing of it, in order
+	Shards        []uint32 `protobuf:"varint,2,rep,packed,name=shards,proto3" json:"shards,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespacePurge) Reset() {
+	*x = NamespacePurge{}
+	mi := &file_ebb_v1_control_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespacePurge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespacePurge) ProtoMessage() {}
+
+func (x *NamespacePurge) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespacePurge.ProtoReflect.Descriptor instead.
+func (*NamespacePurge) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *NamespacePurge) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamespacePurge) GetShards() []uint32 {
+	if x != nil {
+		return x.Shards
+	}
+	return nil
+}
+
 // SetNodeState says what is wanted of a node.
 type SetNodeState struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -714,7 +1003,7 @@ type SetNodeState struct {
 
 func (x *SetNodeState) Reset() {
 	*x = SetNodeState{}
-	mi := &file_ebb_v1_control_proto_msgTypes[7]
+	mi := &file_ebb_v1_control_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -726,7 +1015,7 @@ func (x *SetNodeState) String() string {
 func (*SetNodeState) ProtoMessage() {}
 
 func (x *SetNodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[7]
+	mi := &file_ebb_v1_control_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -739,7 +1028,7 @@ func (x *SetNodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetNodeState.ProtoReflect.Descriptor instead.
 func (*SetNodeState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{7}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SetNodeState) GetNode() string {
@@ -766,7 +1055,7 @@ type SetReplication struct {
 
 func (x *SetReplication) Reset() {
 	*x = SetReplication{}
-	mi := &file_ebb_v1_control_proto_msgTypes[8]
+	mi := &file_ebb_v1_control_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +1067,7 @@ func (x *SetReplication) String() string {
 func (*SetReplication) ProtoMessage() {}
 
 func (x *SetReplication) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[8]
+	mi := &file_ebb_v1_control_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +1080,7 @@ func (x *SetReplication) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetReplication.ProtoReflect.Descriptor instead.
 func (*SetReplication) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{8}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SetReplication) GetReplication() uint32 {
@@ -811,7 +1100,7 @@ type SetTargets struct {
 
 func (x *SetTargets) Reset() {
 	*x = SetTargets{}
-	mi := &file_ebb_v1_control_proto_msgTypes[9]
+	mi := &file_ebb_v1_control_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -823,7 +1112,7 @@ func (x *SetTargets) String() string {
 func (*SetTargets) ProtoMessage() {}
 
 func (x *SetTargets) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[9]
+	mi := &file_ebb_v1_control_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -836,7 +1125,7 @@ func (x *SetTargets) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTargets.ProtoReflect.Descriptor instead.
 func (*SetTargets) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{9}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SetTargets) GetTargets() []*SetTargets_Target {
@@ -862,7 +1151,7 @@ type BeginMove struct {
 
 func (x *BeginMove) Reset() {
 	*x = BeginMove{}
-	mi := &file_ebb_v1_control_proto_msgTypes[10]
+	mi := &file_ebb_v1_control_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -874,7 +1163,7 @@ func (x *BeginMove) String() string {
 func (*BeginMove) ProtoMessage() {}
 
 func (x *BeginMove) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[10]
+	mi := &file_ebb_v1_control_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -887,7 +1176,7 @@ func (x *BeginMove) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BeginMove.ProtoReflect.Descriptor instead.
 func (*BeginMove) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{10}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BeginMove) GetShard() uint32 {
@@ -932,7 +1221,7 @@ type SettleShard struct {
 
 func (x *SettleShard) Reset() {
 	*x = SettleShard{}
-	mi := &file_ebb_v1_control_proto_msgTypes[11]
+	mi := &file_ebb_v1_control_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +1233,7 @@ func (x *SettleShard) String() string {
 func (*SettleShard) ProtoMessage() {}
 
 func (x *SettleShard) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[11]
+	mi := &file_ebb_v1_control_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1246,7 @@ func (x *SettleShard) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleShard.ProtoReflect.Descriptor instead.
 func (*SettleShard) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{11}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SettleShard) GetShard() uint32 {
@@ -989,6 +1278,7 @@ type ManageRequest struct {
 	//	*ManageRequest_Join
 	//	*ManageRequest_Order
 	//	*ManageRequest_Settle
+	//	*ManageRequest_Purged
 	Body          isManageRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -996,7 +1286,7 @@ type ManageRequest struct {
 
 func (x *ManageRequest) Reset() {
 	*x = ManageRequest{}
-	mi := &file_ebb_v1_control_proto_msgTypes[12]
+	mi := &file_ebb_v1_control_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1008,7 +1298,7 @@ func (x *ManageRequest) String() string {
 func (*ManageRequest) ProtoMessage() {}
 
 func (x *ManageRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[12]
+	mi := &file_ebb_v1_control_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1021,7 +1311,7 @@ func (x *ManageRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManageRequest.ProtoReflect.Descriptor instead.
 func (*ManageRequest) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{12}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ManageRequest) GetBody() isManageRequest_Body {
@@ -1058,6 +1348,15 @@ func (x *ManageRequest) GetSettle() *SettleShard {
 	return nil
 }
 
+func (x *ManageRequest) GetPurged() *NamespacesPurged {
+	if x != nil {
+		if x, ok := x.Body.(*ManageRequest_Purged); ok {
+			return x.Purged
+		}
+	}
+	return nil
+}
+
 type isManageRequest_Body interface {
 	isManageRequest_Body()
 }
@@ -1075,11 +1374,17 @@ type ManageRequest_Settle struct {
 	Settle *SettleShard `protobuf:"bytes,3,opt,name=settle,proto3,oneof"`
 }
 
+type ManageRequest_Purged struct {
+	Purged *NamespacesPurged `protobuf:"bytes,4,opt,name=purged,proto3,oneof"`
+}
+
 func (*ManageRequest_Join) isManageRequest_Body() {}
 
 func (*ManageRequest_Order) isManageRequest_Body() {}
 
 func (*ManageRequest_Settle) isManageRequest_Body() {}
+
+func (*ManageRequest_Purged) isManageRequest_Body() {}
 
 type ManageResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1095,7 +1400,7 @@ type ManageResponse struct {
 
 func (x *ManageResponse) Reset() {
 	*x = ManageResponse{}
-	mi := &file_ebb_v1_control_proto_msgTypes[13]
+	mi := &file_ebb_v1_control_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1412,7 @@ func (x *ManageResponse) String() string {
 func (*ManageResponse) ProtoMessage() {}
 
 func (x *ManageResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[13]
+	mi := &file_ebb_v1_control_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1425,7 @@ func (x *ManageResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ManageResponse.ProtoReflect.Descriptor instead.
 func (*ManageResponse) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{13}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ManageResponse) GetTable() *Table {
@@ -1149,7 +1454,7 @@ type ControlResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// absent when the command was applied
 	Error *Error `protobuf:"bytes,1,opt,name=error,proto3" json:"error,omitempty"`
-	// of SetNamespace: the namespace as it now is
+	// of SetNamespace, DeleteNamespace and UndeleteNamespace: the namespace as it now is
 	Namespace *Namespace `protobuf:"bytes,2,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	// the table's epoch after the command
 	Epoch uint64 `protobuf:"varint,3,opt,name=epoch,proto3" json:"epoch,omitempty"`
@@ -1163,7 +1468,7 @@ type ControlResult struct {
 
 func (x *ControlResult) Reset() {
 	*x = ControlResult{}
-	mi := &file_ebb_v1_control_proto_msgTypes[14]
+	mi := &file_ebb_v1_control_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1175,7 +1480,7 @@ func (x *ControlResult) String() string {
 func (*ControlResult) ProtoMessage() {}
 
 func (x *ControlResult) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[14]
+	mi := &file_ebb_v1_control_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1188,7 +1493,7 @@ func (x *ControlResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlResult.ProtoReflect.Descriptor instead.
 func (*ControlResult) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{14}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ControlResult) GetError() *Error {
@@ -1234,13 +1539,15 @@ type ControlState struct {
 	Table   *Table `protobuf:"bytes,2,opt,name=table,proto3" json:"table,omitempty"`
 	// changes so far of what the meaning of stored values depends on, such as the half-life: one number for each namespace of the table, in its order
 	HalfLifeChanges []uint32 `protobuf:"varint,3,rep,packed,name=half_life_changes,json=halfLifeChanges,proto3" json:"half_life_changes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// of namespaces that are being purged, by name
+	Purges        []*NamespacePurge `protobuf:"bytes,4,rep,name=purges,proto3" json:"purges,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ControlState) Reset() {
 	*x = ControlState{}
-	mi := &file_ebb_v1_control_proto_msgTypes[15]
+	mi := &file_ebb_v1_control_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1252,7 +1559,7 @@ func (x *ControlState) String() string {
 func (*ControlState) ProtoMessage() {}
 
 func (x *ControlState) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[15]
+	mi := &file_ebb_v1_control_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1265,7 +1572,7 @@ func (x *ControlState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ControlState.ProtoReflect.Descriptor instead.
 func (*ControlState) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{15}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ControlState) GetApplied() uint64 {
@@ -1289,6 +1596,66 @@ func (x *ControlState) GetHalfLifeChanges() []uint32 {
 	return nil
 }
 
+func (x *ControlState) GetPurges() []*NamespacePurge {
+	if x != nil {
+		return x.Purges
+	}
+	return nil
+}
+
+type NamespacesPurged_Purged struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// of the definition under which it was purged
+	Version       uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NamespacesPurged_Purged) Reset() {
+	*x = NamespacesPurged_Purged{}
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NamespacesPurged_Purged) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NamespacesPurged_Purged) ProtoMessage() {}
+
+func (x *NamespacesPurged_Purged) ProtoReflect() protoreflect.Message {
+	mi := &file_ebb_v1_control_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NamespacesPurged_Purged.ProtoReflect.Descriptor instead.
+func (*NamespacesPurged_Purged) Descriptor() ([]byte, []int) {
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{9, 0}
+}
+
+func (x *NamespacesPurged_Purged) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *NamespacesPurged_Purged) GetVersion() uint64 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
 type SetTargets_Target struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Shard uint32                 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -1301,7 +1668,7 @@ type SetTargets_Target struct {
 
 func (x *SetTargets_Target) Reset() {
 	*x = SetTargets_Target{}
-	mi := &file_ebb_v1_control_proto_msgTypes[16]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1313,7 +1680,7 @@ func (x *SetTargets_Target) String() string {
 func (*SetTargets_Target) ProtoMessage() {}
 
 func (x *SetTargets_Target) ProtoReflect() protoreflect.Message {
-	mi := &file_ebb_v1_control_proto_msgTypes[16]
+	mi := &file_ebb_v1_control_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1326,7 +1693,7 @@ func (x *SetTargets_Target) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTargets_Target.ProtoReflect.Descriptor instead.
 func (*SetTargets_Target) Descriptor() ([]byte, []int) {
-	return file_ebb_v1_control_proto_rawDescGZIP(), []int{9, 0}
+	return file_ebb_v1_control_proto_rawDescGZIP(), []int{13, 0}
 }
 
 func (x *SetTargets_Target) GetShard() uint32 {
@@ -1354,7 +1721,7 @@ var File_ebb_v1_control_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_control_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\x90\x06\n" +
+	"\x14ebb/v1/control.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x10ebb/v1/ebb.proto\x1a\x13ebb/v1/errors.proto\"\xa9\b\n" +
 	"\x0eControlCommand\x128\n" +
 	"\finit_cluster\x18\x01 \x01(\v2\x13.ebb.v1.InitClusterH\x00R\vinitCluster\x12B\n" +
 	"\rset_namespace\x18\x02 \x01(\v2\x1b.ebb.v1.SetNamespaceRequestH\x00R\fsetNamespace\x12,\n" +
@@ -1371,7 +1738,12 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\rraise_version\x18- \x01(\v2\x14.ebb.v1.RaiseVersionH\x00R\fraiseVersion\x12/\n" +
 	"\tput_token\x18. \x01(\v2\x10.ebb.v1.PutTokenH\x00R\bputToken\x122\n" +
 	"\n" +
-	"drop_token\x18/ \x01(\v2\x11.ebb.v1.DropTokenH\x00R\tdropTokenB\x06\n" +
+	"drop_token\x18/ \x01(\v2\x11.ebb.v1.DropTokenH\x00R\tdropToken\x12D\n" +
+	"\x10delete_namespace\x180 \x01(\v2\x17.ebb.v1.DeleteNamespaceH\x00R\x0fdeleteNamespace\x12Q\n" +
+	"\x12undelete_namespace\x181 \x01(\v2 .ebb.v1.UndeleteNamespaceRequestH\x00R\x11undeleteNamespace\x125\n" +
+	"\vbegin_purge\x182 \x01(\v2\x12.ebb.v1.BeginPurgeH\x00R\n" +
+	"beginPurge\x12G\n" +
+	"\x11namespaces_purged\x183 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x10namespacesPurgedB\x06\n" +
 	"\x04body\"Q\n" +
 	"\vInitCluster\x12\x1d\n" +
 	"\n" +
@@ -1404,7 +1776,26 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04open\x18\x02 \x01(\bR\x04open\x12\x18\n" +
 	"\aguarded\x18\x03 \x01(\bR\aguarded\x12\x15\n" +
-	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\"K\n" +
+	"\x06now_us\x18\x04 \x01(\x03R\x05nowUs\"W\n" +
+	"\x0fDeleteNamespace\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x15\n" +
+	"\x06now_us\x18\x02 \x01(\x03R\x05nowUs\x12\x19\n" +
+	"\bgrace_us\x18\x03 \x01(\x03R\agraceUs\":\n" +
+	"\n" +
+	"BeginPurge\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"\xa1\x01\n" +
+	"\x10NamespacesPurged\x12\x14\n" +
+	"\x05shard\x18\x01 \x01(\rR\x05shard\x12?\n" +
+	"\n" +
+	"namespaces\x18\x02 \x03(\v2\x1f.ebb.v1.NamespacesPurged.PurgedR\n" +
+	"namespaces\x1a6\n" +
+	"\x06Purged\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\x04R\aversion\"<\n" +
+	"\x0eNamespacePurge\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
+	"\x06shards\x18\x02 \x03(\rR\x06shards\"K\n" +
 	"\fSetNodeState\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12'\n" +
 	"\x05state\x18\x02 \x01(\x0e2\x11.ebb.v1.NodeStateR\x05state\"2\n" +
@@ -1425,11 +1816,12 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\vSettleShard\x12\x14\n" +
 	"\x05shard\x18\x01 \x01(\rR\x05shard\x12\x1a\n" +
 	"\breplicas\x18\x02 \x03(\x04R\breplicas\x12\x14\n" +
-	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\x86\x01\n" +
+	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\"\xba\x01\n" +
 	"\rManageRequest\x12&\n" +
 	"\x04join\x18\x01 \x01(\v2\x10.ebb.v1.JoinNodeH\x00R\x04join\x12\x16\n" +
 	"\x05order\x18\x02 \x01(\rH\x00R\x05order\x12-\n" +
-	"\x06settle\x18\x03 \x01(\v2\x13.ebb.v1.SettleShardH\x00R\x06settleB\x06\n" +
+	"\x06settle\x18\x03 \x01(\v2\x13.ebb.v1.SettleShardH\x00R\x06settle\x122\n" +
+	"\x06purged\x18\x04 \x01(\v2\x18.ebb.v1.NamespacesPurgedH\x00R\x06purgedB\x06\n" +
 	"\x04body\"|\n" +
 	"\x0eManageResponse\x12#\n" +
 	"\x05table\x18\x01 \x01(\v2\r.ebb.v1.TableR\x05table\x12\x18\n" +
@@ -1441,11 +1833,12 @@ const file_ebb_v1_control_proto_rawDesc = "" +
 	"\x05epoch\x18\x03 \x01(\x04R\x05epoch\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x18\n" +
-	"\areplica\x18\x05 \x01(\x04R\areplica\"y\n" +
+	"\areplica\x18\x05 \x01(\x04R\areplica\"\xa9\x01\n" +
 	"\fControlState\x12\x18\n" +
 	"\aapplied\x18\x01 \x01(\x04R\aapplied\x12#\n" +
 	"\x05table\x18\x02 \x01(\v2\r.ebb.v1.TableR\x05table\x12*\n" +
-	"\x11half_life_changes\x18\x03 \x03(\rR\x0fhalfLifeChangesB(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
+	"\x11half_life_changes\x18\x03 \x03(\rR\x0fhalfLifeChanges\x12.\n" +
+	"\x06purges\x18\x04 \x03(\v2\x16.ebb.v1.NamespacePurgeR\x06purgesB(Z&github.com/ebbdb/ebb/proto/ebbv1;ebbv1b\x06proto3"
 
 var (
 	file_ebb_v1_control_proto_rawDescOnce sync.Once
@@ -1459,7 +1852,7 @@ func file_ebb_v1_control_proto_rawDescGZIP() []byte {
 	return file_ebb_v1_control_proto_rawDescData
 }
 
-var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_ebb_v1_control_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
 var file_ebb_v1_control_proto_goTypes = []any{
 	(*ControlCommand)(nil),           // 0: ebb.v1.ControlCommand
 	(*InitCluster)(nil),              // 1: ebb.v1.InitCluster
@@ -1468,58 +1861,71 @@ var file_ebb_v1_control_proto_goTypes = []any{
 	(*RaiseVersion)(nil),             // 4: ebb.v1.RaiseVersion
 	(*PutToken)(nil),                 // 5: ebb.v1.PutToken
 	(*DropToken)(nil),                // 6: ebb.v1.DropToken
-	(*SetNodeState)(nil),             // 7: ebb.v1.SetNodeState
-	(*SetReplication)(nil),           // 8: ebb.v1.SetReplication
-	(*SetTargets)(nil),               // 9: ebb.v1.SetTargets
-	(*BeginMove)(nil),                // 10: ebb.v1.BeginMove
-	(*SettleShard)(nil),              // 11: ebb.v1.SettleShard
-	(*ManageRequest)(nil),            // 12: ebb.v1.ManageRequest
-	(*ManageResponse)(nil),           // 13: ebb.v1.ManageResponse
-	(*ControlResult)(nil),            // 14: ebb.v1.ControlResult
-	(*ControlState)(nil),             // 15: ebb.v1.ControlState
-	(*SetTargets_Target)(nil),        // 16: ebb.v1.SetTargets.Target
-	(*SetNamespaceRequest)(nil),      // 17: ebb.v1.SetNamespaceRequest
-	(*RestoreNamespacesRequest)(nil), // 18: ebb.v1.RestoreNamespacesRequest
-	(*Table)(nil),                    // 19: ebb.v1.Table
-	(*NodeRecord)(nil),               // 20: ebb.v1.NodeRecord
-	(*TokenRecord)(nil),              // 21: ebb.v1.TokenRecord
-	(NodeState)(0),                   // 22: ebb.v1.NodeState
-	(*ShardRecord)(nil),              // 23: ebb.v1.ShardRecord
-	(*Error)(nil),                    // 24: ebb.v1.Error
-	(*Namespace)(nil),                // 25: ebb.v1.Namespace
+	(*DeleteNamespace)(nil),          // 7: ebb.v1.DeleteNamespace
+	(*BeginPurge)(nil),               // 8: ebb.v1.BeginPurge
+	(*NamespacesPurged)(nil),         // 9: ebb.v1.NamespacesPurged
+	(*NamespacePurge)(nil),           // 10: ebb.v1.NamespacePurge
+	(*SetNodeState)(nil),             // 11: ebb.v1.SetNodeState
+	(*SetReplication)(nil),           // 12: ebb.v1.SetReplication
+	(*SetTargets)(nil),               // 13: ebb.v1.SetTargets
+	(*BeginMove)(nil),                // 14: ebb.v1.BeginMove
+	(*SettleShard)(nil),              // 15: ebb.v1.SettleShard
+	(*ManageRequest)(nil),            // 16: ebb.v1.ManageRequest
+	(*ManageResponse)(nil),           // 17: ebb.v1.ManageResponse
+	(*ControlResult)(nil),            // 18: ebb.v1.ControlResult
+	(*ControlState)(nil),             // 19: ebb.v1.ControlState
+	(*NamespacesPurged_Purged)(nil),  // 20: ebb.v1.NamespacesPurged.Purged
+	(*SetTargets_Target)(nil),        // 21: ebb.v1.SetTargets.Target
+	(*SetNamespaceRequest)(nil),      // 22: ebb.v1.SetNamespaceRequest
+	(*RestoreNamespacesRequest)(nil), // 23: ebb.v1.RestoreNamespacesRequest
+	(*UndeleteNamespaceRequest)(nil), // 24: ebb.v1.UndeleteNamespaceRequest
+	(*Table)(nil),                    // 25: ebb.v1.Table
+	(*NodeRecord)(nil),               // 26: ebb.v1.NodeRecord
+	(*TokenRecord)(nil),              // 27: ebb.v1.TokenRecord
+	(NodeState)(0),                   // 28: ebb.v1.NodeState
+	(*ShardRecord)(nil),              // 29: ebb.v1.ShardRecord
+	(*Error)(nil),                    // 30: ebb.v1.Error
+	(*Namespace)(nil),                // 31: ebb.v1.Namespace
 }
 var file_ebb_v1_control_proto_depIdxs = []int32{
 	1,  // 0: ebb.v1.ControlCommand.init_cluster:type_name -> ebb.v1.InitCluster
-	17, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
+	22, // 1: ebb.v1.ControlCommand.set_namespace:type_name -> ebb.v1.SetNamespaceRequest
 	2,  // 2: ebb.v1.ControlCommand.put_node:type_name -> ebb.v1.PutNode
 	3,  // 3: ebb.v1.ControlCommand.join_node:type_name -> ebb.v1.JoinNode
-	7,  // 4: ebb.v1.ControlCommand.set_node_state:type_name -> ebb.v1.SetNodeState
-	9,  // 5: ebb.v1.ControlCommand.set_targets:type_name -> ebb.v1.SetTargets
-	10, // 6: ebb.v1.ControlCommand.begin_move:type_name -> ebb.v1.BeginMove
-	11, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
-	8,  // 8: ebb.v1.ControlCommand.set_replication:type_name -> ebb.v1.SetReplication
-	18, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
+	11, // 4: ebb.v1.ControlCommand.set_node_state:type_name -> ebb.v1.SetNodeState
+	13, // 5: ebb.v1.ControlCommand.set_targets:type_name -> ebb.v1.SetTargets
+	14, // 6: ebb.v1.ControlCommand.begin_move:type_name -> ebb.v1.BeginMove
+	15, // 7: ebb.v1.ControlCommand.settle_shard:type_name -> ebb.v1.SettleShard
+	12, // 8: ebb.v1.ControlCommand.set_replication:type_name -> ebb.v1.SetReplication
+	23, // 9: ebb.v1.ControlCommand.restore_namespaces:type_name -> ebb.v1.RestoreNamespacesRequest
 	4,  // 10: ebb.v1.ControlCommand.raise_version:type_name -> ebb.v1.RaiseVersion
 	5,  // 11: ebb.v1.ControlCommand.put_token:type_name -> ebb.v1.PutToken
 	6,  // 12: ebb.v1.ControlCommand.drop_token:type_name -> ebb.v1.DropToken
-	19, // 13: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
-	20, // 14: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
-	20, // 15: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
-	21, // 16: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
-	22, // 17: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
-	16, // 18: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
-	3,  // 19: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
-	11, // 20: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
-	19, // 21: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
-	23, // 22: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
-	24, // 23: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
-	25, // 24: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
-	19, // 25: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	7,  // 13: ebb.v1.ControlCommand.delete_namespace:type_name -> ebb.v1.DeleteNamespace
+	24, // 14: ebb.v1.ControlCommand.undelete_namespace:type_name -> ebb.v1.UndeleteNamespaceRequest
+	8,  // 15: ebb.v1.ControlCommand.begin_purge:type_name -> ebb.v1.BeginPurge
+	9,  // 16: ebb.v1.ControlCommand.namespaces_purged:type_name -> ebb.v1.NamespacesPurged
+	25, // 17: ebb.v1.InitCluster.table:type_name -> ebb.v1.Table
+	26, // 18: ebb.v1.PutNode.record:type_name -> ebb.v1.NodeRecord
+	26, // 19: ebb.v1.JoinNode.record:type_name -> ebb.v1.NodeRecord
+	27, // 20: ebb.v1.PutToken.token:type_name -> ebb.v1.TokenRecord
+	20, // 21: ebb.v1.NamespacesPurged.namespaces:type_name -> ebb.v1.NamespacesPurged.Purged
+	28, // 22: ebb.v1.SetNodeState.state:type_name -> ebb.v1.NodeState
+	21, // 23: ebb.v1.SetTargets.targets:type_name -> ebb.v1.SetTargets.Target
+	3,  // 24: ebb.v1.ManageRequest.join:type_name -> ebb.v1.JoinNode
+	15, // 25: ebb.v1.ManageRequest.settle:type_name -> ebb.v1.SettleShard
+	9,  // 26: ebb.v1.ManageRequest.purged:type_name -> ebb.v1.NamespacesPurged
+	25, // 27: ebb.v1.ManageResponse.table:type_name -> ebb.v1.Table
+	29, // 28: ebb.v1.ManageResponse.record:type_name -> ebb.v1.ShardRecord
+	30, // 29: ebb.v1.ControlResult.error:type_name -> ebb.v1.Error
+	31, // 30: ebb.v1.ControlResult.namespace:type_name -> ebb.v1.Namespace
+	25, // 31: ebb.v1.ControlState.table:type_name -> ebb.v1.Table
+	10, // 32: ebb.v1.ControlState.purges:type_name -> ebb.v1.NamespacePurge
+	33, // [33:33] is the sub-list for method output_type
+	33, // [33:33] is the sub-list for method input_type
+	33, // [33:33] is the sub-list for extension type_name
+	33, // [33:33] is the sub-list for extension extendee
+	0,  // [0:33] is the sub-list for field type_name
 }
 
 func init() { file_ebb_v1_control_proto_init() }
@@ -1544,11 +1950,16 @@ func file_ebb_v1_control_proto_init() {
 		(*ControlCommand_RaiseVersion)(nil),
 		(*ControlCommand_PutToken)(nil),
 		(*ControlCommand_DropToken)(nil),
+		(*ControlCommand_DeleteNamespace)(nil),
+		(*ControlCommand_UndeleteNamespace)(nil),
+		(*ControlCommand_BeginPurge)(nil),
+		(*ControlCommand_NamespacesPurged)(nil),
 	}
-	file_ebb_v1_control_proto_msgTypes[12].OneofWrappers = []any{
+	file_ebb_v1_control_proto_msgTypes[16].OneofWrappers = []any{
 		(*ManageRequest_Join)(nil),
 		(*ManageRequest_Order)(nil),
 		(*ManageRequest_Settle)(nil),
+		(*ManageRequest_Purged)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -1556,7 +1967,7 @@ func file_ebb_v1_control_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_ebb_v1_control_proto_rawDesc), len(file_ebb_v1_control_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   22,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -27,7 +27,8 @@ var File_ebb_v1_service_proto protoreflect.FileDescriptor
 
 const file_ebb_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x14ebb/v1/control.proto\x1a\x10ebb/v1/ebb.proto\x1a\x12ebb/v1/query.proto2\xba\t\n" +
+	"\x14ebb/v1/service.proto\x12\x06ebb.v1\x1a\x13ebb/v1/access.proto\x1a\x14ebb/v1/control.proto\x1a\x10ebb/v1/ebb.proto\x1a\x12ebb/v1/query.proto2\xe8\n" +
+	"\n" +
 	"\x03Ebb\x12@\n" +
 	"\tIncrement\x12\x18.ebb.v1.IncrementRequest\x1a\x19.ebb.v1.IncrementResponse\x12.\n" +
 	"\x03Ask\x12\x12.ebb.v1.AskRequest\x1a\x13.ebb.v1.AskResponse\x121\n" +
@@ -39,7 +40,9 @@ const file_ebb_v1_service_proto_rawDesc = "" +
 	"\x06Rename\x12\x15.ebb.v1.RenameRequest\x1a\x16.ebb.v1.RenameResponse\x121\n" +
 	"\x04Feed\x12\x13.ebb.v1.FeedRequest\x1a\x14.ebb.v1.FeedResponse\x123\n" +
 	"\x05Watch\x12\x14.ebb.v1.WatchRequest\x1a\x12.ebb.v1.WatchEvent0\x01\x12I\n" +
-	"\fSetNamespace\x12\x1b.ebb.v1.SetNamespaceRequest\x1a\x1c.ebb.v1.SetNamespaceResponse\x12O\n" +
+	"\fSetNamespace\x12\x1b.ebb.v1.SetNamespaceRequest\x1a\x1c.ebb.v1.SetNamespaceResponse\x12R\n" +
+	"\x0fDeleteNamespace\x12\x1e.ebb.v1.DeleteNamespaceRequest\x1a\x1f.ebb.v1.DeleteNamespaceResponse\x12X\n" +
+	"\x11UndeleteNamespace\x12 .ebb.v1.UndeleteNamespaceRequest\x1a!.ebb.v1.UndeleteNamespaceResponse\x12O\n" +
 	"\x0eListNamespaces\x12\x1d.ebb.v1.ListNamespacesRequest\x1a\x1e.ebb.v1.ListNamespacesResponse\x12O\n" +
 	"\x0eNamespaceUsage\x12\x1d.ebb.v1.NamespaceUsageRequest\x1a\x1e.ebb.v1.NamespaceUsageResponse\x124\n" +
 	"\x05Table\x12\x14.ebb.v1.TableRequest\x1a\x15.ebb.v1.TableResponse\x127\n" +
@@ -74,51 +77,55 @@ var file_ebb_v1_service_proto_goTypes = []any{
 	(*ebbv1.FeedRequest)(nil),               // 8: ebb.v1.FeedRequest
 	(*ebbv1.WatchRequest)(nil),              // 9: ebb.v1.WatchRequest
 	(*ebbv1.SetNamespaceRequest)(nil),       // 10: ebb.v1.SetNamespaceRequest
-	(*ebbv1.ListNamespacesRequest)(nil),     // 11: ebb.v1.ListNamespacesRequest
-	(*ebbv1.NamespaceUsageRequest)(nil),     // 12: ebb.v1.NamespaceUsageRequest
-	(*ebbv1.TableRequest)(nil),              // 13: ebb.v1.TableRequest
-	(*ebbv1.StatusRequest)(nil),             // 14: ebb.v1.StatusRequest
-	(*ebbv1.ChangeClusterRequest)(nil),      // 15: ebb.v1.ChangeClusterRequest
-	(*ebbv1.CreateTokenRequest)(nil),        // 16: ebb.v1.CreateTokenRequest
-	(*ebbv1.ListTokensRequest)(nil),         // 17: ebb.v1.ListTokensRequest
-	(*ebbv1.RevokeTokenRequest)(nil),        // 18: ebb.v1.RevokeTokenRequest
-	(*ebbv1.ApplyRequest)(nil),              // 19: ebb.v1.ApplyRequest
-	(*ebbv1.ShardAskRequest)(nil),           // 20: ebb.v1.ShardAskRequest
-	(*ebbv1.SnapshotRequest)(nil),           // 21: ebb.v1.SnapshotRequest
-	(*ebbv1.RestoreNamespacesRequest)(nil),  // 22: ebb.v1.RestoreNamespacesRequest
-	(*ebbv1.ReadIndexRequest)(nil),          // 23: ebb.v1.ReadIndexRequest
-	(*ebbv1.AuditedRequest)(nil),            // 24: ebb.v1.AuditedRequest
-	(*ebbv1.RepairRequest)(nil),             // 25: ebb.v1.RepairRequest
-	(*ebbv1.NodeUsageRequest)(nil),          // 26: ebb.v1.NodeUsageRequest
-	(*ebbv1.ManageRequest)(nil),             // 27: ebb.v1.ManageRequest
-	(*ebbv1.IncrementResponse)(nil),         // 28: ebb.v1.IncrementResponse
-	(*ebbv1.AskResponse)(nil),               // 29: ebb.v1.AskResponse
-	(*ebbv1.BitsResponse)(nil),              // 30: ebb.v1.BitsResponse
-	(*ebbv1.StoreBitmapResponse)(nil),       // 31: ebb.v1.StoreBitmapResponse
-	(*ebbv1.QueryResponse)(nil),             // 32: ebb.v1.QueryResponse
-	(*ebbv1.DeleteResponse)(nil),            // 33: ebb.v1.DeleteResponse
-	(*ebbv1.ExpireResponse)(nil),            // 34: ebb.v1.ExpireResponse
-	(*ebbv1.RenameResponse)(nil),            // 35: ebb.v1.RenameResponse
-	(*ebbv1.FeedResponse)(nil),              // 36: ebb.v1.FeedResponse
-	(*ebbv1.WatchEvent)(nil),                // 37: ebb.v1.WatchEvent
-	(*ebbv1.SetNamespaceResponse)(nil),      // 38: ebb.v1.SetNamespaceResponse
-	(*ebbv1.ListNamespacesResponse)(nil),    // 39: ebb.v1.ListNamespacesResponse
-	(*ebbv1.NamespaceUsageResponse)(nil),    // 40: ebb.v1.NamespaceUsageResponse
-	(*ebbv1.TableResponse)(nil),             // 41: ebb.v1.TableResponse
-	(*ebbv1.StatusResponse)(nil),            // 42: ebb.v1.StatusResponse
-	(*ebbv1.ChangeClusterResponse)(nil),     // 43: ebb.v1.ChangeClusterResponse
-	(*ebbv1.CreateTokenResponse)(nil),       // 44: ebb.v1.CreateTokenResponse
-	(*ebbv1.ListTokensResponse)(nil),        // 45: ebb.v1.ListTokensResponse
-	(*ebbv1.RevokeTokenResponse)(nil),       // 46: ebb.v1.RevokeTokenResponse
-	(*ebbv1.ApplyResponse)(nil),             // 47: ebb.v1.ApplyResponse
-	(*ebbv1.ShardAskResponse)(nil),          // 48: ebb.v1.ShardAskResponse
-	(*ebbv1.SnapshotPart)(nil),              // 49: ebb.v1.SnapshotPart
-	(*ebbv1.RestoreNamespacesResponse)(nil), // 50: ebb.v1.RestoreNamespacesResponse
-	(*ebbv1.ReadIndexResponse)(nil),         // 51: ebb.v1.ReadIndexResponse
-	(*ebbv1.AuditedResponse)(nil),           // 52: ebb.v1.AuditedResponse
-	(*ebbv1.RepairResponse)(nil),            // 53: ebb.v1.RepairResponse
-	(*ebbv1.NodeUsageResponse)(nil),         // 54: ebb.v1.NodeUsageResponse
-	(*ebbv1.ManageResponse)(nil),            // 55: ebb.v1.ManageResponse
+	(*ebbv1.DeleteNamespaceRequest)(nil),    // 11: ebb.v1.DeleteNamespaceRequest
+	(*ebbv1.UndeleteNamespaceRequest)(nil),  // 12: ebb.v1.UndeleteNamespaceRequest
+	(*ebbv1.ListNamespacesRequest)(nil),     // 13: ebb.v1.ListNamespacesRequest
+	(*ebbv1.NamespaceUsageRequest)(nil),     // 14: ebb.v1.NamespaceUsageRequest
+	(*ebbv1.TableRequest)(nil),              // 15: ebb.v1.TableRequest
+	(*ebbv1.StatusRequest)(nil),             // 16: ebb.v1.StatusRequest
+	(*ebbv1.ChangeClusterRequest)(nil),      // 17: ebb.v1.ChangeClusterRequest
+	(*ebbv1.CreateTokenRequest)(nil),        // 18: ebb.v1.CreateTokenRequest
+	(*ebbv1.ListTokensRequest)(nil),         // 19: ebb.v1.ListTokensRequest
+	(*ebbv1.RevokeTokenRequest)(nil),        // 20: ebb.v1.RevokeTokenRequest
+	(*ebbv1.ApplyRequest)(nil),              // 21: ebb.v1.ApplyRequest
+	(*ebbv1.ShardAskRequest)(nil),           // 22: ebb.v1.ShardAskRequest
+	(*ebbv1.SnapshotRequest)(nil),           // 23: ebb.v1.SnapshotRequest
+	(*ebbv1.RestoreNamespacesRequest)(nil),  // 24: ebb.v1.RestoreNamespacesRequest
+	(*ebbv1.ReadIndexRequest)(nil),          // 25: ebb.v1.ReadIndexRequest
+	(*ebbv1.AuditedRequest)(nil),            // 26: ebb.v1.AuditedRequest
+	(*ebbv1.RepairRequest)(nil),             // 27: ebb.v1.RepairRequest
+	(*ebbv1.NodeUsageRequest)(nil),          // 28: ebb.v1.NodeUsageRequest
+	(*ebbv1.ManageRequest)(nil),             // 29: ebb.v1.ManageRequest
+	(*ebbv1.IncrementResponse)(nil),         // 30: ebb.v1.IncrementResponse
+	(*ebbv1.AskResponse)(nil),               // 31: ebb.v1.AskResponse
+	(*ebbv1.BitsResponse)(nil),              // 32: ebb.v1.BitsResponse
+	(*ebbv1.StoreBitmapResponse)(nil),       // 33: ebb.v1.StoreBitmapResponse
+	(*ebbv1.QueryResponse)(nil),             // 34: ebb.v1.QueryResponse
+	(*ebbv1.DeleteResponse)(nil),            // 35: ebb.v1.DeleteResponse
+	(*ebbv1.ExpireResponse)(nil),            // 36: ebb.v1.ExpireResponse
+	(*ebbv1.RenameResponse)(nil),            // 37: ebb.v1.RenameResponse
+	(*ebbv1.FeedResponse)(nil),              // 38: ebb.v1.FeedResponse
+	(*ebbv1.WatchEvent)(nil),                // 39: ebb.v1.WatchEvent
+	(*ebbv1.SetNamespaceResponse)(nil),      // 40: ebb.v1.SetNamespaceResponse
+	(*ebbv1.DeleteNamespaceResponse)(nil),   // 41: ebb.v1.DeleteNamespaceResponse
+	(*ebbv1.UndeleteNamespaceResponse)(nil), // 42: ebb.v1.UndeleteNamespaceResponse
+	(*ebbv1.ListNamespacesResponse)(nil),    // 43: ebb.v1.ListNamespacesResponse
+	(*ebbv1.NamespaceUsageResponse)(nil),    // 44: ebb.v1.NamespaceUsageResponse
+	(*ebbv1.TableResponse)(nil),             // 45: ebb.v1.TableResponse
+	(*ebbv1.StatusResponse)(nil),            // 46: ebb.v1.StatusResponse
+	(*ebbv1.ChangeClusterResponse)(nil),     // 47: ebb.v1.ChangeClusterResponse
+	(*ebbv1.CreateTokenResponse)(nil),       // 48: ebb.v1.CreateTokenResponse
+	(*ebbv1.ListTokensResponse)(nil),        // 49: ebb.v1.ListTokensResponse
+	(*ebbv1.RevokeTokenResponse)(nil),       // 50: ebb.v1.RevokeTokenResponse
+	(*ebbv1.ApplyResponse)(nil),             // 51: ebb.v1.ApplyResponse
+	(*ebbv1.ShardAskResponse)(nil),          // 52: ebb.v1.ShardAskResponse
+	(*ebbv1.SnapshotPart)(nil),              // 53: ebb.v1.SnapshotPart
+	(*ebbv1.RestoreNamespacesResponse)(nil), // 54: ebb.v1.RestoreNamespacesResponse
+	(*ebbv1.ReadIndexResponse)(nil),         // 55: ebb.v1.ReadIndexResponse
+	(*ebbv1.AuditedResponse)(nil),           // 56: ebb.v1.AuditedResponse
+	(*ebbv1.RepairResponse)(nil),            // 57: ebb.v1.RepairResponse
+	(*ebbv1.NodeUsageResponse)(nil),         // 58: ebb.v1.NodeUsageResponse
+	(*ebbv1.ManageResponse)(nil),            // 59: ebb.v1.ManageResponse
 }
 var file_ebb_v1_service_proto_depIdxs = []int32{
 	0,  // 0: ebb.v1.Ebb.Increment:input_type -> ebb.v1.IncrementRequest
@@ -132,55 +139,59 @@ var file_ebb_v1_service_proto_depIdxs = []int32{
 	8,  // 8: ebb.v1.Ebb.Feed:input_type -> ebb.v1.FeedRequest
 	9,  // 9: ebb.v1.Ebb.Watch:input_type -> ebb.v1.WatchRequest
 	10, // 10: ebb.v1.Ebb.SetNamespace:input_type -> ebb.v1.SetNamespaceRequest
-	11, // 11: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
-	12, // 12: ebb.v1.Ebb.NamespaceUsage:input_type -> ebb.v1.NamespaceUsageRequest
-	13, // 13: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
-	14, // 14: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
-	15, // 15: ebb.v1.Ebb.ChangeCluster:input_type -> ebb.v1.ChangeClusterRequest
-	16, // 16: ebb.v1.Ebb.CreateToken:input_type -> ebb.v1.CreateTokenRequest
-	17, // 17: ebb.v1.Ebb.ListTokens:input_type -> ebb.v1.ListTokensRequest
-	18, // 18: ebb.v1.Ebb.RevokeToken:input_type -> ebb.v1.RevokeTokenRequest
-	19, // 19: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
-	20, // 20: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
-	21, // 21: ebb.v1.Shards.Snapshot:input_type -> ebb.v1.SnapshotRequest
-	22, // 22: ebb.v1.Shards.RestoreNamespaces:input_type -> ebb.v1.RestoreNamespacesRequest
-	23, // 23: ebb.v1.Shards.ReadIndex:input_type -> ebb.v1.ReadIndexRequest
-	24, // 24: ebb.v1.Shards.Audited:input_type -> ebb.v1.AuditedRequest
-	25, // 25: ebb.v1.Shards.Repair:input_type -> ebb.v1.RepairRequest
-	14, // 26: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
-	26, // 27: ebb.v1.Shards.NodeUsage:input_type -> ebb.v1.NodeUsageRequest
-	27, // 28: ebb.v1.Shards.Manage:input_type -> ebb.v1.ManageRequest
-	28, // 29: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
-	29, // 30: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
-	30, // 31: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
-	31, // 32: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
-	32, // 33: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
-	33, // 34: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
-	34, // 35: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
-	35, // 36: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
-	36, // 37: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
-	37, // 38: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
-	38, // 39: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
-	39, // 40: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
-	40, // 41: ebb.v1.Ebb.NamespaceUsage:output_type -> ebb.v1.NamespaceUsageResponse
-	41, // 42: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
-	42, // 43: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
-	43, // 44: ebb.v1.Ebb.ChangeCluster:output_type -> ebb.v1.ChangeClusterResponse
-	44, // 45: ebb.v1.Ebb.CreateToken:output_type -> ebb.v1.CreateTokenResponse
-	45, // 46: ebb.v1.Ebb.ListTokens:output_type -> ebb.v1.ListTokensResponse
-	46, // 47: ebb.v1.Ebb.RevokeToken:output_type -> ebb.v1.RevokeTokenResponse
-	47, // 48: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
-	48, // 49: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
-	49, // 50: ebb.v1.Shards.Snapshot:output_type -> ebb.v1.SnapshotPart
-	50, // 51: ebb.v1.Shards.RestoreNamespaces:output_type -> ebb.v1.RestoreNamespacesResponse
-	51, // 52: ebb.v1.Shards.ReadIndex:output_type -> ebb.v1.ReadIndexResponse
-	52, // 53: ebb.v1.Shards.Audited:output_type -> ebb.v1.AuditedResponse
-	53, // 54: ebb.v1.Shards.Repair:output_type -> ebb.v1.RepairResponse
-	42, // 55: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
-	54, // 56: ebb.v1.Shards.NodeUsage:output_type -> ebb.v1.NodeUsageResponse
-	55, // 57: ebb.v1.Shards.Manage:output_type -> ebb.v1.ManageResponse
-	29, // [29:58] is the sub-list for method output_type
-	0,  // [0:29] is the sub-list for method input_type
+	11, // 11: ebb.v1.Ebb.DeleteNamespace:input_type -> ebb.v1.DeleteNamespaceRequest
+	12, // 12: ebb.v1.Ebb.UndeleteNamespace:input_type -> ebb.v1.UndeleteNamespaceRequest
+	13, // 13: ebb.v1.Ebb.ListNamespaces:input_type -> ebb.v1.ListNamespacesRequest
+	14, // 14: ebb.v1.Ebb.NamespaceUsage:input_type -> ebb.v1.NamespaceUsageRequest
+	15, // 15: ebb.v1.Ebb.Table:input_type -> ebb.v1.TableRequest
+	16, // 16: ebb.v1.Ebb.Status:input_type -> ebb.v1.StatusRequest
+	17, // 17: ebb.v1.Ebb.ChangeCluster:input_type -> ebb.v1.ChangeClusterRequest
+	18, // 18: ebb.v1.Ebb.CreateToken:input_type -> ebb.v1.CreateTokenRequest
+	19, // 19: ebb.v1.Ebb.ListTokens:input_type -> ebb.v1.ListTokensRequest
+	20, // 20: ebb.v1.Ebb.RevokeToken:input_type -> ebb.v1.RevokeTokenRequest
+	21, // 21: ebb.v1.Shards.Apply:input_type -> ebb.v1.ApplyRequest
+	22, // 22: ebb.v1.Shards.Ask:input_type -> ebb.v1.ShardAskRequest
+	23, // 23: ebb.v1.Shards.Snapshot:input_type -> ebb.v1.SnapshotRequest
+	24, // 24: ebb.v1.Shards.RestoreNamespaces:input_type -> ebb.v1.RestoreNamespacesRequest
+	25, // 25: ebb.v1.Shards.ReadIndex:input_type -> ebb.v1.ReadIndexRequest
+	26, // 26: ebb.v1.Shards.Audited:input_type -> ebb.v1.AuditedRequest
+	27, // 27: ebb.v1.Shards.Repair:input_type -> ebb.v1.RepairRequest
+	16, // 28: ebb.v1.Shards.NodeStatus:input_type -> ebb.v1.StatusRequest
+	28, // 29: ebb.v1.Shards.NodeUsage:input_type -> ebb.v1.NodeUsageRequest
+	29, // 30: ebb.v1.Shards.Manage:input_type -> ebb.v1.ManageRequest
+	30, // 31: ebb.v1.Ebb.Increment:output_type -> ebb.v1.IncrementResponse
+	31, // 32: ebb.v1.Ebb.Ask:output_type -> ebb.v1.AskResponse
+	32, // 33: ebb.v1.Ebb.Bits:output_type -> ebb.v1.BitsResponse
+	33, // 34: ebb.v1.Ebb.StoreBitmap:output_type -> ebb.v1.StoreBitmapResponse
+	34, // 35: ebb.v1.Ebb.Query:output_type -> ebb.v1.QueryResponse
+	35, // 36: ebb.v1.Ebb.Delete:output_type -> ebb.v1.DeleteResponse
+	36, // 37: ebb.v1.Ebb.Expire:output_type -> ebb.v1.ExpireResponse
+	37, // 38: ebb.v1.Ebb.Rename:output_type -> ebb.v1.RenameResponse
+	38, // 39: ebb.v1.Ebb.Feed:output_type -> ebb.v1.FeedResponse
+	39, // 40: ebb.v1.Ebb.Watch:output_type -> ebb.v1.WatchEvent
+	40, // 41: ebb.v1.Ebb.SetNamespace:output_type -> ebb.v1.SetNamespaceResponse
+	41, // 42: ebb.v1.Ebb.DeleteNamespace:output_type -> ebb.v1.DeleteNamespaceResponse
+	42, // 43: ebb.v1.Ebb.UndeleteNamespace:output_type -> ebb.v1.UndeleteNamespaceResponse
+	43, // 44: ebb.v1.Ebb.ListNamespaces:output_type -> ebb.v1.ListNamespacesResponse
+	44, // 45: ebb.v1.Ebb.NamespaceUsage:output_type -> ebb.v1.NamespaceUsageResponse
+	45, // 46: ebb.v1.Ebb.Table:output_type -> ebb.v1.TableResponse
+	46, // 47: ebb.v1.Ebb.Status:output_type -> ebb.v1.StatusResponse
+	47, // 48: ebb.v1.Ebb.ChangeCluster:output_type -> ebb.v1.ChangeClusterResponse
+	48, // 49: ebb.v1.Ebb.CreateToken:output_type -> ebb.v1.CreateTokenResponse
+	49, // 50: ebb.v1.Ebb.ListTokens:output_type -> ebb.v1.ListTokensResponse
+	50, // 51: ebb.v1.Ebb.RevokeToken:output_type -> ebb.v1.RevokeTokenResponse
+	51, // 52: ebb.v1.Shards.Apply:output_type -> ebb.v1.ApplyResponse
+	52, // 53: ebb.v1.Shards.Ask:output_type -> ebb.v1.ShardAskResponse
+	53, // 54: ebb.v1.Shards.Snapshot:output_type -> ebb.v1.SnapshotPart
+	54, // 55: ebb.v1.Shards.RestoreNamespaces:output_type -> ebb.v1.RestoreNamespacesResponse
+	55, // 56: ebb.v1.Shards.ReadIndex:output_type -> ebb.v1.ReadIndexResponse
+	56, // 57: ebb.v1.Shards.Audited:output_type -> ebb.v1.AuditedResponse
+	57, // 58: ebb.v1.Shards.Repair:output_type -> ebb.v1.RepairResponse
+	46, // 59: ebb.v1.Shards.NodeStatus:output_type -> ebb.v1.StatusResponse
+	58, // 60: ebb.v1.Shards.NodeUsage:output_type -> ebb.v1.NodeUsageResponse
+	59, // 61: ebb.v1.Shards.Manage:output_type -> ebb.v1.ManageResponse
+	31, // [31:62] is the sub-list for method output_type
+	0,  // [0:31] is the sub-list for method input_type
 	0,  // [0:0] is the sub-list for extension type_name
 	0,  // [0:0] is the sub-list for extension extendee
 	0,  // [0:0] is the sub-list for field type_name

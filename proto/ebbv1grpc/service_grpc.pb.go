@@ -22,25 +22,27 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Ebb_Increment_FullMethodName      = "/ebb.v1.Ebb/Increment"
-	Ebb_Ask_FullMethodName            = "/ebb.v1.Ebb/Ask"
-	Ebb_Bits_FullMethodName           = "/ebb.v1.Ebb/Bits"
-	Ebb_StoreBitmap_FullMethodName    = "/ebb.v1.Ebb/StoreBitmap"
-	Ebb_Query_FullMethodName          = "/ebb.v1.Ebb/Query"
-	Ebb_Delete_FullMethodName         = "/ebb.v1.Ebb/Delete"
-	Ebb_Expire_FullMethodName         = "/ebb.v1.Ebb/Expire"
-	Ebb_Rename_FullMethodName         = "/ebb.v1.Ebb/Rename"
-	Ebb_Feed_FullMethodName           = "/ebb.v1.Ebb/Feed"
-	Ebb_Watch_FullMethodName          = "/ebb.v1.Ebb/Watch"
-	Ebb_SetNamespace_FullMethodName   = "/ebb.v1.Ebb/SetNamespace"
-	Ebb_ListNamespaces_FullMethodName = "/ebb.v1.Ebb/ListNamespaces"
-	Ebb_NamespaceUsage_FullMethodName = "/ebb.v1.Ebb/NamespaceUsage"
-	Ebb_Table_FullMethodName          = "/ebb.v1.Ebb/Table"
-	Ebb_Status_FullMethodName         = "/ebb.v1.Ebb/Status"
-	Ebb_ChangeCluster_FullMethodName  = "/ebb.v1.Ebb/ChangeCluster"
-	Ebb_CreateToken_FullMethodName    = "/ebb.v1.Ebb/CreateToken"
-	Ebb_ListTokens_FullMethodName     = "/ebb.v1.Ebb/ListTokens"
-	Ebb_RevokeToken_FullMethodName    = "/ebb.v1.Ebb/RevokeToken"
+	Ebb_Increment_FullMethodName         = "/ebb.v1.Ebb/Increment"
+	Ebb_Ask_FullMethodName               = "/ebb.v1.Ebb/Ask"
+	Ebb_Bits_FullMethodName              = "/ebb.v1.Ebb/Bits"
+	Ebb_StoreBitmap_FullMethodName       = "/ebb.v1.Ebb/StoreBitmap"
+	Ebb_Query_FullMethodName             = "/ebb.v1.Ebb/Query"
+	Ebb_Delete_FullMethodName            = "/ebb.v1.Ebb/Delete"
+	Ebb_Expire_FullMethodName            = "/ebb.v1.Ebb/Expire"
+	Ebb_Rename_FullMethodName            = "/ebb.v1.Ebb/Rename"
+	Ebb_Feed_FullMethodName              = "/ebb.v1.Ebb/Feed"
+	Ebb_Watch_FullMethodName             = "/ebb.v1.Ebb/Watch"
+	Ebb_SetNamespace_FullMethodName      = "/ebb.v1.Ebb/SetNamespace"
+	Ebb_DeleteNamespace_FullMethodName   = "/ebb.v1.Ebb/DeleteNamespace"
+	Ebb_UndeleteNamespace_FullMethodName = "/ebb.v1.Ebb/UndeleteNamespace"
+	Ebb_ListNamespaces_FullMethodName    = "/ebb.v1.Ebb/ListNamespaces"
+	Ebb_NamespaceUsage_FullMethodName    = "/ebb.v1.Ebb/NamespaceUsage"
+	Ebb_Table_FullMethodName             = "/ebb.v1.Ebb/Table"
+	Ebb_Status_FullMethodName            = "/ebb.v1.Ebb/Status"
+	Ebb_ChangeCluster_FullMethodName     = "/ebb.v1.Ebb/ChangeCluster"
+	Ebb_CreateToken_FullMethodName       = "/ebb.v1.Ebb/CreateToken"
+	Ebb_ListTokens_FullMethodName        = "/ebb.v1.Ebb/ListTokens"
+	Ebb_RevokeToken_FullMethodName       = "/ebb.v1.Ebb/RevokeToken"
 )
 
 // EbbClient is the client API for Ebb service.
@@ -71,6 +73,10 @@ type EbbClient interface {
 	Watch(ctx context.Context, in *ebbv1.WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ebbv1.WatchEvent], error)
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.SetNamespaceResponse, error)
+	// DeleteNamespace deletes a namespace with all of its keys, at the end of a grace time.
+	DeleteNamespace(ctx context.Context, in *ebbv1.DeleteNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.DeleteNamespaceResponse, error)
+	// UndeleteNamespace takes back that a namespace was deleted, within its grace time.
+	UndeleteNamespace(ctx context.Context, in *ebbv1.UndeleteNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.UndeleteNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
 	ListNamespaces(ctx context.Context, in *ebbv1.ListNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.ListNamespacesResponse, error)
 	// NamespaceUsage says what namespaces hold.
@@ -216,6 +222,26 @@ func (c *ebbClient) SetNamespace(ctx context.Context, in *ebbv1.SetNamespaceRequ
 	return out, nil
 }
 
+func (c *ebbClient) DeleteNamespace(ctx context.Context, in *ebbv1.DeleteNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.DeleteNamespaceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.DeleteNamespaceResponse)
+	err := c.cc.Invoke(ctx, Ebb_DeleteNamespace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *ebbClient) UndeleteNamespace(ctx context.Context, in *ebbv1.UndeleteNamespaceRequest, opts ...grpc.CallOption) (*ebbv1.UndeleteNamespaceResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ebbv1.UndeleteNamespaceResponse)
+	err := c.cc.Invoke(ctx, Ebb_UndeleteNamespace_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *ebbClient) ListNamespaces(ctx context.Context, in *ebbv1.ListNamespacesRequest, opts ...grpc.CallOption) (*ebbv1.ListNamespacesResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ebbv1.ListNamespacesResponse)
@@ -324,6 +350,10 @@ type EbbServer interface {
 	Watch(*ebbv1.WatchRequest, grpc.ServerStreamingServer[ebbv1.WatchEvent]) error
 	// SetNamespace creates a namespace or changes its settings.
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
+	// DeleteNamespace deletes a namespace with all of its keys, at the end of a grace time.
+	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
+	// UndeleteNamespace takes back that a namespace was deleted, within its grace time.
+	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
 	// ListNamespaces lists the namespaces with their settings.
 	ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error)
 	// NamespaceUsage says what namespaces hold.
@@ -382,6 +412,12 @@ func (UnimplementedEbbServer) Watch(*ebbv1.WatchRequest, grpc.ServerStreamingSer
 }
 func (UnimplementedEbbServer) SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SetNamespace not implemented")
+}
+func (UnimplementedEbbServer) DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeleteNamespace not implemented")
+}
+func (UnimplementedEbbServer) UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method UndeleteNamespace not implemented")
 }
 func (UnimplementedEbbServer) ListNamespaces(context.Context, *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListNamespaces not implemented")
@@ -619,6 +655,42 @@ func _Ebb_SetNamespace_Handler(srv interface{}, ctx context.Context, dec func(in
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Ebb_DeleteNamespace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.DeleteNamespaceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).DeleteNamespace(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_DeleteNamespace_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).DeleteNamespace(ctx, req.(*ebbv1.DeleteNamespaceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Ebb_UndeleteNamespace_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ebbv1.UndeleteNamespaceRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(EbbServer).UndeleteNamespace(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Ebb_UndeleteNamespace_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(EbbServer).UndeleteNamespace(ctx, req.(*ebbv1.UndeleteNamespaceRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Ebb_ListNamespaces_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ebbv1.ListNamespacesRequest)
 	if err := dec(in); err != nil {
@@ -809,6 +881,14 @@ var Ebb_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SetNamespace",
 			Handler:    _Ebb_SetNamespace_Handler,
+		},
+		{
+			MethodName: "DeleteNamespace",
+			Handler:    _Ebb_DeleteNamespace_Handler,
+		},
+		{
+			MethodName: "UndeleteNamespace",
+			Handler:    _Ebb_UndeleteNamespace_Handler,
 		},
 		{
 			MethodName: "ListNamespaces",
