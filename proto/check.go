@@ -37,6 +37,7 @@ const (
 	FieldCommandBehaviour       = 11
 	FieldCommandTick            = 12
 	FieldCommandAudit           = 41
+	FieldCommandPurge           = 48
 )
 
 // CheckKey refuses an empty key and one over KeyLenMax bytes.

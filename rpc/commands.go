@@ -44,6 +44,7 @@ var commandRules = map[int]commandRule{
 	proto.FieldCommandDefineNamespace: {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; SetNamespace is audited"},
 	proto.FieldCommandBehaviour:       {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
 	proto.FieldCommandTick:            {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients"},
+	proto.FieldCommandPurge:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; DeleteNamespace is audited"},
 	proto.FieldCommandAudit:           {who: ofLeaderOnly, harmless: "CheckCommand refuses it of clients; it computes a checksum"},
 }
 

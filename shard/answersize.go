@@ -131,6 +131,9 @@ func bitmapBytes(q *ebbv1.Question, terms int) int {
 // AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match its patterns take
 // more: ask again with more room.
 func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
+	if err := f.refuseDeleted([]byte(q.GetQuestion().GetNamespace())); err != nil {
+		return f.unanswered(err)
+	}
 	switch ask := q.GetQuestion().GetAsk().(type) {
 	case *ebbv1.Question_Distribution:
 		return f.askDistribution(q, ask.Distribution, at, room)

@@ -70,6 +70,7 @@ const (
 	fieldCommandBehaviour    = 11
 	fieldCommandTick         = 12
 	fieldCommandAudit        = 41
+	fieldCommandPurge        = 48
 
 	fieldSessionSession  = 1
 	fieldSessionSequence = 2
@@ -164,7 +165,7 @@ func (c *command) field(num protowire.Number, value []byte) bool {
 		return wellFormedIncrements(value)
 	case proto.FieldCommandBits:
 		return proto.BitEdits(value, func(*proto.BitEditWire) bool { return true })
-	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit:
+	case proto.FieldCommandStore, proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge:
 		return wellFormed(value)
 	}
 	return num <= proto.FieldCommandExpire && wellFormed(value)

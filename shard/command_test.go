@@ -29,6 +29,7 @@ func TestFieldNumbers(t *testing.T) {
 		{&ebbv1.Command{}, "behaviour", fieldCommandBehaviour},
 		{&ebbv1.Command{}, "tick", fieldCommandTick},
 		{&ebbv1.Command{}, "audit", fieldCommandAudit},
+		{&ebbv1.Command{}, "purge_namespace", fieldCommandPurge},
 		{&ebbv1.Audit{}, "part", fieldAuditPart},
 		{&ebbv1.Audit{}, "of", fieldAuditOf},
 		{&ebbv1.SessionIdentity{}, "session", fieldSessionSession},
@@ -51,7 +52,7 @@ func TestFieldNumbers(t *testing.T) {
 			t.Errorf("%s is field %d, the reader takes %d", c.name, got, c.want)
 		}
 	}
-	known := []protoreflect.FieldNumber{proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit} // and all below the first
+	known := []protoreflect.FieldNumber{proto.FieldCommandNames, proto.FieldCommandHome, proto.FieldCommandRestore, fieldCommandAudit, fieldCommandPurge} // and all below the first
 	fields := (&ebbv1.Command{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		if n := fields.Get(i).Number(); n > known[0] && !slices.Contains(known, n) {

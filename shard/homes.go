@@ -116,8 +116,8 @@ func (s *State) swept(ns *namespace, number uint64) {
 // orphan remembers the number of a home that is about to be forgotten.
 func (s *State) orphan(key uint32, sum *summary) {
 	ns := s.namespaces[sum.space]
-	if !proto.BySlice(ns.definition) {
-		return
+	if !proto.BySlice(ns.definition) || ns.definition.GetDeletion().GetPurging() {
+		return // in a purge all shards forget its parts
 	}
 	name := s.keys.bytesOf(key)
 	if proto.IsPartName(name) {
@@ -160,6 +160,9 @@ func (f *frame) Remnants(now sketch.Tick, n int) (list []Remnant) {
 	for _, r := range f.remnants.all {
 		if len(list) == n {
 			break
+		}
+		if f.namespaces[r.space].deleted() {
+			continue // its parts go with it
 		}
 		if after := r.since + proto.SliceSweepUS; after <= now {
 			list = append(list, Remnant{f.namespaces[r.space].definition.GetName(), []byte(r.key), r.number, after})

@@ -87,10 +87,6 @@ func (s *State) forgetKeys(budget int) {
 		if !ok || next.at >= s.now-s.limits.IdempotencyWindow {
 			return
 		}
-		a := s.answered.at(next.slot)
-		delete(s.keySlots, a.key)
-		s.answeredBytes -= len(a.memo.more)
-		s.keyVisits.remove(next.slot)
-		s.answered.drop(next.slot, s.epoch)
+		s.forgetAnswered(next.slot)
 	}
 }

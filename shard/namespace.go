@@ -37,6 +37,7 @@ type namespace struct {
 	closed    bool   // it is one of a namespace without a second half-life
 
 	ledgers []int // of its dictionary: numbers in frame.ledgers
+	emptied bool  // it is purged: nothing is left but its definition, see purge.go
 
 	// eras is the chain of settings that its keys live under: the last one is
 	// the present one. A key remembers the era of its last touch, and converts
@@ -158,6 +159,9 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	if err := proto.CheckSecondHalfLife(def); err != nil {
 		return failed(err)
 	}
+	if err := s.checkDeletion(def); err != nil {
+		return failed(err)
+	}
 	space, known := s.spaces[def.GetName()]
 	if !known {
 		return s.newNamespace(def)
@@ -166,6 +170,13 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 		return &ebbv1.CommandResult{}
 	}
 	ns := s.editNamespace(space)
+	switch {
+	case ns.emptied && !def.GetDeletion().GetPurging():
+		s.rebirth(ns, def)
+		return &ebbv1.CommandResult{}
+	case ns.definition.GetDeletion() != nil && def.Deletion == nil && def.GetHashSeed() != ns.seed:
+		return failed(proto.ErrBadNamespace.Errorf("namespace %s: shard %d holds keys of one of that name which was deleted", def.GetName(), s.id))
+	}
 	if !s.eraFits(ns, def) {
 		// The control group counts the same changes and accepts no more of them.
 		return failed(proto.ErrBadNamespace.Errorf("namespace %s: its keys remember at most %d changes of settings", def.GetName(), s.limits.HalfLifeChanges).
@@ -176,8 +187,21 @@ func (s *State) define(body []byte) *ebbv1.CommandResult {
 	return &ebbv1.CommandResult{}
 }
 
+// checkDeletion refuses the definition of a deleted namespace before shards know what that is.
+func (s *State) checkDeletion(def *ebbv1.Namespace) *proto.Error {
+	if def.GetDeletion() != nil && s.behaviour < BehaviourDeletion {
+		return proto.ErrBadNamespace.Errorf("namespace %s: a shard deletes namespaces from behaviour version %d on, and has %d",
+			def.GetName(), BehaviourDeletion, s.behaviour)
+	}
+	return proto.CheckDeletion(def)
+}
+
 func (s *State) newNamespace(def *ebbv1.Namespace) *ebbv1.CommandResult {
 	if len(s.spaces) >= s.limits.Namespaces {
+		if old := s.replaceable(); old != nil {
+			s.rebirth(s.editNamespace(old.space), def)
+			return &ebbv1.CommandResult{}
+		}
 		return failed(proto.ErrBadNamespace.Errorf("namespace %s is one too many: a shard knows at most %d", def.GetName(), s.limits.Namespaces))
 	}
 	ns := &namespace{

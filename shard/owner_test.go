@@ -397,7 +397,7 @@ func TestFormatRisesWithTheBehaviour(t *testing.T) {
 	for _, c := range []struct {
 		behaviour uint32
 		format    byte
-	}{{0, 5}, {1, 5}, {2, 6}} {
+	}{{0, 5}, {1, 5}, {2, 6}, {3, 7}} {
 		o.behave(c.behaviour)
 		if raw := snapshot(t, o.s); raw[blockOverhead+len(snapshotMagic)] != c.format {
 			t.Errorf("behaviour version %d: format %d, want %d", c.behaviour, raw[blockOverhead+len(snapshotMagic)], c.format)

@@ -83,7 +83,7 @@ func (h *rehash) take(old *State) error {
 		if ns.companion {
 			continue
 		}
-		if spaces[i] = h.lookup([]byte(ns.definition.GetName())); spaces[i] == nil {
+		if spaces[i] = h.find([]byte(ns.definition.GetName())); spaces[i] == nil {
 			return namespaceNotFound([]byte(ns.definition.GetName()))
 		}
 		spaces[i] = h.editNamespace(spaces[i].space)

@@ -21,6 +21,9 @@ func (s *State) checkReferences(b *blockReader) {
 		if ns.definition.GetSlowHalfLifeUs() > 0 && ns.slow == 0 {
 			b.corrupt("namespace %q has no companion", ns.definition.Name)
 		}
+		if ns.emptied && (ns.keys > 0 || len(ns.ledgers) > 0 || ns.slow != 0 && s.namespaces[ns.slow].keys > 0) {
+			b.corrupt("namespace %q: it is purged, and has keys", ns.definition.Name)
+		}
 		if len(ns.eras) > 1 && ns.eras[0].keys == 0 {
 			b.corrupt("namespace %q: era %d has no keys", ns.definition.Name, ns.eraBase)
 		}
@@ -77,6 +80,10 @@ func (s *State) checkNamespace(b *blockReader, ns *namespace) {
 		b.corrupt("namespace %q: %v", name, err)
 	} else if err := proto.CheckSecondHalfLife(ns.definition); err != nil {
 		b.corrupt("namespace %q: %v", name, err)
+	} else if err := proto.CheckDeletion(ns.definition); err != nil {
+		b.corrupt("namespace %q: %v", name, err)
+	} else if ns.companion && ns.deleted() {
+		b.corrupt("namespace %q: a companion is not deleted by itself", name)
 	} else if ns.began > s.now || ns.exposure.From > s.now || !(ns.exposure.Had >= 0 && ns.exposure.Had <= math.MaxFloat64) || ns.closed && !ns.companion {
 		b.corrupt("namespace %q: what it has counted", name)
 	} else if known || len(s.namespaces) >= math.MaxUint16 {

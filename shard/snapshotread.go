@@ -111,6 +111,7 @@ func (s *State) readNamespaces(b *blockReader) {
 	b.section(sectionNamespaces)
 	for n := b.uvarint(); n > 0 && b.err == nil; n-- {
 		ns := &namespace{definition: readDefinition(b)}
+		readDeletion(b, ns)
 		ns.seed = ns.definition.HashSeed
 		ns.signed = b.bool()
 		ns.eventTime = b.tick()
@@ -128,6 +129,22 @@ func (s *State) readNamespaces(b *blockReader) {
 		s.checkNamespace(b, ns)
 		if b.err == nil {
 			s.addNamespace(ns)
+		}
+	}
+}
+
+func readDeletion(b *blockReader, ns *namespace) {
+	if b.format < formatDeletion {
+		return
+	}
+	state := b.byte()
+	switch {
+	case state > deletedEmptied:
+		b.corrupt("namespace %q: deletion %d", ns.definition.Name, state)
+	case state != notDeleted:
+		ns.emptied = state == deletedEmptied
+		ns.definition.Deletion = &ebbv1.NamespaceDeletion{
+			DeletedUs: int64(b.tick()), PurgeUs: int64(b.tick()), Purging: state != deletedInGrace,
 		}
 	}
 }

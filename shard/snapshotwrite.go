@@ -39,6 +39,9 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 	b.uvarint(uint64(len(f.namespaces)))
 	for _, ns := range f.namespaces {
 		writeDefinition(b, ns.definition)
+		if f.format() >= formatDeletion {
+			writeDeletion(b, ns)
+		}
 		b.bool(ns.signed)
 		b.tick(ns.eventTime)
 		b.tick(ns.began)
@@ -56,6 +59,32 @@ func (f *frame) writeNamespaces(b *blockWriter) {
 		b.ended(uint64(ns.space))
 	}
 }
+
+// writeDeletion writes 0 of a namespace that is not deleted, 1 of one in grace, 2 of one being purged and 3 of one that is emptied.
+func writeDeletion(b *blockWriter, ns *namespace) {
+	d := ns.definition.GetDeletion()
+	switch {
+	case d == nil:
+		b.byte(notDeleted)
+		return
+	case ns.emptied:
+		b.byte(deletedEmptied)
+	case d.GetPurging():
+		b.byte(deletedPurging)
+	default:
+		b.byte(deletedInGrace)
+	}
+	b.tick(sketch.Tick(d.GetDeletedUs()))
+	b.tick(sketch.Tick(d.GetPurgeUs()))
+}
+
+// States of a namespace in a snapshot.
+const (
+	notDeleted = iota
+	deletedInGrace
+	deletedPurging
+	deletedEmptied
+)
 
 func writeDefinition(b *blockWriter, def *ebbv1.Namespace) {
 	b.text([]byte(def.Name))

@@ -127,8 +127,7 @@ func (s *State) dropSource(c *command) *ebbv1.CommandResult {
 		}
 	})
 	for slot, ok := s.findSource(c.namespace, name); ok; slot, ok = s.findSource(c.namespace, name) {
-		delete(s.sourceSlots, s.sources.at(slot).sourceName)
-		s.sources.drop(slot, s.epoch)
+		s.forgetSource(slot)
 	}
 	return &ebbv1.CommandResult{}
 }

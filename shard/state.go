@@ -110,6 +110,7 @@ type State struct {
 	gone          []uint32      // bins that a summary lets go of, while it does
 	applying      uint64        // the index of the entry that is being applied
 	drawn         uint64        // how often it has drawn a chance
+	paid          int           // for looks at keys while blocks move together, by commands that are no increments
 	compared      int           // bytes of keys that its commands have compared with checksums
 	successor     *State        // see Successor
 	asked         Audit         // by the last entry that asked for one, see Audited
@@ -179,7 +180,7 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 	if index <= s.applied {
 		return results
 	}
-	s.applying, s.drawn, s.compared = index, 0, 0
+	s.applying, s.drawn, s.compared, s.paid = index, 0, 0, 0
 	e := parseEntry(index, raw)
 	if stamp := sketch.Tick(e.stamp); stamp <= clockMax {
 		s.now = max(s.now, stamp)
@@ -192,7 +193,7 @@ func (s *State) Apply(index uint64, raw []byte, results []*ebbv1.CommandResult) 
 		results = append(results, r)
 	}
 	s.expire(visits)
-	s.gather(gatherPace * applied)
+	s.gather(gatherPace * (applied + s.paid))
 	s.applied = index
 	return results
 }
@@ -240,6 +241,9 @@ func (s *State) command(raw []byte) *ebbv1.CommandResult {
 	if s.staged.name != "" && !harmless(c.kind) {
 		return failed(s.beingRestored())
 	}
+	if err := s.refuseDeleted(c.namespace); err != nil && !takenWhenDeleted(c.kind) {
+		return failed(err)
+	}
 	switch c.identity {
 	case bySession:
 		return s.onceInSession(&c)
@@ -278,6 +282,8 @@ func (s *State) body(c *command) *ebbv1.CommandResult {
 		return s.names(c)
 	case proto.FieldCommandHome:
 		return s.home(c)
+	case fieldCommandPurge:
+		return s.purge(c)
 	case fieldCommandAudit:
 		s.audit(c.body)
 	}
@@ -309,22 +315,18 @@ func (s *State) setBehaviour(version uint32) {
 }
 
 // lookup returns a namespace by its name, "default" when empty; nil if this
-// shard has never heard of it.
+// shard has never heard of it, or it is deleted.
 func (f *frame) lookup(name []byte) *namespace {
-	if len(name) == 0 {
-		name = []byte(proto.DefaultNamespace)
+	if ns := f.find(name); ns != nil && !ns.deleted() {
+		return ns
 	}
-	space, ok := f.spaces[string(name)]
-	if !ok {
-		return nil
-	}
-	return f.namespaces[space]
+	return nil
 }
 
 // namespaceName returns the name of a namespace, "default" for the empty one, without a copy if the shard has
 // heard of it.
 func (f *frame) namespaceName(name []byte) string {
-	if ns := f.lookup(name); ns != nil {
+	if ns := f.find(name); ns != nil {
 		return ns.definition.GetName()
 	}
 	if len(name) == 0 {

@@ -1,0 +1,309 @@
+package shard
+
+import (
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	pb "google.golang.org/protobuf/proto"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+)
+
+// The deletion of a namespace reaches a shard as a newer definition. From then on the shard takes no writes to it and
+// answers no questions about it; its keys stay, and fade as time passes. A newer definition without a deletion takes
+// that back.
+//
+// When the definition says that the namespace is being purged, the leader proposes PurgeNamespace commands. Each does a
+// bounded amount of work and says where the next goes on. They go through the places where a shard holds something of
+// a namespace, one after the other:
+//
+//	keys -> ledgers -> remnants -> sources -> sessions -> idempotency keys -> emptied
+//
+// Nothing comes to a namespace that is being purged, so one round finds all of it. A new leader begins again: there is
+// nothing left where its predecessor has been.
+//
+// An emptied namespace keeps its definition: it refuses older ones, which may still be on their way. A newer one
+// without a deletion is that of a new namespace of that name.
+
+// Stages of a purge, in the upper half of PurgeNamespace.from. In the lower half there is a slot.
+const (
+	purgeKeys = iota
+	purgeLedgers
+	purgeRemnants
+	purgeSources
+	purgeSessions
+	purgeAnswered
+	purgeEnd
+
+	purgeStageShift = 32
+)
+
+// purgeWork is how much one PurgeNamespace does: a few milliseconds.
+const purgeWork = 1 << 14
+
+// Work that a purge takes, in slots that are looked at.
+const (
+	purgeKeyWork    = 16 // to drop a key
+	purgeBinsWork   = 4  // bins of it for one
+	purgeLeavesWork = 4  // pages of ids for one
+)
+
+// deleted says whether a namespace takes no writes and answers no questions.
+func (ns *namespace) deleted() bool { return ns.definition.GetDeletion() != nil }
+
+// find returns a namespace by its name as lookup does, deleted or not.
+func (f *frame) find(name []byte) *namespace {
+	if len(name) == 0 {
+		name = defaultNamespace
+	}
+	space, ok := f.spaces[string(name)]
+	if !ok {
+		return nil
+	}
+	return f.namespaces[space]
+}
+
+// refuseDeleted says why a command or a question about a namespace is refused; nil if it is not deleted.
+func (f *frame) refuseDeleted(name []byte) *proto.Error {
+	if ns := f.find(name); ns != nil && ns.deleted() {
+		return proto.ErrDeleted(ns.definition).WithShard(uint32(f.id))
+	}
+	return nil
+}
+
+// takenWhenDeleted says which commands a shard takes that name a deleted namespace. A command that it does not take is
+// refused before its identity is looked at: repeated after an undelete it is applied.
+func takenWhenDeleted(kind protowire.Number) bool {
+	switch kind {
+	case proto.FieldCommandDefineNamespace, fieldCommandCloseSession, fieldCommandDropSource,
+		fieldCommandBehaviour, fieldCommandTick, fieldCommandAudit, fieldCommandPurge:
+		return true
+	}
+	return false
+}
+
+// purge applies a PurgeNamespace command.
+func (s *State) purge(c *command) *ebbv1.CommandResult {
+	var cmd ebbv1.PurgeNamespace
+	ns := s.find(c.namespace)
+	if pb.Unmarshal(c.body, &cmd) != nil || s.behaviour < BehaviourDeletion {
+		return failed(errMalformedCommand())
+	}
+	if ns == nil || ns.definition.GetVersion() != cmd.Version || !ns.definition.GetDeletion().GetPurging() {
+		return failed(proto.ErrBadRequest.Errorf("shard %d does not purge version %d of namespace %s", s.id, cmd.Version, quote(c.namespace)))
+	}
+	p := purger{s: s, ns: s.editNamespace(ns.space), work: purgeWork}
+	if ns.slow != 0 {
+		p.slow = s.editNamespace(ns.slow)
+	}
+	stage, slot := cmd.From>>purgeStageShift, uint32(cmd.From)
+	for p.work > 0 && stage < purgeEnd {
+		if slot = p.stage(stage, slot); slot == 0 {
+			stage++
+		}
+	}
+	if stage >= purgeEnd && !p.empty() { // the caller began in the middle
+		stage, slot = purgeKeys, 0
+	}
+	p.ns.emptied = p.ns.emptied || stage >= purgeEnd
+	s.paid += purgeWork / purgeKeyWork // for moving together what is left in pages, also when the shard is emptied
+	return &ebbv1.CommandResult{
+		Purge: &ebbv1.PurgeProgress{Next: stage<<purgeStageShift | uint64(slot), Dropped: p.dropped, Done: p.ns.emptied},
+	}
+}
+
+// purger does the work of one command.
+type purger struct {
+	s        *State
+	ns, slow *namespace // slow is nil without a companion
+	work     int        // that is left
+	dropped  uint64
+}
+
+// empty says whether the shard has no keys and strings of the namespace.
+func (p *purger) empty() bool {
+	return p.ns.keys == 0 && len(p.ns.ledgers) == 0 && (p.slow == nil || p.slow.keys == 0)
+}
+
+// stage goes on with a stage at a slot, and returns at which it has stopped; 0 if it is at its end.
+func (p *purger) stage(stage uint64, slot uint32) uint32 {
+	switch stage {
+	case purgeKeys:
+		return p.keys(slot)
+	case purgeLedgers:
+		return p.ledgers()
+	case purgeRemnants:
+		return purgeRoster(p, &p.s.remnants, slot, func(slot uint32, r *remnant) bool { return r.space == p.ns.space }, p.s.dropRemnant)
+	case purgeSources:
+		return purgeRoster(p, &p.s.sources, slot, func(_ uint32, src *source) bool { return p.owns(src.namespace) }, p.s.forgetSource)
+	case purgeSessions:
+		return purgeRoster(p, &p.s.sessions, slot, func(_ uint32, w *session) bool { return p.owns(w.namespace) }, p.s.dropSession)
+	default:
+		return purgeRoster(p, &p.s.answered, slot, func(_ uint32, a *answered) bool { return p.owns(a.key.namespace) }, p.s.forgetAnswered)
+	}
+}
+
+func (p *purger) owns(namespace string) bool { return namespace == p.ns.definition.GetName() }
+
+// keys drops keys of the namespace and of its companion.
+func (p *purger) keys(key uint32) uint32 {
+	s := p.s
+	slots := s.summaries.keys.slots
+	for ; key < slots && p.work > 0 && (p.ns.keys > 0 || p.slow != nil && p.slow.keys > 0); key++ {
+		p.work--
+		if !s.summaries.keys.alive(key) {
+			continue
+		}
+		switch space := s.summaries.record(key).space(); {
+		case space == p.ns.space:
+			p.dropKey(p.ns, key)
+			p.dropped++
+		case p.slow != nil && space == p.slow.space:
+			p.dropKey(p.slow, key)
+		}
+	}
+	if p.work > 0 {
+		return 0
+	}
+	return key
+}
+
+func (p *purger) dropKey(ns *namespace, key uint32) {
+	sum := p.s.own(key)
+	p.work -= purgeKeyWork + sum.dist.Len()/purgeBinsWork
+	if v := sum.bitmap(); v != nil {
+		p.work -= int(v.head.leaves) / purgeLeavesWork
+	}
+	p.s.dropKey(ns, key, &sum)
+}
+
+// ledgers drops parts of the dictionary. A part goes as a whole: it is a list of pages to give back.
+func (p *purger) ledgers() uint32 {
+	for len(p.ns.ledgers) > 0 && p.work > 0 {
+		at := p.ns.ledgers[len(p.ns.ledgers)-1]
+		p.work -= int(p.s.ledgers[at].text.len()+p.s.ledgers[at].places.len()) + purgeKeyWork
+		p.s.dropLedger(at)
+	}
+	if len(p.ns.ledgers) == 0 {
+		return 0
+	}
+	return 1
+}
+
+// dropLedger drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they began.
+func (s *State) dropLedger(at int) {
+	l := &s.ledgers[at]
+	l.text.free()
+	l.places.free()
+	l.index.slots.free()
+	s.ledgers = append(s.ledgers[:at:at], s.ledgers[at+1:]...)
+	for space, ns := range s.namespaces {
+		if len(ns.ledgers) == 0 || ns.ledgers[len(ns.ledgers)-1] < at {
+			continue
+		}
+		moved := make([]int, 0, len(ns.ledgers)) // views share the old one
+		for _, i := range ns.ledgers {
+			switch {
+			case i < at:
+				moved = append(moved, i)
+			case i > at:
+				moved = append(moved, i-1)
+			}
+		}
+		s.editNamespace(uint16(space)).ledgers = moved
+	}
+}
+
+// purgeRoster drops what belongs to the namespace from a slot on.
+func purgeRoster[T any](p *purger, r *roster[T], slot uint32, is func(slot uint32, item *T) bool, drop func(slot uint32)) uint32 {
+	for ; slot < r.slots && p.work > 0; slot++ {
+		p.work--
+		if r.alive(slot) && is(slot, r.at(slot)) {
+			p.work -= purgeKeyWork
+			drop(slot)
+		}
+	}
+	if p.work > 0 {
+		return 0
+	}
+	return slot
+}
+
+func (s *State) forgetSource(slot uint32) {
+	delete(s.sourceSlots, s.sources.at(slot).sourceName)
+	s.sources.drop(slot, s.epoch)
+}
+
+func (s *State) forgetAnswered(slot uint32) {
+	a := s.answered.at(slot)
+	delete(s.keySlots, a.key)
+	s.answeredBytes -= len(a.memo.more)
+	s.keyVisits.remove(slot)
+	s.answered.drop(slot, s.epoch)
+}
+
+// rebirth makes an emptied namespace a new one with another definition, which may have another name.
+func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
+	if had := ns.definition.GetName(); had != def.GetName() {
+		s.ownSpaces()
+		delete(s.spaces, had)
+		s.spaces[def.GetName()] = ns.space
+	}
+	slow := ns.slow
+	*ns = namespace{
+		space: ns.space, epoch: ns.epoch, slow: slow,
+		definition: def, signed: def.GetAllowNegative(), seed: def.GetHashSeed(),
+		eras: []era{{params: paramsOf(def), from: s.now}},
+	}
+	ns.began = ns.clock(s.now)
+	ns.exposure.From = ns.began
+	if slow != 0 {
+		// The companion stays with its namespace, closed and without keys, until there is a second half-life again.
+		c := s.editNamespace(slow)
+		c.definition = pb.CloneOf(c.definition)
+		c.definition.Name, c.definition.HashSeed = def.GetName()+companionSuffix, def.GetHashSeed()
+		c.seed, c.closed, c.signed, c.eventTime = ns.seed, true, false, 0
+		c.eras, c.eraBase = c.eras[len(c.eras)-1:len(c.eras):len(c.eras)], c.presentEra()
+		c.eras[0].params = paramsOf(c.definition)
+	}
+	s.followed(ns)
+}
+
+// replaceable returns the emptied namespace that makes room for a new one, nil if there is none: that of the lowest
+// version, which the fewest entries on their way can know.
+func (s *State) replaceable() (oldest *namespace) {
+	for _, ns := range s.namespaces {
+		if !ns.emptied {
+			continue
+		}
+		if oldest == nil || ns.definition.GetVersion() < oldest.definition.GetVersion() ||
+			ns.definition.GetVersion() == oldest.definition.GetVersion() &&
+				strings.Compare(ns.definition.GetName(), oldest.definition.GetName()) < 0 {
+			oldest = ns
+		}
+	}
+	return oldest
+}
+
+// Deletion is what a shard knows of a namespace that is deleted.
+type Deletion struct {
+	Version uint64
+	Purging bool
+	Emptied bool   // it holds nothing of it
+	Keys    uint64 // that it holds
+}
+
+// Deletion returns what this shard knows of the deletion of a namespace; of one that it does not know, or that is not
+// deleted, only the version.
+func (f *frame) Deletion(name string) Deletion {
+	ns := f.find([]byte(name))
+	if ns == nil {
+		return Deletion{}
+	}
+	d := ns.definition.GetDeletion()
+	return Deletion{Version: ns.definition.GetVersion(), Purging: d.GetPurging(), Emptied: ns.emptied, Keys: uint64(ns.keys)}
+}
+
+// Holed says whether there are holes between blocks that entries will close.
+func (s *State) Holed() bool { return s.gathered != 0 || s.summaries.bins.holed() }
