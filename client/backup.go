@@ -111,13 +111,13 @@ func (c *Client) applyOne(ctx context.Context, p *peer, req *ebbv1.ApplyRequest)
 }
 
 // RestoreNamespaces gives the cluster the namespaces of a backup, in place of those of the same names. More than fit one message come in several, and
-// each of these is taken as a whole: what came before a failure stays, and may come again.
-func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace) error {
+// each of these is taken as a whole: what came before a failure stays, and may come again. droppedVersion is that of the backup's table.
+func (c *Client) RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace, droppedVersion uint64) error {
 	ctx, cancel := withDefaultTimeout(ctx, c.cfg.timeout)
 	defer cancel()
 	defer c.renewal()
 	for some := range proto.InBatches(namespaces, namespaceBytesMax) {
-		req := &ebbv1.RestoreNamespacesRequest{Namespaces: some}
+		req := &ebbv1.RestoreNamespacesRequest{Namespaces: some, DroppedVersion: droppedVersion}
 		err := c.anywhere(ctx, attempt{op: "restore namespaces"}, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) error {
 			_, err := ebbv1grpc.NewShardsClient(cc).RestoreNamespaces(ctx, req)
 			return err

@@ -38,7 +38,7 @@ func TestRestoreOfManyNamespaces(t *testing.T) {
 		for i := range all {
 			all[i] = &ebbv1.Namespace{Name: fmt.Sprint("n", i), Universe: bytes.Repeat([]byte{'u'}, proto.KeyLenMax)}
 		}
-		if err := c.RestoreNamespaces(context.Background(), all); err != nil || !slices.Equal(got, all) {
+		if err := c.RestoreNamespaces(context.Background(), all, 0); err != nil || !slices.Equal(got, all) {
 			t.Errorf("%d of %d come, or in another order: %v", len(got), len(all), err)
 		}
 	})

@@ -83,6 +83,8 @@ type Namespace struct {
 	// namespace has.
 	// Writes that would make it hold more fail with ErrBudgetExceeded. Only operators set them.
 	MaxBytes, MaxKeys *uint64
+	// Deletion is nil of a namespace that is not deleted. Settings do not change it: see DeleteNamespace.
+	Deletion *Deletion
 }
 
 // Period is a length of periods, in UTC.
@@ -160,6 +162,7 @@ func namespaceOf(w *ebbv1.Namespace) Namespace {
 		Dictionary: proto.HasDictionary(w), DictionaryParts: w.GetDictionary().GetParts(),
 		Rollups:  append([]Period{}, w.GetRollups().GetUnits()...),
 		MaxBytes: new(w.GetBudget().GetBytes()), MaxKeys: new(w.GetBudget().GetKeys()),
+		Deletion: deletionOf(w),
 	}
 }
 
@@ -209,14 +212,90 @@ func (c *Client) setNamespace(ctx context.Context, op string, n Namespace, creat
 	return namespaceOf(resp.GetNamespace()), nil
 }
 
-// Namespaces lists the namespaces with their settings.
+// Deletion is the state of a deleted namespace.
+type Deletion struct {
+	Deleted time.Time // by the clock of the node that received the request
+	Purge   time.Time // until then it can be undeleted
+	Purging bool      // its keys are being purged: it cannot be undeleted
+}
+
+func deletionOf(w *ebbv1.Namespace) *Deletion {
+	d := w.GetDeletion()
+	if d == nil {
+		return nil
+	}
+	return &Deletion{time.UnixMicro(d.GetDeletedUs()), time.UnixMicro(d.GetPurgeUs()), d.GetPurging()}
+}
+
+// GraceDefault is for how long a deleted namespace should be undeletable where nothing speaks for another time.
+const GraceDefault = time.Duration(proto.GraceDefaultUS) * time.Microsecond
+
+// DeleteNamespace deletes a namespace with all of its keys. It refuses questions and writes from then on, and can be
+// undeleted within the grace time; after that its memory is given back. Without a grace time that begins at once, also
+// for a namespace that was deleted with one. It returns what the deletion is now.
+func (c *Client) DeleteNamespace(ctx context.Context, name string, grace time.Duration) (Deletion, error) {
+	a := attempt{op: "delete namespace", key: name}
+	if err := proto.CheckNamespaceName(name); err != nil {
+		return Deletion{}, c.fail(a, err)
+	}
+	req := &ebbv1.DeleteNamespaceRequest{Name: name, GraceUs: new(grace.Microseconds())}
+	var resp *ebbv1.DeleteNamespaceResponse
+	err := c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).DeleteNamespace(ctx, req)
+		return err
+	})
+	if err != nil {
+		return Deletion{}, err
+	}
+	c.renewal()
+	if d := deletionOf(resp.GetNamespace()); d != nil {
+		return *d, nil
+	}
+	return Deletion{}, nil
+}
+
+// UndeleteNamespace takes the deletion of a namespace back: it answers what it did before. It returns its settings.
+func (c *Client) UndeleteNamespace(ctx context.Context, name string) (Namespace, error) {
+	a := attempt{op: "undelete namespace", key: name}
+	if err := proto.CheckNamespaceName(name); err != nil {
+		return Namespace{}, c.fail(a, err)
+	}
+	var resp *ebbv1.UndeleteNamespaceResponse
+	err := c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+		resp, err = ebbv1grpc.NewEbbClient(cc).UndeleteNamespace(ctx, &ebbv1.UndeleteNamespaceRequest{Name: name})
+		return err
+	})
+	if err != nil {
+		return Namespace{}, err
+	}
+	c.renewal()
+	return namespaceOf(resp.GetNamespace()), nil
+}
+
+// DeletedNamespaces lists the namespaces that were deleted and are not purged yet, with their settings.
+func (c *Client) DeletedNamespaces(ctx context.Context) ([]Namespace, error) {
+	_, deleted, err := c.AllNamespaces(ctx)
+	return deleted, err
+}
+
+// AllNamespaces lists the namespaces, and those that were deleted and are not purged yet, with their settings.
+func (c *Client) AllNamespaces(ctx context.Context) (live, deleted []Namespace, err error) {
+	resp, err := c.listNamespaces(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, n := range resp.GetNamespaces() {
+		live = append(live, namespaceOf(n))
+	}
+	for _, n := range resp.GetDeleted() {
+		deleted = append(deleted, namespaceOf(n))
+	}
+	return live, deleted, nil
+}
+
+// Namespaces lists the namespaces with their settings, without those that are deleted.
 func (c *Client) Namespaces(ctx context.Context) ([]Namespace, error) {
-	var resp *ebbv1.ListNamespacesResponse
-	err := c.anywhere(ctx, attempt{op: "list namespaces"}, question,
-		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
-			resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
-			return err
-		})
+	resp, err := c.listNamespaces(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -261,6 +340,15 @@ func (c *Client) NamespaceUsage(
 		})
 	}
 	return usage, resp.GetUnreachable(), nil
+}
+
+func (c *Client) listNamespaces(ctx context.Context) (resp *ebbv1.ListNamespacesResponse, err error) {
+	err = c.anywhere(ctx, attempt{op: "list namespaces"}, question,
+		func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
+			resp, err = ebbv1grpc.NewEbbClient(cc).ListNamespaces(ctx, &ebbv1.ListNamespacesRequest{})
+			return err
+		})
+	return resp, err
 }
 
 // Table fetches where everything is, from whichever node answers first.

@@ -23,12 +23,12 @@ func (c *Client) settings(ctx context.Context, ns string) *ebbv1.Namespace {
 	return known
 }
 
-// namespace returns the settings of a namespace; nil if the table does not have it.
+// namespace returns the settings of a namespace; nil if the table does not have it, or it is deleted.
 func (ch *chart) namespace(name string) *ebbv1.Namespace {
 	ch.mu.RLock()
 	defer ch.mu.RUnlock()
 	for _, ns := range ch.table.GetNamespaces() {
-		if ns.GetName() == name {
+		if ns.GetName() == name && ns.GetDeletion() == nil {
 			return ns
 		}
 	}

@@ -476,6 +476,16 @@ func (n *testNode) Table() *ebbv1.Table {
 	return t
 }
 
+func (n *testNode) DeleteNamespace(_ context.Context, req *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error) {
+	return &ebbv1.DeleteNamespaceResponse{Namespace: &ebbv1.Namespace{
+		Name: req.GetName(), Deletion: &ebbv1.NamespaceDeletion{DeletedUs: 5e6, PurgeUs: 5e6 + req.GetGraceUs(), Purging: req.GetGraceUs() == 0},
+	}}, nil
+}
+
+func (n *testNode) UndeleteNamespace(_ context.Context, req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
+	return &ebbv1.UndeleteNamespaceResponse{Namespace: proto.FillNamespace(&ebbv1.Namespace{Name: req.GetName()}, proto.DefaultNamespaceSettings())}, nil
+}
+
 func (n *testNode) SetNamespace(_ context.Context, req *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error) {
 	w := n.world
 	w.mu.Lock()

@@ -120,9 +120,11 @@ func TestControlDeletesNamespaces(t *testing.T) {
 }
 
 func TestControlDeletesNothingBeforeItsVersion(t *testing.T) {
+	grace := ofBackup("grace", 5, 11)
+	grace.Deletion = &ebbv1.NamespaceDeletion{DeletedUs: 100, PurgeUs: 150}
 	s := bornCluster(t)
 	s.apply(setCommand(true, &ebbv1.Namespace{Name: "a"}))
-	for _, command := range []*ebbv1.ControlCommand{deleteCommand("a", 100, 50), undeleteCommand("a")} {
+	for _, command := range []*ebbv1.ControlCommand{deleteCommand("a", 100, 50), undeleteCommand("a"), restoreCommand(grace)} {
 		if e := s.apply(command).GetError(); e.GetCode() != ebbv1.Code_CODE_STARTING {
 			t.Errorf("it is answered with %v", e)
 		}

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"slices"
+
 	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
@@ -23,6 +25,12 @@ func (c *Control) restoreNamespaces(req *ebbv1.RestoreNamespacesRequest) *proto.
 	}
 	if req.GetDroppedVersion() > restoredVersionMax {
 		return proto.ErrBadNamespace.Errorf("%d is no version that a purged namespace can have had", req.GetDroppedVersion())
+	}
+	deletion := func(ns *ebbv1.Namespace) bool { return ns.GetDeletion() != nil }
+	if req.GetDroppedVersion() > 0 || slices.ContainsFunc(req.GetNamespaces(), deletion) {
+		if err := checkDeletionVersion(table); err != nil {
+			return err
+		}
 	}
 	wire := edit(table)
 	changes := make(map[string]uint32, len(req.GetNamespaces()))

@@ -169,9 +169,39 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 		return nil, context.Cause(ctx)
 	}
 	for i, q := range req.GetQuestions() {
+		if resp.Answers[i].GetError().GetCode() == ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
+			resp.Answers[i] = b.askUndeleted(ctx, gates.of(q.GetShard()), q, sketch.Tick(now), take, resp.Answers[i])
+		}
 		resp.Answers[i].Stale = resp.Answers[i].Stale || gates.of(q.GetShard()).stale
 	}
 	return resp, nil
+}
+
+// askUndeleted asks again when a shard has not heard yet that a namespace was undeleted.
+func (b *backend) askUndeleted(
+	ctx context.Context, g *gate, q *ebbv1.ShardQuestion, now sketch.Tick, take *taker, refusal *ebbv1.ShardAnswer,
+) *ebbv1.ShardAnswer {
+	ns := b.lore.table().Namespace(q.GetQuestion().GetNamespace())
+	if g.err != nil || ns == nil || g.replica.state.version(ns.GetName()) >= ns.GetVersion() {
+		return refusal
+	}
+	if _, leads := g.replica.leading(); !leads {
+		return &ebbv1.ShardAnswer{Error: g.replica.notLeader().Wire()}
+	}
+	if err := g.replica.define(ctx, ns.GetName()); err != nil {
+		return &ebbv1.ShardAnswer{Error: proto.AsError(err).Wire()}
+	}
+	state := g.replica.state
+	answer, needs, view := state.ask(q, now, take.budget)
+	if answer != nil {
+		return take.built(q, answer, needs)
+	}
+	return take.charged(ctx, q, needs, func(room int) *ebbv1.ShardAnswer {
+		if view {
+			return state.askView(q, now, 1, room, b.count)
+		}
+		return state.askCharged(q, now, room)
+	})
 }
 
 // onAllCores does n things at once, as many as there are cores, each on those that are left for it.

@@ -95,9 +95,16 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 			return err
 		}
 		var parts []*ebbv1.ControlCommand
-		for some := range proto.InBatches(c.state.control.Table().Unrestored(req.GetNamespaces()), proto.EntryBytesSoft) {
+		table, now := c.state.control.Table(), b.node.keeper.nowUS()
+		left := table.Unrestored(req.GetNamespaces())
+		for some := range proto.InBatches(left, proto.EntryBytesSoft) {
 			parts = append(parts, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
-				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{Namespaces: some},
+				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{Namespaces: some, DroppedVersion: req.GetDroppedVersion(), NowUs: now},
+			}})
+		}
+		if len(left) == 0 && req.GetDroppedVersion() > table.DroppedVersion() {
+			parts = append(parts, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
+				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{DroppedVersion: req.GetDroppedVersion(), NowUs: now},
 			}})
 		}
 		_, err := c.proposeAll(ctx, parts...)

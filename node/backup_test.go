@@ -37,7 +37,7 @@ func TestRestoredNamespacesFitTheirKeys(t *testing.T) {
 			{"another seed where there are no keys", of("default", seed), ""},
 		} {
 			epoch := b.table(0).Epoch()
-			err := c.RestoreNamespaces(context.Background(), []*ebbv1.Namespace{x.ns})
+			err := c.RestoreNamespaces(context.Background(), []*ebbv1.Namespace{x.ns}, 0)
 			if (err == nil) != (x.want == "") || err != nil && (!errors.Is(err, proto.ErrBadNamespace) || !strings.Contains(err.Error(), x.want)) {
 				t.Errorf("%s: %v, want %q", x.name, err, x.want)
 			}

@@ -34,7 +34,7 @@ func kept(n int, change func(*ebbv1.Namespace)) []*ebbv1.Namespace {
 func (b *bubble) restore(c *ebb.Client, namespaces []*ebbv1.Namespace) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	return c.RestoreNamespaces(ctx, namespaces)
+	return c.RestoreNamespaces(ctx, namespaces, 0)
 }
 
 // As many namespaces as a cluster can have do not fit into one entry of the control group's log. They come all the same, all of them or none, and the group goes on.

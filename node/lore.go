@@ -25,46 +25,60 @@ const (
 // behind what a client has just been told.
 type lore struct {
 	table func() *cluster.Table
-	// ask returns the control leader's namespaces.
-	ask func(ctx context.Context) ([]*ebbv1.Namespace, error)
+	// ask returns the control leader's namespaces, and the epoch of the table that has them.
+	ask func(ctx context.Context) ([]*ebbv1.Namespace, uint64, error)
 
 	mu      sync.Mutex // guards what follows; not held while asking
 	told    map[string]*ebbv1.Namespace
+	epoch   uint64 // of the table that told is of: what a table of this epoch does not have is gone
 	unknown map[string]time.Time
 }
 
-func newLore(table func() *cluster.Table, ask func(context.Context) ([]*ebbv1.Namespace, error)) *lore {
+func newLore(table func() *cluster.Table, ask func(context.Context) ([]*ebbv1.Namespace, uint64, error)) *lore {
 	return &lore{table: table, ask: ask, told: make(map[string]*ebbv1.Namespace), unknown: make(map[string]time.Time)}
 }
 
-// namespace returns a namespace, "default" for the empty name; nil if it is unknown.
+// namespace returns a namespace, deleted or not, "default" for the empty name; nil if it is unknown.
 func (l *lore) namespace(name string) *ebbv1.Namespace {
-	if ns := l.table().Namespace(name); ns != nil {
+	table := l.table()
+	if ns := table.Defined(name); ns != nil {
 		return ns
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.drop(table)
 	return l.told[name]
+}
+
+// drop forgets what was told of a table that is no newer than this one: what this one lacks was purged. l.mu is held.
+func (l *lore) drop(table *cluster.Table) {
+	if table.Epoch() >= l.epoch {
+		clear(l.told)
+	}
 }
 
 // learn makes sure that a namespace is known here if it is known at all. It
 // asks the control leader at most once a second for the same unknown name. An
 // error means that the leader could not be asked.
 func (l *lore) learn(ctx context.Context, name []byte) *proto.Error {
-	if l.table().Namespace(string(name)) != nil || !l.worthAsking(string(name)) {
+	if l.table().Defined(string(name)) != nil || !l.worthAsking(string(name)) {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askLeaderMax)
 	defer cancel()
-	namespaces, err := l.ask(ctx)
+	namespaces, epoch, err := l.ask(ctx)
 	if err != nil {
 		return proto.ErrNoLeader.Errorf("namespace %q is not known here, and the control group cannot be asked: %v", name, err).
 			WithHint("try again")
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ns := range namespaces {
-		l.told[ns.GetName()] = ns
+	if epoch >= l.epoch {
+		clear(l.told)
+		l.epoch = epoch
+		for _, ns := range namespaces {
+			l.told[ns.GetName()] = ns
+		}
 	}
 	if l.told[string(name)] == nil {
 		l.forget(string(name))
@@ -75,6 +89,7 @@ func (l *lore) learn(ctx context.Context, name []byte) *proto.Error {
 func (l *lore) worthAsking(name string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.drop(l.table())
 	at, asked := l.unknown[name]
 	return l.told[name] == nil && len(name) <= proto.NamespaceLenMax && (!asked || time.Since(at) > unknownFor)
 }

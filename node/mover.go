@@ -246,6 +246,8 @@ type controlPeer interface {
 	Manage(context.Context, *ebbv1.ManageRequest) (*ebbv1.ManageResponse, error)
 	ChangeCluster(context.Context, *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error)
 	SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*ebbv1.SetNamespaceResponse, error)
+	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
+	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
 	RestoreNamespaces(context.Context, *ebbv1.RestoreNamespacesRequest) (*ebbv1.RestoreNamespacesResponse, error)
 	CreateToken(context.Context, *ebbv1.CreateTokenRequest) (*ebbv1.CreateTokenResponse, error)
 	RevokeToken(context.Context, *ebbv1.RevokeTokenRequest) (*ebbv1.RevokeTokenResponse, error)
@@ -282,6 +284,9 @@ func (n *Node) manageHere(ctx context.Context, c *control, req *ebbv1.ManageRequ
 		return c.order(ctx, body.Order)
 	case *ebbv1.ManageRequest_Settle:
 		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_SettleShard{SettleShard: body.Settle}})
+		return new(ebbv1.ManageResponse), err
+	case *ebbv1.ManageRequest_Purged:
+		_, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_NamespacesPurged{NamespacesPurged: body.Purged}})
 		return new(ebbv1.ManageResponse), err
 	}
 	return nil, proto.ErrBadRequest.Errorf("nothing is asked that this version knows")

@@ -408,6 +408,11 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { watch(ctx, balanceEvery, yielder.look) })
 	sweeper := &sweeper{func() []*replica { return n.groups.Load().replicas }, n.router.Sweep, n.keeper, n.logger}
 	n.wg.Go(func() { sweeper.run(ctx) })
+	purger := &purger{
+		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged, logger: n.logger,
+	}
+	n.wg.Go(func() { purger.run(ctx) })
+	n.wg.Go(func() { watch(ctx, purgeEvery, func() { n.beginPurges(ctx) }) })
 	auditor := &auditor{
 		node: n.cfg.Name, replicas: func() []*replica { return n.groups.Load().replicas }, found: n.audits,
 		ask: n.askAudited, repair: n.askRepair, count: &n.counts.audit, logger: n.logger,

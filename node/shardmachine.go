@@ -124,6 +124,27 @@ func (m *shardMachine) version(namespace string) uint64 {
 	return m.state.NamespaceVersion(namespace)
 }
 
+// deletion returns what the shard knows of the deletion of a namespace.
+func (m *shardMachine) deletion(namespace string) shard.Deletion {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Deletion(namespace)
+}
+
+// deletions are the names of the namespaces that are deleted as the shard knows, and not emptied.
+func (m *shardMachine) deletions() []string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Deletions()
+}
+
+// holed says whether pages can be given back by further entries.
+func (m *shardMachine) holed() bool {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.Holed()
+}
+
 // storable refuses a command that stores a bitmap, if that takes too long for the log to wait for.
 func (m *shardMachine) storable(command []byte) *proto.Error {
 	if _, field, _ := proto.CommandBody(command); field != proto.FieldCommandStore {

@@ -43,7 +43,7 @@ func (n *Node) annotate(t *cluster.Table) *ebbv1.Table {
 	wire := t.Wire()
 	out := &ebbv1.Table{
 		ClusterId: wire.ClusterId, Epoch: wire.Epoch, Shards: wire.Shards, Replication: wire.Replication,
-		Namespaces: wire.Namespaces, ReplicasGiven: wire.ReplicasGiven, Removed: wire.Removed, Version: t.Version(),
+		Namespaces: wire.Namespaces, DroppedVersion: wire.DroppedVersion, ReplicasGiven: wire.ReplicasGiven, Removed: wire.Removed, Version: t.Version(),
 		Nodes:     make([]*ebbv1.NodeRecord, len(wire.Nodes)),
 		Placement: make([]*ebbv1.ShardRecord, len(wire.Placement)),
 	}
@@ -127,25 +127,26 @@ func (n *Node) awaitNamespace(ctx context.Context, ns *ebbv1.Namespace) {
 	ctx, cancel := context.WithTimeout(ctx, localMax)
 	defer cancel()
 	_ = await(ctx, handOverPoll, func() bool { // if it is late, so be it: the change is made
-		return n.Table().Namespace(ns.GetName()).GetVersion() >= ns.GetVersion()
+		return n.Table().Defined(ns.GetName()).GetVersion() >= ns.GetVersion()
 	})
 }
 
-// askNamespaces returns the control leader's namespaces.
-func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, error) {
+// askNamespaces returns the control leader's namespaces, deleted or not, and the epoch of its table.
+func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, uint64, error) {
 	g := n.groups.Load()
 	if g == nil {
-		return nil, proto.ErrStarting.Errorf("node %s is starting", n.cfg.Name)
+		return nil, 0, proto.ErrStarting.Errorf("node %s is starting", n.cfg.Name)
 	}
 	leader, err := n.controlLeader(ctx, g.control)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if leader == n.cfg.Name {
-		return n.Table().Namespaces(), nil
+		table := n.Table()
+		return table.AllNamespaces(), table.Epoch(), nil
 	}
 	table, err := n.tableOf(ctx, leader)
-	return table.GetNamespaces(), err
+	return table.GetNamespaces(), table.GetEpoch(), err
 }
 
 // NodeStatus reports on this node alone.

@@ -48,25 +48,27 @@ type rule struct {
 
 // rules has every method that there is. One that it does not have is for nobody.
 var rules = map[string]rule{
-	ebbv1grpc.Ebb_Increment_FullMethodName:      in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(incrementActs)),
-	ebbv1grpc.Ebb_Bits_FullMethodName:           in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(bitsActs)),
-	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:    in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace).audited(onKeys(storeActs)),
-	ebbv1grpc.Ebb_Delete_FullMethodName:         in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(onKeys(deleteActs)),
-	ebbv1grpc.Ebb_Expire_FullMethodName:         in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(expireActs)),
-	ebbv1grpc.Ebb_Rename_FullMethodName:         in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
-	ebbv1grpc.Ebb_Feed_FullMethodName:           in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
-	ebbv1grpc.Ebb_SetNamespace_FullMethodName:   settings().audited(always(setNamespaceAct)),
-	ebbv1grpc.Ebb_Ask_FullMethodName:            rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
-	ebbv1grpc.Ebb_Query_FullMethodName:          rule{who: granted, least: reader, check: checkQuery}.audited(queryActs),
-	ebbv1grpc.Ebb_Watch_FullMethodName:          rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
-	ebbv1grpc.Ebb_ListNamespaces_FullMethodName: rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
-	ebbv1grpc.Ebb_Table_FullMethodName:          rule{who: known}.destroysNothing(readOnly), // the same
-	ebbv1grpc.Ebb_Status_FullMethodName:         rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
-	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName: rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly),
-	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:  operators().audited(always(changeClusterAct)),
-	ebbv1grpc.Ebb_CreateToken_FullMethodName:    operators().audited(always(createTokenAct)),
-	ebbv1grpc.Ebb_ListTokens_FullMethodName:     operators().destroysNothing(readOnly),
-	ebbv1grpc.Ebb_RevokeToken_FullMethodName:    operators().audited(always(revokeTokenAct)),
+	ebbv1grpc.Ebb_Increment_FullMethodName:         in(writer, (*ebbv1.IncrementRequest).GetNamespace).audited(onKeys(incrementActs)),
+	ebbv1grpc.Ebb_Bits_FullMethodName:              in(writer, (*ebbv1.BitsRequest).GetNamespace).audited(onKeys(bitsActs)),
+	ebbv1grpc.Ebb_StoreBitmap_FullMethodName:       in(writer, (*ebbv1.StoreBitmapRequest).GetNamespace).audited(onKeys(storeActs)),
+	ebbv1grpc.Ebb_Delete_FullMethodName:            in(writer, (*ebbv1.DeleteRequest).GetNamespace).audited(onKeys(deleteActs)),
+	ebbv1grpc.Ebb_Expire_FullMethodName:            in(writer, (*ebbv1.ExpireRequest).GetNamespace).audited(onKeys(expireActs)),
+	ebbv1grpc.Ebb_Rename_FullMethodName:            in(writer, (*ebbv1.RenameRequest).GetNamespace).audited(onKeys(renameActs)),
+	ebbv1grpc.Ebb_Feed_FullMethodName:              in(writer, (*ebbv1.FeedRequest).GetNamespace).destroysNothing("it only adds: each phrase found counts 1"),
+	ebbv1grpc.Ebb_SetNamespace_FullMethodName:      settings().audited(always(setNamespaceAct)),
+	ebbv1grpc.Ebb_DeleteNamespace_FullMethodName:   in(admin, (*ebbv1.DeleteNamespaceRequest).GetName).audited(always(deleteNamespaceAct)),
+	ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName: in(admin, (*ebbv1.UndeleteNamespaceRequest).GetName).audited(always(undeleteNamespaceAct)),
+	ebbv1grpc.Ebb_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkAsk}.destroysNothing(readOnly),
+	ebbv1grpc.Ebb_Query_FullMethodName:             rule{who: granted, least: reader, check: checkQuery}.audited(queryActs),
+	ebbv1grpc.Ebb_Watch_FullMethodName:             rule{who: granted, least: reader, check: checkWatch}.destroysNothing("it reads; a query that stores is not watched"),
+	ebbv1grpc.Ebb_ListNamespaces_FullMethodName:    rule{who: known}.destroysNothing(readOnly), // lists those that the caller may read
+	ebbv1grpc.Ebb_Table_FullMethodName:             rule{who: known}.destroysNothing(readOnly), // the same
+	ebbv1grpc.Ebb_Status_FullMethodName:            rule{who: granted, check: checkStatus}.destroysNothing("it reads; checksums put entries into logs that change nothing"),
+	ebbv1grpc.Ebb_ChangeCluster_FullMethodName:     operators().audited(always(changeClusterAct)),
+	ebbv1grpc.Ebb_CreateToken_FullMethodName:       operators().audited(always(createTokenAct)),
+	ebbv1grpc.Ebb_ListTokens_FullMethodName:        operators().destroysNothing(readOnly),
+	ebbv1grpc.Ebb_RevokeToken_FullMethodName:       operators().audited(always(revokeTokenAct)),
+	ebbv1grpc.Ebb_NamespaceUsage_FullMethodName:    rule{who: granted, check: checkNamespaceUsage}.destroysNothing(readOnly),
 
 	ebbv1grpc.Shards_Apply_FullMethodName:             rule{who: known, least: writer}.audited(applyActs), // command by command, see commandRules
 	ebbv1grpc.Shards_Ask_FullMethodName:               rule{who: granted, least: reader, check: checkShardAsk}.destroysNothing(readOnly),

@@ -276,7 +276,7 @@ func checkGolden(t *testing.T, path, got string) {
 func routeSamples(t *testing.T) []string {
 	var out []string
 	for _, rt := range routes {
-		path := strings.NewReplacer("{ns}", "clicks", "{key...}", "k", "{pattern...}", "k*").Replace(rt.pattern)
+		path := strings.NewReplacer("{ns}", "clicks", "{name}", "clicks", "{key...}", "k", "{pattern...}", "k*").Replace(rt.pattern)
 		if strings.Contains(path, "{") {
 			t.Fatalf("%s: no sample for %s", rt.id, path)
 		}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -296,6 +297,18 @@ func setNamespaceAct(r *ebbv1.SetNamespaceRequest) (what, on string) {
 		what = "create namespace"
 	}
 	return what, strings.TrimSuffix(r.GetNamespace().GetName()+": "+settingsText(r.GetNamespace()), ": ")
+}
+
+func deleteNamespaceAct(r *ebbv1.DeleteNamespaceRequest) (what, on string) {
+	grace := proto.GraceDefaultUS
+	if r.GraceUs != nil {
+		grace = r.GetGraceUs()
+	}
+	return "delete namespace", clipTo(r.GetName(), proto.NamespaceLenMax) + ": grace " + (time.Duration(grace) * time.Microsecond).String()
+}
+
+func undeleteNamespaceAct(r *ebbv1.UndeleteNamespaceRequest) (what, on string) {
+	return "undelete namespace", clipTo(r.GetName(), proto.NamespaceLenMax)
 }
 
 // settingsText names the settings that a request gives, in the order of their fields.

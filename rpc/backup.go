@@ -7,6 +7,7 @@ import (
 	"google.golang.org/grpc"
 	protobuf "google.golang.org/protobuf/proto"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/proto/ebbv1grpc"
@@ -50,6 +51,11 @@ func (s *shardsServer) RestoreNamespaces(ctx context.Context, req *ebbv1.Restore
 	if err := s.maySeed(ctx, req.GetNamespaces()); err != nil {
 		return nil, err
 	}
+	if c := callerOf(ctx); c.token != nil && req.GetDroppedVersion() != 0 {
+		if err := c.needs(operator, ""); err != nil {
+			return nil, err
+		}
+	}
 	return s.Backups.RestoreNamespaces(ctx, withoutBudgets(ctx, req))
 }
 
@@ -76,6 +82,11 @@ func (s *Services) maySeed(ctx context.Context, namespaces []*ebbv1.Namespace) e
 	c := callerOf(ctx)
 	if c.token == nil {
 		return nil // of a caller who needs none
+	}
+	for _, ns := range namespaces {
+		if ns.GetVersion() > cluster.RestoredVersionTrusted || ns.GetDeletion() != nil {
+			return c.needs(operator, "") // versions have an end, and a deletion is not to come by the way
+		}
 	}
 	seeds := make(map[string]uint64)
 	for _, have := range s.Cluster.Table().GetNamespaces() {

@@ -181,6 +181,10 @@ func send(ctx context.Context, t *testing.T, conn *grpc.ClientConn, req any) {
 		_, _ = ebb.Query(ctx, r)
 	case *ebbv1.SetNamespaceRequest:
 		_, _ = ebb.SetNamespace(ctx, r)
+	case *ebbv1.DeleteNamespaceRequest:
+		_, _ = ebb.DeleteNamespace(ctx, r)
+	case *ebbv1.UndeleteNamespaceRequest:
+		_, _ = ebb.UndeleteNamespace(ctx, r)
 	case *ebbv1.Command:
 		if r.GetRestore() == nil && r.GetDropSource() == nil && r.GetOpenSession() == nil {
 			r.Namespace = "clicks"
@@ -212,6 +216,9 @@ func TestDestructionOverHTTPIsAudited(t *testing.T) {
 		{"POST", "/v1/expire", `{"keys":["k"],"ttl_us":"61s"}`, `"act":"expire","on":"key \"k\" of namespace default"`},
 		{"POST", "/v1/rename", `{"key":"k","to":"l","overwrite":true}`, `"act":"rename over"`},
 		{"POST", "/v1/delete", `{"keys":["k"]}`, `"act":"delete"`},
+		{"DELETE", "/v1/namespaces/clicks?grace=90s", "", `"act":"delete namespace","on":"clicks: grace 1m30s"`},
+		{"DELETE", "/v1/namespaces/clicks", "", `"act":"delete namespace","on":"clicks: grace 24h0m0s"`},
+		{"POST", "/v1/namespaces/clicks/undelete", "", `"act":"undelete namespace","on":"clicks"`},
 		{"DELETE", "/v1/ns/clicks/key/k", "", `"act":"delete","on":"key \"k\" of namespace clicks"`},
 		{"GET", "/incr?distribution=d&field=f&N=5", "", ""},
 		{"GET", "/ns/clicks/incr?distribution=d&field=f&N=-5", "", `"act":"subtract","on":"key \"d\" of namespace clicks"`},

@@ -85,13 +85,47 @@ func (s *ebbServer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceReq
 	return s.Cluster.SetNamespace(ctx, req)
 }
 
+// DeleteNamespace deletes a namespace at the end of a grace time.
+func (s *ebbServer) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error) {
+	if err := checkDeleteNamespace(req); err != nil {
+		return nil, err
+	}
+	return s.Cluster.DeleteNamespace(ctx, req)
+}
+
+func checkDeleteNamespace(req *ebbv1.DeleteNamespaceRequest) error {
+	if err := proto.CheckNamespaceName(req.GetName()); err != nil {
+		return err
+	}
+	if grace := req.GetGraceUs(); grace < 0 || grace > proto.GraceMaxUS {
+		return proto.ErrBadRequest.Errorf("grace of %d µs: it is 0 to %d", grace, proto.GraceMaxUS)
+	}
+	return nil
+}
+
+// UndeleteNamespace takes the deletion of a namespace back.
+func (s *ebbServer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
+	if err := proto.CheckNamespaceName(req.GetName()); err != nil {
+		return nil, err
+	}
+	return s.Cluster.UndeleteNamespace(ctx, req)
+}
+
 // ListNamespaces lists those that the caller may read.
 func (s *ebbServer) ListNamespaces(ctx context.Context, _ *ebbv1.ListNamespacesRequest) (*ebbv1.ListNamespacesResponse, error) {
 	t, err := s.table()
 	if err != nil {
 		return nil, err
 	}
-	return &ebbv1.ListNamespacesResponse{Namespaces: seen(ctx, t.GetNamespaces())}, nil
+	resp := new(ebbv1.ListNamespacesResponse)
+	for _, ns := range seen(ctx, t.GetNamespaces()) {
+		if ns.GetDeletion() == nil {
+			resp.Namespaces = append(resp.Namespaces, ns)
+		} else {
+			resp.Deleted = append(resp.Deleted, ns)
+		}
+	}
+	return resp, nil
 }
 
 // NamespaceUsage says what those namespaces hold that the caller may read.

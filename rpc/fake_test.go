@@ -78,6 +78,16 @@ func (f *fake) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest)
 	return &ebbv1.SetNamespaceResponse{Namespace: proto.FillNamespace(req.GetNamespace(), proto.DefaultNamespaceSettings())}, nil
 }
 
+func (f *fake) DeleteNamespace(_ context.Context, req *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error) {
+	return &ebbv1.DeleteNamespaceResponse{Namespace: &ebbv1.Namespace{
+		Name: req.GetName(), Deletion: &ebbv1.NamespaceDeletion{DeletedUs: 5, PurgeUs: 5 + req.GetGraceUs()},
+	}}, nil
+}
+
+func (f *fake) UndeleteNamespace(_ context.Context, req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
+	return &ebbv1.UndeleteNamespaceResponse{Namespace: &ebbv1.Namespace{Name: req.GetName()}}, nil
+}
+
 func (f *fake) Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error) {
 	return &ebbv1.StatusResponse{ClusterId: "c", Nodes: []*ebbv1.NodeStatus{{Phase: "serving"}, {Phase: "serving"}}}, nil
 }

@@ -357,7 +357,7 @@ func (f *forgettable) namespace(name string) *ebbv1.Namespace {
 		name = proto.DefaultNamespace
 	}
 	for _, ns := range f.ebb.Cluster.Table().GetNamespaces() {
-		if ns.GetName() == name {
+		if ns.GetName() == name && ns.GetDeletion() == nil {
 			return ns
 		}
 	}

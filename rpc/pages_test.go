@@ -85,6 +85,16 @@ func (f *touched) SetNamespace(context.Context, *ebbv1.SetNamespaceRequest) (*eb
 	return nil, proto.ErrInternal
 }
 
+func (f *touched) DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error) {
+	f.t.Error("the deletion of a namespace is handed over")
+	return nil, proto.ErrInternal
+}
+
+func (f *touched) UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
+	f.t.Error("the undelete of a namespace is handed over")
+	return nil, proto.ErrInternal
+}
+
 // doorSamples are all routes and operations of the HTTP doors: METHOD PATH. What is not a GET is sent with other methods, too.
 func doorSamples(t *testing.T) []string {
 	t.Helper()

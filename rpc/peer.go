@@ -131,6 +131,26 @@ func (p *Peer) SetNamespace(ctx context.Context, req *ebbv1.SetNamespaceRequest)
 	return resp, nil
 }
 
+// DeleteNamespace asks the peer to delete a namespace.
+func (p *Peer) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.DeleteNamespace(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
+// UndeleteNamespace asks the peer to take that back.
+func (p *Peer) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error) {
+	var sent peer.Peer
+	resp, err := p.ebb.UndeleteNamespace(ctx, req, grpc.Peer(&sent))
+	if err != nil {
+		return nil, p.writeError(err, sent.Addr != nil)
+	}
+	return resp, nil
+}
+
 // ChangeCluster asks the peer to change which nodes hold replicas.
 func (p *Peer) ChangeCluster(ctx context.Context, req *ebbv1.ChangeClusterRequest) (*ebbv1.ChangeClusterResponse, error) {
 	var sent peer.Peer

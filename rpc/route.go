@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	protobuf "google.golang.org/protobuf/proto"
 
@@ -155,6 +156,21 @@ var routes = []*route{
 		summary: "What the namespaces hold, the largest first.",
 		answer:  &ebbv1.NamespaceUsageResponse{},
 		serve:   rpc(ebbv1grpc.Ebb_NamespaceUsage_FullMethodName, (*ebbServer).NamespaceUsage),
+	},
+	{
+		method: http.MethodDelete, pattern: "/v1/namespaces/{name}", id: "deleteNamespace",
+		summary: "Delete a namespace with all of its keys, at the end of a grace time.",
+		params:  []param{{name: "grace", kind: "string", summary: "for how long it can be undeleted, such as 24h; 0s for not at all (default 24h)"}},
+		answer:  &ebbv1.DeleteNamespaceResponse{},
+		calls:   ebbv1grpc.Ebb_DeleteNamespace_FullMethodName,
+		serve:   serveDeleteNamespace,
+	},
+	{
+		method: http.MethodPost, pattern: "/v1/namespaces/{name}/undelete", id: "undeleteNamespace",
+		summary: "Take back that a namespace was deleted, within its grace time.",
+		answer:  &ebbv1.UndeleteNamespaceResponse{},
+		calls:   ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName,
+		serve:   serveUndeleteNamespace,
 	},
 	{
 		method: http.MethodGet, pattern: "/v1/table", id: "table",
@@ -443,7 +459,29 @@ func serveNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.Messag
 			return ns, nil
 		}
 	}
+	for _, ns := range list.GetDeleted() {
+		if ns.GetName() == name {
+			return nil, proto.ErrDeleted(ns)
+		}
+	}
 	return nil, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", quote(name))
+}
+
+func serveDeleteNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	req := &ebbv1.DeleteNamespaceRequest{Name: c.path["name"]}
+	if text := c.query.Get("grace"); text != "" {
+		grace, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, proto.ErrBadRequest.Errorf("grace %q is no duration such as 24h", text)
+		}
+		req.GraceUs = new(grace.Microseconds())
+	}
+	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_DeleteNamespace_FullMethodName, req, s.DeleteNamespace)
+}
+
+func serveUndeleteNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {
+	req := &ebbv1.UndeleteNamespaceRequest{Name: c.path["name"]}
+	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_UndeleteNamespace_FullMethodName, req, s.UndeleteNamespace)
 }
 
 func serveCountKeys(ctx context.Context, s *ebbServer, c *call) (protobuf.Message, error) {

@@ -50,6 +50,10 @@ type Cluster interface {
 	NamespaceUsage(context.Context, *ebbv1.NamespaceUsageRequest) (*ebbv1.NamespaceUsageResponse, error)
 	// NodeUsage says what namespaces hold on this node.
 	NodeUsage(context.Context, *ebbv1.NodeUsageRequest) (*ebbv1.NodeUsageResponse, error)
+	// DeleteNamespace deletes a namespace, wherever the control group is led.
+	DeleteNamespace(context.Context, *ebbv1.DeleteNamespaceRequest) (*ebbv1.DeleteNamespaceResponse, error)
+	// UndeleteNamespace takes that back.
+	UndeleteNamespace(context.Context, *ebbv1.UndeleteNamespaceRequest) (*ebbv1.UndeleteNamespaceResponse, error)
 	// Status reports on all nodes, this one first.
 	Status(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusResponse, error)
 	// NodeStatus reports on this node alone.

@@ -131,7 +131,9 @@ func bitmapBytes(q *ebbv1.Question, terms int) int {
 // AskWithin is Ask for a question whose answer may take room bytes of memory. It returns nil when the keys that match its patterns take
 // more: ask again with more room.
 func (f *frame) AskWithin(q *ebbv1.ShardQuestion, at sketch.Tick, room int) *ebbv1.ShardAnswer {
-	if err := f.refuseDeleted([]byte(q.GetQuestion().GetNamespace())); err != nil {
+	// Of an emptied namespace nothing is known. If it exists, it is a new one, of which this shard has not heard yet.
+	name := []byte(q.GetQuestion().GetNamespace())
+	if err := f.refuseDeleted(name); err != nil && !f.find(name).emptied {
 		return f.unanswered(err)
 	}
 	switch ask := q.GetQuestion().GetAsk().(type) {

@@ -305,5 +305,15 @@ func (f *frame) Deletion(name string) Deletion {
 	return Deletion{Version: ns.definition.GetVersion(), Purging: d.GetPurging(), Emptied: ns.emptied, Keys: uint64(ns.keys)}
 }
 
+// Deletions are the names of the namespaces that are deleted as this shard knows, without those that it has emptied.
+func (f *frame) Deletions() (names []string) {
+	for _, ns := range f.namespaces {
+		if ns.deleted() && !ns.emptied {
+			names = append(names, ns.definition.GetName())
+		}
+	}
+	return names
+}
+
 // Holed says whether there are holes between blocks that entries will close.
 func (s *State) Holed() bool { return s.gathered != 0 || s.summaries.bins.holed() }

@@ -25,6 +25,11 @@ func Rehash(id ID, shards uint32, mem Memory, from []*State, namespaces []*ebbv1
 		s.lastSession, s.lastEpoch = max(s.lastSession, old.lastSession), max(s.lastEpoch, old.lastEpoch)
 		s.behaviour = max(s.behaviour, old.behaviour)
 	}
+	for _, ns := range namespaces {
+		if ns.GetDeletion() != nil { // which some of the old shards may not have heard of
+			s.behaviour = max(s.behaviour, BehaviourDeletion)
+		}
+	}
 	h := rehash{State: s, shards: shards, parts: map[movedPart][]movedSlice{}}
 	if err := h.define(namespaces); err != nil {
 		return nil, err
@@ -84,6 +89,9 @@ func (h *rehash) take(old *State) error {
 			continue
 		}
 		if spaces[i] = h.find([]byte(ns.definition.GetName())); spaces[i] == nil {
+			if ns.emptied {
+				continue // the control group has forgotten it as well
+			}
 			return namespaceNotFound([]byte(ns.definition.GetName()))
 		}
 		spaces[i] = h.editNamespace(spaces[i].space)

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"time"
 
@@ -145,6 +148,7 @@ func (s *session) takeBackup(cmd *cobra.Command, place string, quiet bool) error
 		return printJSON(s.term.out, out)
 	}
 	fmt.Fprintf(s.term.out, "backup %s\n%d keys of %d shards, %s; %s of it new, in %v\n", out.Backup, out.Keys, out.Shards, bytesText(out.Bytes), bytesText(out.BytesSent), tookSince(start))
+	s.printDeleted(m)
 	return nil
 }
 
@@ -167,6 +171,8 @@ type backupJSON struct {
 	Keys      uint64    `json:"keys"`
 	Bytes     uint64    `json:"bytes"`
 	Error     string    `json:"error,omitempty"`
+	// of namespaces that are deleted, by name
+	Deleted map[string]string `json:"deleted,omitempty"`
 }
 
 func (s *session) listBackups(ctx context.Context, place string) error {
@@ -187,7 +193,7 @@ func (s *session) listBackups(ctx context.Context, place string) error {
 		case err != nil:
 			return err
 		default:
-			list = append(list, backupJSON{id, m.Time, m.ClusterID, len(m.Shards), m.Keys(), m.Bytes(), ""})
+			list = append(list, backupJSON{id, m.Time, m.ClusterID, len(m.Shards), m.Keys(), m.Bytes(), "", maps.Collect(deletedIn(m))})
 		}
 	}
 	if s.output == "json" {
@@ -209,7 +215,15 @@ func (s *session) listBackups(ctx context.Context, place string) error {
 		fmt.Fprintf(s.term.out, "%s has no backups\n", store)
 		return nil
 	}
-	return s.printTable("BACKUP\tCLUSTER\tSHARDS\tKEYS\tSIZE", rows)
+	if err := s.printTable("BACKUP\tCLUSTER\tSHARDS\tKEYS\tSIZE", rows); err != nil || s.output != "table" {
+		return err
+	}
+	for _, b := range list {
+		for _, name := range slices.Sorted(maps.Keys(b.Deleted)) {
+			fmt.Fprintf(s.term.out, "backup %s, namespace %s: %s\n", b.Backup, name, b.Deleted[name])
+		}
+	}
+	return nil
 }
 
 func (s *session) verifyBackup(ctx context.Context, place, id string, quiet bool) error {
@@ -232,7 +246,30 @@ func (s *session) verifyBackup(ctx context.Context, place, id string, quiet bool
 		return printJSON(s.term.out, transferJSON{Backup: m.ID, ClusterID: m.ClusterID, Shards: len(m.Shards), Keys: m.Keys(), Bytes: m.Bytes(), Seconds: time.Since(start).Seconds()})
 	}
 	fmt.Fprintf(s.term.out, "backup %s is sound: %d keys of %d shards, %s, in %v\n", m.ID, m.Keys(), len(m.Shards), bytesText(m.Bytes()), tookSince(start))
+	s.printDeleted(m)
 	return nil
+}
+
+// printDeleted says which namespaces of a backup are deleted.
+func (s *session) printDeleted(m *backup.Manifest) {
+	for name, state := range deletedIn(m) {
+		fmt.Fprintf(s.term.out, "namespace %s: %s\n", name, state)
+	}
+}
+
+// deletedIn yields the deleted namespaces of a backup, by name, and the state of each.
+func deletedIn(m *backup.Manifest) iter.Seq2[string, string] {
+	return func(yield func(name, state string) bool) {
+		for _, ns := range m.Deleted() {
+			state := "deleted, being purged"
+			if d := ns.GetDeletion(); !d.GetPurging() {
+				state = "deleted, can be undeleted until " + time.UnixMicro(d.GetPurgeUs()).UTC().Format(time.RFC3339)
+			}
+			if !yield(ns.GetName(), state) {
+				return
+			}
+		}
+	}
 }
 
 func (s *session) pruneBackups(ctx context.Context, place string, keep int) error {

@@ -44,7 +44,7 @@ func nameOf[E comparable](values map[string]E, v E) string {
 
 func newNamespace(s *session) *cobra.Command {
 	return children(
-		&cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Create, change and list namespaces"},
+		&cobra.Command{Use: "namespace", Aliases: []string{"ns"}, Short: "Create, change, delete and list namespaces"},
 		newNamespaceSet(s, "create", "Create a namespace", true),
 		newNamespaceSet(s, "set", "Change settings of a namespace; what is not named stays", false),
 		newNamespaceCopy(s),
@@ -54,6 +54,8 @@ func newNamespace(s *session) *cobra.Command {
 			RunE:    func(cmd *cobra.Command, args []string) error { return s.showNamespace(cmd, args[0]) },
 		},
 		newNamespaceUsage(s),
+		newNamespaceDelete(s),
+		newNamespaceUndelete(s),
 		&cobra.Command{Use: "list", Short: "List the namespaces", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error { return s.listNamespaces(cmd) }},
 	)
 }
@@ -318,10 +320,11 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 // mustExist refuses a namespace that is not there: a setting of a mistyped name
 // would otherwise make a second namespace and change nothing.
 func mustExist(ctx context.Context, c *client.Client, name string) error {
-	all, err := c.Namespaces(ctx)
+	all, deleted, err := c.AllNamespaces(ctx)
 	if err != nil {
 		return err
 	}
+	all = append(all, deleted...) // the cluster says of these that they are deleted
 	if name == proto.DefaultNamespace || slices.ContainsFunc(all, func(n client.Namespace) bool { return n.Name == name }) {
 		return nil
 	}
@@ -329,29 +332,39 @@ func mustExist(ctx context.Context, c *client.Client, name string) error {
 }
 
 func (s *session) listNamespaces(cmd *cobra.Command) error {
-	all, err := s.namespaces(cmd)
+	all, deleted, err := s.namespaces(cmd)
 	if err != nil {
 		return err
 	}
-	return s.printNamespaces(all)
+	if s.output == "json" && len(deleted) > 0 {
+		return printJSON(s.term.out, map[string]any{"namespaces": namespaceRows(all), "deleted": namespaceRows(deleted)})
+	}
+	if err := s.printNamespaces(all); err != nil || s.output != "table" {
+		return err
+	}
+	for _, r := range namespaceRows(deleted) {
+		fmt.Fprintf(s.term.out, "%s: %s\n", r.Name, r.Deletion.text())
+	}
+	return nil
 }
 
-func (s *session) namespaces(cmd *cobra.Command) ([]client.Namespace, error) {
+func (s *session) namespaces(cmd *cobra.Command) (live, deleted []client.Namespace, err error) {
 	c, err := s.dial(cmd)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer c.Close()
 	ctx, cancel := context.WithTimeout(cmd.Context(), s.timeout)
 	defer cancel()
-	return c.Namespaces(ctx)
+	return c.AllNamespaces(ctx)
 }
 
 func (s *session) showNamespace(cmd *cobra.Command, name string) error {
-	all, err := s.namespaces(cmd)
+	all, deleted, err := s.namespaces(cmd)
 	if err != nil {
 		return err
 	}
+	all = append(all, deleted...)
 	i := slices.IndexFunc(all, func(n client.Namespace) bool { return n.Name == name })
 	if i < 0 {
 		return proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name).WithHint("list those that do: ebb namespace list")
@@ -389,6 +402,9 @@ func (s *session) showNamespace(cmd *cobra.Command, name string) error {
 		}
 		rows = append(rows, []string{"size " + size.Name, text})
 	}
+	if r.Deletion != nil {
+		rows = append(rows, []string{"state", r.Deletion.text()})
+	}
 	return s.printTable("SETTING\tVALUE", rows)
 }
 
@@ -421,6 +437,30 @@ type namespaceJSON struct {
 	// its budget; 0: it has none
 	MaxBytes uint64 `json:"max_bytes"`
 	MaxKeys  uint64 `json:"max_keys"`
+	// absent of a namespace that is not deleted
+	Deletion *deletionJSON `json:"deletion,omitempty"`
+}
+
+type deletionJSON struct {
+	Deleted string `json:"deleted"`
+	// until then it can be undeleted
+	Purge   string `json:"purge"`
+	Purging bool   `json:"purging"`
+}
+
+func deletionRow(d *client.Deletion) *deletionJSON {
+	if d == nil {
+		return nil
+	}
+	return &deletionJSON{d.Deleted.UTC().Format(time.RFC3339), d.Purge.UTC().Format(time.RFC3339), d.Purging}
+}
+
+// text says the state of a deleted namespace.
+func (d *deletionJSON) text() string {
+	if d.Purging {
+		return "deleted at " + d.Deleted + ", being purged"
+	}
+	return "deleted at " + d.Deleted + ", can be undeleted until " + d.Purge
 }
 
 func namespaceRow(ns client.Namespace) namespaceJSON {
@@ -437,6 +477,7 @@ func namespaceRow(ns client.Namespace) namespaceJSON {
 		[]string{},
 		*ns.MaxBytes,
 		*ns.MaxKeys,
+		deletionRow(ns.Deletion),
 	}
 	for _, unit := range ns.Rollups {
 		r.Rollups = append(r.Rollups, nameOf(rollups, unit))
@@ -482,12 +523,17 @@ func (r *namespaceJSON) window() string {
 	return seconds(r.WindowS).String()
 }
 
-func (s *session) printNamespaces(all []client.Namespace) error {
+func namespaceRows(all []client.Namespace) []namespaceJSON {
 	slices.SortFunc(all, func(a, b client.Namespace) int { return strings.Compare(a.Name, b.Name) })
 	rows := make([]namespaceJSON, 0, len(all))
 	for _, ns := range all {
 		rows = append(rows, namespaceRow(ns))
 	}
+	return rows
+}
+
+func (s *session) printNamespaces(all []client.Namespace) error {
+	rows := namespaceRows(all)
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{"namespaces": rows})
 	}

@@ -84,7 +84,7 @@ func Take(ctx context.Context, source Source, store Store, opts Options) (*Manif
 		return nil, t.count.now, err
 	}
 	m := &Manifest{
-		Format: format, ClusterID: table.GetClusterId(), Time: opts.Now().UTC(), Version: opts.Version, Replication: table.GetReplication(),
+		Format: formatFirst, ClusterID: table.GetClusterId(), Time: opts.Now().UTC(), Version: opts.Version, Replication: table.GetReplication(),
 		Shards: make([]Shard, table.GetShards()),
 	}
 	t.count.now.ShardsTotal = len(m.Shards)
@@ -100,14 +100,14 @@ func Take(ctx context.Context, source Source, store Store, opts Options) (*Manif
 		return nil, t.count.now, err
 	}
 	// No shard has a newer version of a namespace than the control group has now.
-	table, err = source.Table(ctx)
+	after, err := source.Table(ctx)
 	if err != nil {
 		return nil, t.count.now, err
 	}
-	if table.GetClusterId() != m.ClusterID {
-		return nil, t.count.now, proto.ErrWrongCluster.Errorf("the addresses were of cluster %s and now are of cluster %s", m.ClusterID, table.GetClusterId())
+	if after.GetClusterId() != m.ClusterID {
+		return nil, t.count.now, proto.ErrWrongCluster.Errorf("the addresses were of cluster %s and now are of cluster %s", m.ClusterID, after.GetClusterId())
 	}
-	if err := m.setNamespaces(table.GetNamespaces()); err != nil {
+	if err := m.setTable(table, after); err != nil {
 		return nil, t.count.now, err
 	}
 	return m, t.count.now, t.conclude(ctx, m)

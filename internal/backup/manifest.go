@@ -15,13 +15,19 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
+	pb "google.golang.org/protobuf/proto"
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
-// format is that of manifests.
-const format = 1
+// Formats of manifests. The second has deleted namespaces, or the version of purged ones, and is written only if there
+// are any: builds that know the first can read the others.
+const (
+	formatFirst    = 1
+	formatDeletion = 2
+	format         = formatDeletion
+)
 
 const (
 	manifestsPrefix = "manifests/"
@@ -43,6 +49,8 @@ type Manifest struct {
 	Replication uint32            `json:"replication"`
 	Namespaces  []json.RawMessage `json:"namespaces"` // ebb.v1.Namespace, each at least as new as what the shards have
 	Shards      []Shard           `json:"shards"`     // all of them, in their order, from 1
+	// DroppedVersion is that of the table: shards may remember namespaces of up to this version that were purged.
+	DroppedVersion uint64 `json:"dropped_version,omitempty"`
 
 	// ID is the name of the manifest in its store.
 	ID string `json:"-"`
@@ -140,6 +148,9 @@ func (m *Manifest) setNamespaces(all []*ebbv1.Namespace) error {
 			return err
 		}
 		m.Namespaces = append(m.Namespaces, compact.Bytes())
+		if ns.GetDeletion() != nil {
+			m.Format = formatDeletion
+		}
 	}
 	return nil
 }
@@ -155,8 +166,50 @@ func (m *Manifest) namespaces() ([]*ebbv1.Namespace, error) {
 		if err := proto.CheckNamespace(out[i]); err != nil {
 			return nil, err
 		}
+		if err := proto.CheckDeletion(out[i]); err != nil {
+			return nil, err
+		}
 	}
 	return out, nil
+}
+
+// Deleted returns the namespaces that are deleted, with the state of each. It is empty for a manifest that does not decode.
+func (m *Manifest) Deleted() (deleted []*ebbv1.Namespace) {
+	all, _ := m.namespaces()
+	for _, ns := range all {
+		if ns.GetDeletion() != nil {
+			deleted = append(deleted, ns)
+		}
+	}
+	return deleted
+}
+
+// setTable takes down what a table says of namespaces, after all shards were read. before is the table from before that:
+// a namespace that was purged meanwhile may still be in some of the shards, and is restored as one that is being purged.
+func (m *Manifest) setTable(before, after *ebbv1.Table) error {
+	all := slices.Clone(after.GetNamespaces())
+	there := make(map[string]*ebbv1.Namespace, len(all))
+	for _, ns := range all {
+		there[ns.GetName()] = ns
+	}
+	for _, ns := range before.GetNamespaces() {
+		switch now := there[ns.GetName()]; {
+		case now == nil:
+			gone := pb.CloneOf(ns)
+			gone.Version = max(gone.GetVersion(), after.GetDroppedVersion())
+			gone.Deletion = &ebbv1.NamespaceDeletion{
+				DeletedUs: ns.GetDeletion().GetDeletedUs(), PurgeUs: ns.GetDeletion().GetPurgeUs(), Purging: true,
+			}
+			all = append(all, gone)
+		case now.GetHashSeed() != ns.GetHashSeed():
+			return proto.ErrTooStale.Errorf("namespace %s was deleted and created anew while shards were backed up", ns.GetName()).
+				WithHint("take the backup again")
+		}
+	}
+	if m.DroppedVersion = after.GetDroppedVersion(); m.DroppedVersion > 0 {
+		m.Format = formatDeletion
+	}
+	return m.setNamespaces(all)
 }
 
 // encode returns the bytes of a manifest, and gives it its ID.

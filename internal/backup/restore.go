@@ -19,7 +19,7 @@ const stepTimeout = 2 * time.Minute
 type Target interface {
 	Table(ctx context.Context) (*ebbv1.Table, error)
 	RestoreStep(ctx context.Context, shard uint32, step *ebbv1.RestoreShard) (*ebbv1.RestoreProgress, error)
-	RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace) error
+	RestoreNamespaces(ctx context.Context, namespaces []*ebbv1.Namespace, droppedVersion uint64) error
 }
 
 // restorer restores one backup.
@@ -59,7 +59,7 @@ func Restore(ctx context.Context, target Target, store Store, m *Manifest, progr
 	if err := g.Wait(); err != nil {
 		return r.count.now, err
 	}
-	return r.count.now, target.RestoreNamespaces(ctx, namespaces)
+	return r.count.now, target.RestoreNamespaces(ctx, namespaces, m.DroppedVersion)
 }
 
 // fits looks whether the cluster can take the backup at all.

@@ -1,0 +1,141 @@
+package node_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	ebb "github.com/ebbdb/ebb/client"
+)
+
+// A namespace that is deleted answers nothing, and is as it was when it is undeleted. Purged, it leaves the table, whichever
+// nodes crash meanwhile, and one of its name begins with nothing.
+func TestNamespacesAreDeletedWhileNodesCrash(t *testing.T) {
+	for _, x := range []struct {
+		name    string
+		crashed func(b *bubble) []int
+	}{
+		{"one", func(b *bubble) []int { return []int{b.busiest()} }},
+		{"all", func(*bubble) []int { return []int{0, 1, 2} }},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			inBubble(t, 3, 4, func(b *bubble) {
+				b.openAll()
+				c := b.client()
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				b.plain(c)
+				const keys = 10000
+				for from := 0; from < keys; from += 1000 {
+					var some []ebb.Increment
+					for i := range 1000 {
+						some = append(some, ebb.Increment{Key: fmt.Sprint("k", from+i), Bin: "x", Amount: 1})
+					}
+					if err := c.Increment(ctx, "plain", some...); err != nil {
+						b.Fatal(err)
+					}
+				}
+				b.until("the newest version", func() bool { return b.table(0).Version() >= 9 })
+				d, err := c.DeleteNamespace(ctx, "plain", time.Hour)
+				if err != nil || d.Purging || d.Purge.Sub(d.Deleted) != time.Hour {
+					b.Fatalf("%+v, %v", d, err)
+				}
+				refused := func(when string) {
+					b.Helper()
+					brief, cancel := context.WithTimeout(ctx, 10*time.Second)
+					defer cancel()
+					if _, err := c.Distribution(brief, "plain", "k7"); !errors.Is(err, ebb.ErrNamespaceNotFound) {
+						b.Errorf("%s a question is answered with %v", when, err)
+					}
+					if err := c.Increment(brief, "plain", ebb.Increment{Key: "k7", Bin: "x", Amount: 1}); !errors.Is(err, ebb.ErrNamespaceNotFound) {
+						b.Errorf("%s a write is answered with %v", when, err)
+					}
+				}
+				refused("in grace")
+				time.Sleep(10 * time.Second)
+				refused("after a while in grace")
+				if _, err := c.UndeleteNamespace(ctx, "plain"); err != nil {
+					b.Fatal(err)
+				}
+				if got := b.count(c, "k7", "x"); got != 1 {
+					b.Errorf("undeleted it counts %v", got)
+				}
+				if d, err = c.DeleteNamespace(ctx, "plain", 5*time.Second); err != nil {
+					b.Fatal(err)
+				}
+				time.Sleep(time.Until(d.Purge) + 1100*time.Millisecond)
+				crashed := x.crashed(b)
+				for _, i := range crashed {
+					b.crash(i)
+				}
+				for _, i := range crashed {
+					b.open(i)
+				}
+				for _, i := range crashed {
+					b.ready(i)
+				}
+				b.until("the purge", func() bool { return b.table(0).Defined("plain") == nil && b.table(0).DroppedVersion() > 0 })
+				for i := range b.nodes {
+					b.until("its end on all nodes", func() bool { return b.table(i).Defined("plain") == nil })
+				}
+				refused("purged")
+				b.plain(c)
+				if got := b.count(c, "k7", "x"); got != 0 {
+					b.Errorf("anew it counts %v", got)
+				}
+				b.write(c, "k7", "x", 3)
+				if got := b.count(c, "k7", "x"); got != 3 {
+					b.Errorf("anew it counts %v of 3", got)
+				}
+				b.until("no keys on any node", func() bool {
+					status, err := c.Status(ctx)
+					if err != nil {
+						b.Fatal(err)
+					}
+					held := uint64(0)
+					for _, n := range status.GetNodes() {
+						for _, r := range n.GetReplicas() {
+							held = max(held, r.GetKeys())
+						}
+					}
+					return held == 1
+				})
+				if all, err := c.Namespaces(ctx); err != nil || !slices.ContainsFunc(all, func(n ebb.Namespace) bool { return n.Name == "plain" }) {
+					b.Errorf("%v, %v", all, err)
+				}
+			})
+		})
+	}
+}
+
+// Without a grace time a namespace that was deleted with one is purged at once.
+func TestNamespacesArePurgedAtOnce(t *testing.T) {
+	inBubble(t, 1, 2, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		ctx := context.Background()
+		b.plain(c)
+		b.write(c, "k", "x", 1)
+		b.until("the newest version", func() bool { return b.table(0).Version() >= 9 })
+		if _, err := c.DeleteNamespace(ctx, "plain", time.Hour); err != nil {
+			b.Fatal(err)
+		}
+		if _, deleted, err := c.AllNamespaces(ctx); err != nil || len(deleted) != 1 || deleted[0].Deletion == nil {
+			b.Errorf("deleted are %v, %v", deleted, err)
+		}
+		began := time.Now()
+		if d, err := c.DeleteNamespace(ctx, "plain", 0); err != nil || !d.Purging {
+			b.Errorf("%+v, %v", d, err)
+		}
+		b.until("the purge", func() bool { return b.table(0).Defined("plain") == nil })
+		if took := time.Since(began); took > 10*time.Second {
+			b.Errorf("it took %v", took)
+		}
+		if _, err := c.UndeleteNamespace(ctx, "plain"); !errors.Is(err, ebb.ErrNamespaceNotFound) {
+			b.Errorf("undeleting it then is answered with %v", err)
+		}
+	})
+}
