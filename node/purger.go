@@ -174,7 +174,7 @@ func (p *purger) namespace(ctx context.Context, r *replica, ns *ebbv1.Namespace)
 	}
 	for i := 0; i < purgeGatherMax && r.state.holed(); i++ {
 		if _, err := r.proposeCommand(ctx, purgeCommand(ns, purgeEnded)); err != nil {
-			break // later writes give pages back as well
+			return false, err // all is purged: the next look reports it, and later writes give pages back
 		}
 		entries++
 	}
