@@ -65,8 +65,10 @@ func (l *liar) NodeStatus(context.Context, *ebbv1.StatusRequest) (*ebbv1.StatusR
 	case l.asked <- struct{}{}:
 	default:
 	}
-	own := &ebbv1.NodeStatus{Node: l.record, StartedUs: 1, Phase: "serving", Guarded: len(l.shown) > 0,
-		ProofsShown: l.shown}
+	own := &ebbv1.NodeStatus{
+		Node: l.record, StartedUs: 1, Phase: "serving", Guarded: len(l.shown) > 0,
+		ProofsShown: l.shown,
+	}
 	return &ebbv1.StatusResponse{ClusterId: l.cluster, Nodes: []*ebbv1.NodeStatus{own}}, nil
 }
 
@@ -109,10 +111,14 @@ func TestTokensOfAnImpostorEndNoNode(t *testing.T) {
 	for name, clusterID := range map[string]string{"founding": "", "joining": "0123456789abcdef0123456789abcdef"} {
 		t.Run(name, func(t *testing.T) {
 			inBubble(t, 3, 3, func(b *bubble) {
-				record := &ebbv1.NodeRecord{Name: "ebb-2", GrpcAddress: impostorHost + ":7070",
-					GossipAddress: impostorHost + ":7071"}
-				b.lies(&liar{record: record, cluster: clusterID, asked: make(chan struct{}, 1000),
-					shown: []string{"foreign"}}, 1)
+				record := &ebbv1.NodeRecord{
+					Name: "ebb-2", GrpcAddress: impostorHost + ":7070",
+					GossipAddress: impostorHost + ":7071",
+				}
+				b.lies(&liar{
+					record: record, cluster: clusterID, asked: make(chan struct{}, 1000),
+					shown: []string{"foreign"},
+				}, 1)
 				waits := func(i int) {
 					b.config[i].ClusterSecrets = []string{secretOne}
 					b.config[i].Join = append(b.config[i].Join, impostorHost+":7071")

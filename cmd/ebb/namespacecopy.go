@@ -98,8 +98,10 @@ func (s *session) copyNamespace(cmd *cobra.Command, from, to string, opts client
 		for _, k := range result.Left {
 			left = append(left, leftKeyJSON{k.Key, k.Err.Error()})
 		}
-		return printJSON(s.term.out, namespaceCopyJSON{from, to, result.Keys, result.Bytes, result.Gone, result.LeftOut,
-			left, time.Since(start).Seconds()})
+		return printJSON(s.term.out, namespaceCopyJSON{
+			from, to, result.Keys, result.Bytes, result.Gone, result.LeftOut,
+			left, time.Since(start).Seconds(),
+		})
 	}
 	fmt.Fprintf(s.term.out, "copied namespace %s to %s: %s, %s, in %v\n", from, to, plural(result.Keys, "key", "keys"),
 		bytesText(uint64(result.Bytes)), tookSince(start))
