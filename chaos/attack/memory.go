@@ -414,11 +414,11 @@ func budgets() []Attempt {
 			Grows: floodGrows, Within: 2 * time.Minute, Run: starveOthers,
 		},
 		{
-			Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Long: true, Fresh: true,
+			Group: of, Name: "a batch of large sketches, and another namespace", Mode: Open, Fresh: true,
 			Grows: floodGrows, Within: 40 * time.Second, Run: reserveAll,
 		},
 		{
-			Group: of, Name: "a namespace can be deleted", Mode: Open, Long: true, Grows: 64 * mib,
+			Group: of, Name: "a namespace can be deleted", Mode: Open, Grows: 64 * mib,
 			Within: 40 * time.Second, Run: deleteNamespace,
 		},
 	}
@@ -513,7 +513,7 @@ func deleteNamespace(ctx context.Context, a *Arena) error {
 	if err := a.until(ctx, "operator", "namespace", "create", "doomed"); err != nil {
 		return err
 	}
-	if _, err := a.ebb(ctx, "operator", "namespace", "delete", "doomed", "--now"); err != nil {
+	if err := a.until(ctx, "operator", "namespace", "delete", "doomed", "--now", "--yes"); err != nil {
 		return broke("it cannot: %v", err)
 	}
 	return nil

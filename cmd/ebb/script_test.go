@@ -47,6 +47,7 @@ func TestScripts(t *testing.T) {
 		Setup:               setupScript,
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"await":  await,
+			"until":  untilDone,
 			"holds":  holds,
 			"fetch":  fetchPage,
 			"post":   post,
@@ -114,6 +115,19 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 		time.Sleep(20 * time.Millisecond)
 	}
 	ts.Fatalf("%s: no", url)
+}
+
+// until COMMAND: runs a command of ebb until it succeeds, such as one that needs a storage version that is not in force yet.
+func untilDone(ts *testscript.TestScript, _ bool, args []string) {
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		err := ts.Exec(args[0], args[1:]...)
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			ts.Fatalf("%s: %v", strings.Join(args, " "), err)
+		}
+	}
 }
 
 // fetch PATH: GET from $HTTP, to standard output.
