@@ -434,7 +434,7 @@ func starveOthers(ctx context.Context, a *Arena) error {
 	if err := writeOwn("kept"); err != nil {
 		return err
 	}
-	if err := a.until(ctx, "operator", "namespace", "create", "large"); err != nil {
+	if err := a.until(ctx, "operator", "namespace", "create", "greedy"); err != nil {
 		return err
 	}
 	const (
@@ -446,7 +446,7 @@ func starveOthers(ctx context.Context, a *Arena) error {
 	var taken atomic.Int64
 	err := together(8, func(writer int) error {
 		for batch := 0; taken.Add(keys*bytes) <= all; batch++ {
-			req := &ebbv1.IncrementRequest{Namespace: "large"}
+			req := &ebbv1.IncrementRequest{Namespace: "greedy"}
 			for i := range keys {
 				req.Increments = append(req.Increments, &ebbv1.Increment{
 					Key: fmt.Appendf(nil, "%d/%d/%d", writer, batch, i), Kind: ebbv1.Kind_KIND_STRING, Text: text,
@@ -478,15 +478,15 @@ func starveOthers(ctx context.Context, a *Arena) error {
 }
 
 func reserveAll(ctx context.Context, a *Arena) error {
-	if err := a.until(ctx, "operator", "namespace", "create", "large"); err != nil {
+	if err := a.until(ctx, "operator", "namespace", "create", "large-sketches"); err != nil {
 		return err
 	}
-	ns := &ebbv1.Namespace{Name: "large", Sizes: &ebbv1.Sizes{CountminEpsilon: 0.00002, CountminDelta: 0.01}}
+	ns := &ebbv1.Namespace{Name: "large-sketches", Sizes: &ebbv1.Sizes{CountminEpsilon: 0.00002, CountminDelta: 0.01}}
 	if err := a.call(ctx, "operator", ebbv1grpc.Ebb_SetNamespace_FullMethodName, &ebbv1.SetNamespaceRequest{Namespace: ns},
 		&ebbv1.SetNamespaceResponse{}); err != nil {
 		return err
 	}
-	req := &ebbv1.IncrementRequest{Namespace: "large"}
+	req := &ebbv1.IncrementRequest{Namespace: "large-sketches"}
 	for i := range 4_000 {
 		req.Increments = append(req.Increments, &ebbv1.Increment{
 			Key: fmt.Appendf(nil, "k%d", i), Bin: []byte("b"),
