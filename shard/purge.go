@@ -194,6 +194,7 @@ func (p *purger) ledgers() uint32 {
 // dropLedger drops a part of a dictionary. Those behind it move up, so that they stay in the order in which they began.
 func (s *State) dropLedger(at int) {
 	l := &s.ledgers[at]
+	s.summaries.holder(l.space).ledgers -= l.pages()
 	l.text.free()
 	l.places.free()
 	l.index.slots.free()
@@ -249,6 +250,7 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 		s.ownSpaces()
 		delete(s.spaces, had)
 		s.spaces[def.GetName()] = ns.space
+		s.summaries.held[ns.space].name = def.GetName()
 	}
 	slow := ns.slow
 	*ns = namespace{
@@ -263,6 +265,7 @@ func (s *State) rebirth(ns *namespace, def *ebbv1.Namespace) {
 		c := s.editNamespace(slow)
 		c.definition = pb.CloneOf(c.definition)
 		c.definition.Name, c.definition.HashSeed = def.GetName()+companionSuffix, def.GetHashSeed()
+		s.summaries.held[slow].name = c.definition.Name
 		c.seed, c.closed, c.signed, c.eventTime = ns.seed, true, false, 0
 		c.eras, c.eraBase = c.eras[len(c.eras)-1:len(c.eras):len(c.eras)], c.presentEra()
 		c.eras[0].params = paramsOf(c.definition)

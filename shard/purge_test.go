@@ -57,6 +57,7 @@ func (l *life) ask(q *ebbv1.Question) *ebbv1.ShardAnswer {
 // restored is the same life of a replica that was made of a snapshot.
 func (l *life) restored() *life {
 	l.t.Helper()
+	audit(l.t, l.s)
 	s, err := Restore(1, &wiping{}, bytes.NewReader(snapshot(l.t, l.s)))
 	if err != nil {
 		l.t.Fatal(err)
@@ -165,6 +166,7 @@ func sorts() map[string]struct {
 // shown is what a namespace answers: its keys and what is in them, without the time.
 func (l *life) shown(ns string) string {
 	l.t.Helper()
+	audit(l.t, l.s)
 	list := l.ask(&ebbv1.Question{Namespace: ns, Ask: &ebbv1.Question_Keys{Keys: &ebbv1.KeysQuestion{Limit: 1000}}})
 	if list.GetError() != nil {
 		l.t.Fatal(list)
@@ -289,7 +291,8 @@ func TestLifeOfANamespace(t *testing.T) {
 	}
 }
 
-// A purge is cut into entries that each drop a bounded number of keys.
+// A purge is cut into entries that each drop a bounded number of keys. A replica that is made of a snapshot after the
+// first of them drops the same keys.
 func TestPurgeInBoundedEntries(t *testing.T) {
 	const keys = 5000
 	l := newLife(t, Heap{})
@@ -305,15 +308,26 @@ func TestPurgeInBoundedEntries(t *testing.T) {
 		t.Errorf("begun at its end it is at %v", r)
 	}
 	from, dropped, entries := uint64(0), uint64(0), 0
+	var late *life
 	for done := false; !done; entries++ {
 		r := l.must(purgeOf(gone, from)).GetPurge()
 		if most := uint64(purgeWork/purgeKeyWork + 1); r.GetDropped() > most {
 			t.Fatalf("an entry drops %d keys: more than %d", r.GetDropped(), most)
 		}
+		if entries == 0 {
+			late = l.restored()
+		} else if other := late.must(purgeOf(gone, from)).GetPurge(); !pb.Equal(other, r) {
+			t.Fatalf("entry %d: a replica made of a snapshot says %v, and the other %v", entries, other, r)
+		}
 		if from, done, dropped = r.GetNext(), r.GetDone(), dropped+r.GetDropped(); entries > 100 {
 			t.Fatal("it does not end")
 		}
 	}
+	if late.s.Checksum() != l.s.Checksum() {
+		t.Error("a replica that is made of a snapshot in the middle of a purge differs")
+	}
+	audit(t, l.s)
+	audit(t, late.s)
 	if dropped != keys || entries < keys*purgeKeyWork/purgeWork {
 		t.Errorf("%d keys were dropped in %d entries", dropped, entries)
 	}

@@ -81,12 +81,11 @@ type Usage struct {
 	Bytes uint64 // about
 }
 
-// Usage visits the namespaces that hold anything here. space is the number of the namespace in this state, which stays
-// the same as long as the state lives. It costs a few nanoseconds a namespace.
+// Usage visits the namespaces that hold anything here. space is the number of the namespace in this state: one that was
+// purged leaves it to another. It costs a few nanoseconds a namespace.
 //
 // Names of bins are shared: a namespace has that part of their bytes that it has of the references. Sessions, sources
-// and
-// idempotency keys are not counted; their number is limited.
+// and idempotency keys are not counted; their number is limited.
 func (s *State) Usage(visit func(space int, name string, u Usage)) {
 	total := 0
 	for i := range s.summaries.held {
