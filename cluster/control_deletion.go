@@ -214,7 +214,8 @@ func errStillDeleted(ns *ebbv1.Namespace) *proto.Error {
 	if ns.GetDeletion().GetPurging() {
 		return refusal.WithHint("wait until ebb namespace list does not show it any more")
 	}
-	return refusal.WithHint("ebb namespace undelete " + ns.GetName() + ", or ebb namespace delete " + ns.GetName() + " --now and create it when it is gone")
+	return refusal.WithHint(fmt.Sprintf("ebb namespace undelete %[1]s, or ebb namespace delete %[1]s --now --yes and create it when "+
+		"it is gone", ns.GetName()))
 }
 
 func us(n int64) string { return (time.Duration(n) * time.Microsecond).String() }

@@ -412,7 +412,6 @@ func (n *Node) look(ctx context.Context, g *groups) {
 		replicas: func() []*replica { return n.groups.Load().replicas }, table: n.Table, report: n.reportPurged, logger: n.logger,
 	}
 	n.wg.Go(func() { purger.run(ctx) })
-	n.wg.Go(func() { watch(ctx, purgeEvery, func() { n.beginPurges(ctx) }) })
 	auditor := &auditor{
 		node: n.cfg.Name, replicas: func() []*replica { return n.groups.Load().replicas }, found: n.audits,
 		ask: n.askAudited, repair: n.askRepair, count: &n.counts.audit, logger: n.logger,
@@ -432,7 +431,7 @@ func (n *Node) look(ctx context.Context, g *groups) {
 	n.wg.Go(func() { watch(ctx, forgetEvery, n.forget) })
 	n.wg.Go(func() { watch(ctx, usageEvery, func() { n.askUsage(ctx) }) })
 	raiser := &raiser{n: n}
-	n.wg.Go(func() { watch(ctx, raiseEvery, func() { raiser.look(ctx) }) })
+	n.wg.Go(func() { watch(ctx, raiseEvery, func() { raiser.look(ctx) }, func() { n.beginPurges(ctx) }) })
 }
 
 // skewed asks to move a shard to a node with a better clock.

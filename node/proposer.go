@@ -280,8 +280,10 @@ func (p *proposer) land() bool {
 func (p *proposer) send(cargo []waiting, now int64) []waiting {
 	cargo, definitions, future := p.propose(cargo, now)
 	if len(cargo) > 0 {
+		bytes := bytesOf(cargo)
+		p.count.flying.Add(bytes)
 		p.deliver(cargo, definitions, future)
-		p.count.flying.Add(-int64(bytesOf(cargo)))
+		p.count.flying.Add(-bytes)
 	}
 	return cargo
 }
@@ -302,14 +304,13 @@ func (p *proposer) propose(cargo []waiting, now int64) (_ []waiting, definitions
 	}
 	entry := p.entry(p.next(now), definitions, cargo)
 	p.count.sent(len(entry), len(cargo))
-	p.count.flying.Add(int64(bytesOf(cargo)))
 	return cargo, definitions, p.to.propose(entry)
 }
 
 // bytesOf is how many bytes commands have.
-func bytesOf(cargo []waiting) (n int) {
+func bytesOf(cargo []waiting) (n int64) {
 	for _, w := range cargo {
-		n += len(w.command)
+		n += int64(len(w.command))
 	}
 	return n
 }

@@ -20,17 +20,15 @@ const (
 	// A node is full when it takes nine tenths of its limit, and until it takes less than 17 of 20: what is left is for
 	// garbage, for what is on its way, and for pages that a snapshot holds.
 	fullShare, roomShare = 0.90, 0.85
-	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure:
-	// namespaces that have an
-	// equal part of it already do not grow. What is left up to nine tenths is for the others.
+	// From three quarters of its limit on, and until it takes less than 14 of 20, a node is under pressure: namespaces
+	// that have an equal part of it already do not grow. What is left up to nine tenths is for the others.
 	pressedShare, easedShare = 0.75, 0.70
 	// fullRetry is what callers are told when there is no memory: it does not come back soon.
 	fullRetry = time.Second
 	// keptShare is the part of what answers may take that watches may hold besides, to compare their next answer with the last.
 	keptShare = 3
-	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment
-	// that makes a key is about 20
-	// bytes, and its key takes 150.
+	// growthFactor is how many bytes of memory a byte of a command is taken for until it is counted. An increment that
+	// makes a key is about 20 bytes, and its key takes 150.
 	growthFactor = 8
 	// keyCommandBytes is what a command has at least for each key that it makes.
 	keyCommandBytes = 8
@@ -40,8 +38,8 @@ const (
 
 // room refuses what would make shards larger while a node that holds them has no memory left for it. Otherwise the
 // system would end that node, and again each time it has read its log. So that one namespace does not take what all
-// need,
-// it refuses what would make a namespace larger that has used up its budget, or its share of a node under pressure.
+// need, it refuses what would make a namespace larger that has used up its budget, or its share of a node under
+// pressure.
 //
 // Leaders judge, before the log: what is in the log is applied by all replicas, whatever they hold.
 type room struct {
@@ -115,7 +113,7 @@ func (r *room) look() {
 	r.lookLocked()
 }
 
-// again looks before it is time, unless it just has, or another goroutine does.
+// again looks before it is due, unless it just has, or another goroutine does.
 func (r *room) again() {
 	if !r.mu.TryLock() {
 		return
@@ -180,31 +178,28 @@ func (r *room) estimate() int64 { return r.lastUsed.Load() + growthFactor*r.pend
 func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	short := r.short(int64(len(command)))
 	states, limits := r.states.Load(), r.budgets()
-	if states == nil && limits == nil && !short {
+	if states == nil && limits == nil && !short || !proto.CommandGrows(command) {
 		return nil
 	}
-	_, voters := of.voters()
-	if states != nil {
-		if full := oneOf(states.full, voters); full != "" && proto.CommandGrows(command) {
-			r.refusals.Add(1)
-			return outOfMemory(shard, full)
-		}
+	full, pressed := "", ""
+	if states != nil || short {
+		full, pressed = r.shortOf(states, short, of)
 	}
-	pressed := ""
-	if states != nil {
-		pressed = oneOf(states.pressed, voters)
+	if full != "" {
+		r.refusals.Add(1)
+		return outOfMemory(shard, full)
 	}
-	if pressed == "" && short && slices.Contains(voters, r.node) {
-		pressed = r.node
-	}
-	if pressed == "" && limits == nil {
-		return nil
-	}
-	_, field, _ := proto.CommandBody(command)
-	if field == proto.FieldCommandRestore || !proto.CommandGrows(command) {
+	if _, field, _ := proto.CommandBody(command); field == proto.FieldCommandRestore {
 		return nil // a restore is of all namespaces
 	}
 	name := proto.CommandNamespace(command)
+	if len(name) == 0 {
+		name = defaultNamespace
+	}
+	budget := limits[string(name)]
+	if pressed == "" && budget == nil {
+		return nil
+	}
 	space := r.usage.of(name)
 	if space == nil {
 		r.again() // what it holds may have come since the last look
@@ -212,11 +207,9 @@ func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 			return nil
 		}
 	}
-	if limits != nil {
-		if budget := limits[space.name]; budget != nil {
-			if err := r.withinBudget(space, budget, int64(len(command))); err != nil {
-				return r.refused(&r.budgetRefusals, shard, err)
-			}
+	if budget != nil {
+		if err := r.withinBudget(space, budget, int64(len(command))); err != nil {
+			return r.refused(&r.budgetRefusals, shard, err)
 		}
 	}
 	if pressed != "" {
@@ -226,6 +219,18 @@ func (r *room) admit(shard uint32, of electorate, command []byte) *proto.Error {
 	}
 	space.admitted.Add(int64(len(command)))
 	return nil
+}
+
+// shortOf returns a voter of a group that is full, and one that is under pressure; "" if none is.
+func (r *room) shortOf(states *nodeStates, short bool, of electorate) (full, pressed string) {
+	_, voters := of.voters()
+	if states != nil {
+		full, pressed = oneOf(states.full, voters), oneOf(states.pressed, voters)
+	}
+	if pressed == "" && short && slices.Contains(voters, r.node) {
+		pressed = r.node
+	}
+	return full, pressed
 }
 
 // short counts a command, and reports whether the node may be under pressure by what was let in since the last look.
@@ -275,8 +280,8 @@ func (r *room) withinBudget(s *spaceUsage, budget *ebbv1.NamespaceBudget, bytes 
 }
 
 // withinShare refuses a namespace that has an equal part of a node under pressure, or more. One that is alone has all
-// of it. By what it takes on this node the
-// leader judges it also where another node is under pressure, whose replicas are about as large.
+// of it. The leader judges it by what it takes on this node, also where another node is under pressure, whose replicas
+// are about as large.
 func (r *room) withinShare(s *spaceUsage, pressed string) *proto.Error {
 	inhabited := r.usage.inhabited.Load()
 	if r.limit == 0 || inhabited < 2 {

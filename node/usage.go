@@ -13,14 +13,16 @@ import (
 	"github.com/ebbdb/ebb/shard"
 )
 
+// defaultNamespace is what a command means that names none.
+var defaultNamespace = []byte(proto.DefaultNamespace)
+
 // usageKept is how long the figures of a node count that answers no more. By then its shards are led by others, which
 // count them.
 const usageKept = 3 * time.Second
 
 // usage sums what namespaces hold: in all replicas of this node, which is what they take of its memory, and in the
-// shards
-// that it leads, which is this node's part of what they hold in the cluster. Of the other parts it has what the other
-// nodes said last.
+// shards that it leads, which is this node's part of what they hold in the cluster. Of the other parts it has what the
+// other nodes said last.
 //
 // look counts; admission reads the figures of the last look without a lock.
 type usage struct {
@@ -73,13 +75,8 @@ func (u *usage) clear() {
 	u.seen = make(map[usageSource][]*spaceUsage)
 }
 
-// of returns what a namespace holds, "default" for the empty name; nil of one that holds nothing.
-func (u *usage) of(name []byte) *spaceUsage {
-	if len(name) == 0 {
-		return (*u.spaces.Load())[proto.DefaultNamespace]
-	}
-	return (*u.spaces.Load())[string(name)]
-}
+// of returns what a namespace holds; nil of one that holds nothing.
+func (u *usage) of(name []byte) *spaceUsage { return (*u.spaces.Load())[string(name)] }
 
 // look counts again.
 func (u *usage) look(replicas []usageSource) {

@@ -124,8 +124,8 @@ func (v clusterView) NamespaceUsage(
 ) (*ebbv1.NamespaceUsageResponse, error) {
 	n := v.n
 	table := n.Table()
-	if name := req.GetName(); name != "" && table.Namespace(name) == nil {
-		return nil, proto.ErrNamespaceNotFound.Errorf("namespace %s does not exist", name)
+	if name := req.GetName(); name != "" && table.Defined(name) == nil {
+		return nil, table.NamespaceNotFound(name)
 	}
 	said := n.usages(ctx, &ebbv1.NodeUsageRequest{})
 	own, err := v.NodeUsage(ctx, &ebbv1.NodeUsageRequest{})
@@ -141,7 +141,7 @@ func (v clusterView) NamespaceUsage(
 	}
 	slices.Sort(out.Unreachable)
 	all := make(map[string]*ebbv1.NamespaceUsage)
-	for _, ns := range table.Namespaces() {
+	for _, ns := range table.AllNamespaces() { // the keys of a deleted one take memory until it is purged
 		all[ns.GetName()] = &ebbv1.NamespaceUsage{Name: ns.GetName(), Budget: ns.GetBudget()}
 	}
 	for _, node := range slices.Sorted(maps.Keys(said)) {
@@ -149,7 +149,7 @@ func (v clusterView) NamespaceUsage(
 		for _, s := range said[node].GetNamespaces() {
 			u := all[s.GetName()]
 			if u == nil {
-				continue // deleted, or so new that this node has not heard of it
+				continue // purged, or so new that this node has not heard of it
 			}
 			u.Keys += s.GetKeys()
 			u.Bytes += s.GetBytes()

@@ -131,6 +131,44 @@ func (n *Node) awaitNamespace(ctx context.Context, ns *ebbv1.Namespace) {
 	})
 }
 
+// DeleteNamespace deletes a namespace, or ends its grace time.
+func (v clusterView) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNamespaceRequest) (resp *ebbv1.DeleteNamespaceResponse, err error) {
+	grace := proto.GraceDefaultUS
+	if req.GraceUs != nil {
+		grace = req.GetGraceUs()
+	}
+	err = v.n.asControlLeader(ctx, func(c *control) error {
+		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DeleteNamespace{
+			DeleteNamespace: &ebbv1.DeleteNamespace{Name: req.GetName(), NowUs: v.n.keeper.nowUS(), GraceUs: grace},
+		}})
+		resp = &ebbv1.DeleteNamespaceResponse{Namespace: result.GetNamespace()}
+		return err
+	}, func(ctx context.Context, leader controlPeer) (err error) {
+		resp, err = leader.DeleteNamespace(ctx, req)
+		return err
+	})
+	if err == nil {
+		v.n.awaitNamespace(ctx, resp.GetNamespace())
+	}
+	return resp, err
+}
+
+// UndeleteNamespace takes the deletion of a namespace back.
+func (v clusterView) UndeleteNamespace(ctx context.Context, req *ebbv1.UndeleteNamespaceRequest) (resp *ebbv1.UndeleteNamespaceResponse, err error) {
+	err = v.n.asControlLeader(ctx, func(c *control) error {
+		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_UndeleteNamespace{UndeleteNamespace: req}})
+		resp = &ebbv1.UndeleteNamespaceResponse{Namespace: result.GetNamespace()}
+		return err
+	}, func(ctx context.Context, leader controlPeer) (err error) {
+		resp, err = leader.UndeleteNamespace(ctx, req)
+		return err
+	})
+	if err == nil {
+		v.n.awaitNamespace(ctx, resp.GetNamespace())
+	}
+	return resp, err
+}
+
 // askNamespaces returns the control leader's namespaces, deleted or not, and the epoch of its table.
 func (n *Node) askNamespaces(ctx context.Context) ([]*ebbv1.Namespace, uint64, error) {
 	g := n.groups.Load()

@@ -72,7 +72,7 @@ func FuzzValues(f *testing.F) {
 		if us, err := duration(text); err == nil && us != 0 && (us > 0) != (time.Duration(us)*time.Microsecond > 0) {
 			t.Errorf("duration %q of %d us is %v", text, us, time.Duration(us)*time.Microsecond)
 		}
-		if d, err := optionalSpan("x", text); err == nil && d != nil && *d < 0 {
+		if d, err := optional("x", text, readSpan); err == nil && d != nil && *d < 0 {
 			t.Errorf("span %q is %v", text, *d)
 		}
 		if first, last, is, err := parseRange(text); err == nil && (first > last || is != strings.Contains(text, "..")) {

@@ -135,10 +135,10 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 		return ns, err
 	}
 	var err error
-	if ns.Window, err = optionalSpan("window", nf.window); err != nil {
+	if ns.Window, err = optional("window", nf.window, readSpan); err != nil {
 		return ns, err
 	}
-	if ns.SlowHalfLife, err = optionalSpan("slow-half-life", nf.slowHalfLife); err != nil {
+	if ns.SlowHalfLife, err = optional("slow-half-life", nf.slowHalfLife, readSpan); err != nil {
 		return ns, err
 	}
 	if err := nf.setWords(&ns); err != nil {
@@ -150,10 +150,10 @@ func (nf *namespaceFlags) namespace(name string, create bool, f *pflag.FlagSet) 
 	if f.Changed("universe") {
 		ns.Universe = &nf.universe
 	}
-	if ns.MaxBytes, err = optionalBytes("max-bytes", nf.maxBytes); err != nil {
+	if ns.MaxBytes, err = optional("max-bytes", nf.maxBytes, readBytes); err != nil {
 		return ns, err
 	}
-	if ns.MaxKeys, err = optionalCount("max-keys", nf.maxKeys); err != nil {
+	if ns.MaxKeys, err = optional("max-keys", nf.maxKeys, readCount); err != nil {
 		return ns, err
 	}
 	return ns, nf.idle(create, f)
@@ -240,19 +240,28 @@ func (nf *namespaceFlags) setTemplate(ns *client.Namespace) error {
 	return nil
 }
 
-// optionalSpan reads a flag that is a time or none, which is 0; nil if it is not given.
-func optionalSpan(flag, text string) (*time.Duration, error) {
+// optional reads a flag that has a value or is none, which is 0; nil if it is not given.
+func optional[T any](flag, text string, read func(flag, text string) (T, error)) (*T, error) {
 	switch text {
 	case "":
 		return nil, nil
 	case "none":
-		return new(time.Duration(0)), nil
+		return new(T), nil
 	}
+	v, err := read(flag, text)
+	if err != nil {
+		return nil, err
+	}
+	return &v, nil
+}
+
+// readSpan reads a time above 0.
+func readSpan(flag, text string) (time.Duration, error) {
 	us, err := duration(text)
 	if err != nil || us <= 0 {
-		return nil, usagef("--%s %q: write it as 30s, 10m, 6h, 7d, 2y or none", flag, text)
+		return 0, usagef("--%s %q: write it as 30s, 10m, 6h, 7d, 2y or none", flag, text)
 	}
-	return new(time.Duration(us) * time.Microsecond), nil
+	return time.Duration(us) * time.Microsecond, nil
 }
 
 func (nf *namespaceFlags) setWords(ns *client.Namespace) (err error) {

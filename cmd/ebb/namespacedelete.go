@@ -11,7 +11,7 @@ import (
 
 func newNamespaceDelete(s *session) *cobra.Command {
 	var now, yes bool
-	grace := client.GraceDefault
+	var grace time.Duration
 	cmd := &cobra.Command{
 		Use: "delete NAME", Short: "Delete a namespace with all of its keys", Args: argsBetween(1, 1, "NAME"),
 		Long: `Delete takes a namespace with all of its keys out of use: it refuses questions and writes from then on. Within the grace
@@ -28,9 +28,6 @@ Tokens that name the namespace stay. They hold for a namespace of that name that
 			if now {
 				grace = 0
 			}
-			if grace < 0 {
-				return usagef("--grace must not be below zero")
-			}
 			if grace == 0 && !yes {
 				return usagef("without a grace time the keys of namespace %s are lost at once: `ebb namespace delete %s --now --yes` does it", args[0], args[0])
 			}
@@ -38,7 +35,7 @@ Tokens that name the namespace stay. They hold for a namespace of that name that
 		},
 	}
 	cmd.Flags().BoolVar(&now, "now", false, "forget its keys at once; they cannot be brought back")
-	cmd.Flags().DurationVar(&grace, "grace", client.GraceDefault, "for how long it can be undeleted")
+	durationVar(cmd.Flags(), &grace, "grace", client.GraceDefault, 0, "for how long it can be undeleted")
 	cmd.Flags().BoolVar(&yes, "yes", false, "do it although it cannot be taken back")
 	return cmd
 }

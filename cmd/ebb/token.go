@@ -75,7 +75,7 @@ func newTokenCreate(s *session) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			lasts, err := optionalSpan("expires", ttl)
+			lasts, err := optional("expires", ttl, readSpan)
 			if err != nil {
 				return err
 			}

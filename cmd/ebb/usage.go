@@ -104,32 +104,20 @@ func (r *usageJSON) row(exact bool) []string {
 	}
 }
 
-// optionalBytes reads a flag that is a size or none, which is 0; nil if it is not given.
-func optionalBytes(flag, text string) (*uint64, error) {
-	switch text {
-	case "":
-		return nil, nil
-	case "none":
-		return new(uint64(0)), nil
-	}
+// readBytes reads a size that people write, above 0.
+func readBytes(flag, text string) (uint64, error) {
 	n, err := humanize.ParseBytes(text)
 	if err != nil || n == 0 {
-		return nil, usagef("--%s %q: write it as 512MiB, 1GiB or none", flag, text)
+		return 0, usagef("--%s %q: write it as 512MiB, 1GiB or none", flag, text)
 	}
-	return &n, nil
+	return n, nil
 }
 
-// optionalCount reads a flag that is a number or none, which is 0; nil if it is not given.
-func optionalCount(flag, text string) (*uint64, error) {
-	switch text {
-	case "":
-		return nil, nil
-	case "none":
-		return new(uint64(0)), nil
-	}
+// readCount reads a number that people write, above 0.
+func readCount(flag, text string) (uint64, error) {
 	v, unit, err := humanize.ParseSI(text)
 	if err != nil || unit != "" || !(v >= 1 && v < 1<<53) || v != math.Trunc(v) {
-		return nil, usagef("--%s %q: write it as 500000, 250k, 1M or none", flag, text)
+		return 0, usagef("--%s %q: write it as 500000, 250k, 1M or none", flag, text)
 	}
-	return new(uint64(v)), nil
+	return uint64(v), nil
 }
