@@ -19,15 +19,16 @@ import (
 	"github.com/ebbdb/ebb/chaos/proc"
 )
 
-func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
-		"ebb": func() {
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-			defer stop()
-			os.Exit(run(ctx, os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
-		},
-	})
+// testCommands are programs that tests start: this binary under these names.
+var testCommands = map[string]func(){
+	"ebb": func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		os.Exit(run(ctx, os.Args[1:], terminal{in: os.Stdin, out: os.Stdout, err: os.Stderr}))
+	},
 }
+
+func TestMain(m *testing.M) { testscript.Main(m, testCommands) }
 
 // The scripts are stories at a terminal: each has four free addresses, $GRPC,
 // $HTTP, $GOSSIP and $ADMIN, and $NOBODY, where nobody listens; `await` waits for
