@@ -45,7 +45,7 @@ const (
 	residentKinds = "all"
 )
 
-// Priorities (nice) of the processes. The load yields to the node, so that probes wait for the node and not for the load.
+// Priorities (nice) of the processes. The load yields to the node, so that probes wait for the node, not for the load.
 // The prober goes before both, so that it measures the node and not itself. Without the right to that it runs as the
 // node does. They share a session: where the kernel groups processes by session, priorities count within one.
 const (
@@ -229,8 +229,8 @@ func startAt(cmd *exec.Cmd, nice int) error {
 	return <-started
 }
 
-// A node that gets random requests at every door, 64 at a time, keeps to its memory and answers its probes. The load and
-// the prober are processes of their own. EBB_RESIDENT_SECONDS says for how long.
+// A node that gets random requests at every door, 64 at a time, keeps to its memory and answers its probes. The load
+// and the prober are processes of their own. EBB_RESIDENT_SECONDS says for how long.
 func TestResidentMemoryIsBounded(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs a real process under load")
