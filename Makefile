@@ -129,7 +129,7 @@ bench:
 PAIRS ?= 10
 .PHONY: paired
 paired:
-	$(GO) run -C tools ./paired -pairs $(PAIRS) $(FROM)
+	$(GO) run ./bench/paired -pairs $(PAIRS) $(FROM)
 
 # bias and error of every kind beside theory, 2,000 trials at 40 sizes from 1 to 10^10, and the figures of the origins: half an hour
 accuracy:

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/ebbdb/ebb/bench"
+)
+
+// spent is what a load cost in one window.
+type spent struct {
+	units   float64 // increments acknowledged, or answers
+	seconds float64 // of the load's duration
+	cpu     float64 // seconds of CPU of all three servers
+}
+
+func (s spent) secondsAUnit() float64 { return s.seconds / s.units }
+
+func (s spent) cpuAUnit() float64 { return s.cpu / s.units }
+
+// load is a kind of work that both clusters are given in turn.
+type load struct {
+	name    string
+	prepare func(ctx context.Context, t bench.Target) error // nil: nothing is needed
+	run     func(ctx context.Context, t bench.Target, s settings) (spent, error)
+}
+
+// costs names what each load is compared by, in the order of load.compare.
+var costs = func() (out []string) {
+	for _, l := range loads {
+		out = append(out, l.name+": seconds a unit", l.name+": server CPU a unit")
+	}
+	return out
+}()
+
+var loads = []load{
+	{name: "write, batches of 1,000", run: write},
+	{name: "read, batches of 32", prepare: bench.Read{}.Prepare, run: read(bench.Read{Batch: 32})},
+	{name: "read, single", run: read(bench.Read{Workers: 128, Alone: true})},
+	{name: "read, single in shared requests", run: read(bench.Read{Workers: 128})},
+}
+
+func write(ctx context.Context, t bench.Target, s settings) (spent, error) {
+	r, err := bench.Write{Duration: s.window}.Run(ctx, t)
+	return spent{units: float64(r.Acknowledged), seconds: r.Seconds, cpu: r.ServerCPU.Seconds()}, err
+}
+
+func read(r bench.Read) func(context.Context, bench.Target, settings) (spent, error) {
+	return func(ctx context.Context, t bench.Target, s settings) (spent, error) {
+		r.Duration = s.window
+		got, err := r.Run(ctx, t)
+		if err != nil {
+			return spent{}, err
+		}
+		answers := float64(got.Answers)
+		return spent{units: answers, seconds: answers / got.PerSecond, cpu: got.ServerCPU.Seconds()}, nil
+	}
+}
+
+// compare gives the load to both clusters in turn, after one window of each that does not count, and returns TO over FROM
+// of seconds and of server CPU a unit: the median of the ratios of the windows, since one that other work disturbs says
+// nothing. Which cluster is first changes with each turn.
+func (l load) compare(ctx context.Context, targets [2]bench.Target, pair int, s settings) ([]float64, error) {
+	if l.prepare != nil {
+		for _, t := range targets {
+			if err := l.prepare(ctx, t); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var seconds, cpu []float64
+	for window := range s.windows + 1 {
+		var got [2]spent
+		for k := range 2 {
+			which := (k + window + pair) % 2
+			var err error
+			if got[which], err = l.run(ctx, targets[which], s); err != nil {
+				return nil, err
+			}
+		}
+		if window > 0 {
+			seconds = append(seconds, got[1].secondsAUnit()/got[0].secondsAUnit())
+			cpu = append(cpu, got[1].cpuAUnit()/got[0].cpuAUnit())
+		}
+	}
+	return []float64{median(seconds), median(cpu)}, nil
+}
+
+// median returns the middle of a sample, which it puts in order.
+func median(sample []float64) float64 {
+	slices.Sort(sample)
+	n := len(sample)
+	return (sample[(n-1)/2] + sample[n/2]) / 2
+}
