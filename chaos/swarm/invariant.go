@@ -38,6 +38,8 @@ var Invariants = []Invariant{
 	{"sets-compared", "what sets have in common, and which are most alike, is that of their members (up to 1,024 it is exact)"},
 	{"expression-right", "expressions over bitmaps, groups, cohorts and what is stored have the ids that they should, also in the query language"},
 	{"names-kept", "a string that was acknowledged is in, under one id for ever, which is no other's"},
+	{"deletion-right", "a namespace that was deleted and undeleted has all that was acknowledged, and one that was purged and made anew has nothing of the one before"},
+	{"deletion-ends", "when all was mended, a deleted namespace answers nothing, and is purged within a minute of its grace time's end"},
 	{"imported-once", "an import that was broken off and resumed counts every row once"},
 	{"watch-fresh", "a watch has all that was acknowledged before it began, never less than it told before, and no more than was sent"},
 	{"watch-tells", "a watch tells of what is acknowledged while it goes on, 10 s after all was mended at most"},

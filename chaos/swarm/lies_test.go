@@ -127,6 +127,16 @@ func TestLiesAreNoticed(t *testing.T) {
 				a.GetNames().Ids[i] += rand.Uint64N(1 << 20)
 			}
 		}},
+		{"deletes", "what was purged comes back", "deletion-right", func(a *ebbv1.Answer) {
+			if d := a.GetDistribution(); d != nil && slices.ContainsFunc(d.GetKeys(), func(k []byte) bool { return bytes.HasPrefix(k, []byte("k")) && len(k) == 2 }) {
+				d.Z += 5
+			}
+		}},
+		{"deletes", "a string of the namespace before is in", "deletion-right", func(a *ebbv1.Answer) {
+			if b := a.GetBitmap(); len(b.GetNames()) > 0 {
+				b.Names[0] = []byte("somebody else")
+			}
+		}},
 		{"watches", "a watch goes back", "watch-fresh", func(a *ebbv1.Answer) {
 			if d := a.GetDistribution(); d != nil {
 				d.Z -= 1
