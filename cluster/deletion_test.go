@@ -288,7 +288,7 @@ func TestIDsOfAPurgedNamespaceAreForgotten(t *testing.T) {
 
 // A replica that has not heard that a namespace was purged and made anew knows no strings of the new one.
 func TestReplicasThatLagBehindAPurgeKnowNoStrings(t *testing.T) {
-	e := newEnsemble(t, 2)
+	e := newEnsemble(t, 3)
 	e.named(0)
 	r := e.router("ebb-0")
 	for i := range 20 {

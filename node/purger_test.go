@@ -231,7 +231,7 @@ func TestWrongClocksEndNoGraceTime(t *testing.T) {
 		{"ahead in the grace time", 0, 2 * time.Hour},
 	} {
 		t.Run(x.name, func(t *testing.T) {
-			inBubble(t, 3, 2, func(b *bubble) {
+			inBubble(t, 3, 3, func(b *bubble) {
 				b.openAll()
 				c := b.client()
 				ctx := context.Background()

@@ -174,7 +174,15 @@ func (p *purgeStory) create() {
 // fill writes what is of the namespace's sort, and enough keys for a purge of several entries.
 func (p *purgeStory) fill(s *storySpace) {
 	switch s.kind {
-	case "event time", "strings", "slices":
+	case "slices":
+		number := &ebbv1.HomeNumber{Number: p.r.Uint64() >> 1, Key: fmt.Appendf(nil, "sliced-%d", p.r.IntN(50))}
+		reserve := &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Reserve{Reserve: number}}
+		put := &ebbv1.HomeCommand{What: &ebbv1.HomeCommand_Put{Put: &ebbv1.HomePut{Number: number, Count: 3}}}
+		for _, h := range []*ebbv1.HomeCommand{reserve, put}[:1+p.r.IntN(2)] {
+			p.must(&ebbv1.Command{Namespace: s.ns.GetName(), Body: &ebbv1.Command_Home{Home: h}})
+		}
+		return
+	case "event time", "strings":
 		if p.life.s.namespaces[p.life.s.spaces[s.ns.GetName()]].keys == 0 {
 			sorts()[s.kind].fill(p.life, s.ns.GetName())
 		}

@@ -185,6 +185,8 @@ func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 		d.gone(ctx, c, "of which the deletion was acknowledged before")
 		d.create(ctx, c)
 	}
+	d.count(ctx, c)
+	d.set(ctx, c)
 	err := d.look(ctx, c)
 	if !d.w.hold("healed-reads", err == nil, "read namespace %s when all was mended: %v", d.name, err) {
 		return
@@ -200,6 +202,7 @@ func (d *deleter) settle(_ context.Context, c *ebb.Client) {
 	}
 	d.gone(ctx, c, "which was deleted when all was mended")
 	d.create(ctx, c)
+	d.set(ctx, c)
 	err = d.look(ctx, c)
 	d.w.hold("healed-reads", err == nil, "read namespace %s, which was made anew: %v", d.name, err)
 }

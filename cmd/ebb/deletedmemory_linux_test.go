@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ebbdb/ebb/chaos/proc"
+	"github.com/ebbdb/ebb/client"
+)
+
+const (
+	deletedKeys  = 100_000
+	deletedBatch = 1_000
+	deletedSpan  = 60 * time.Second // in which the memory is given back
+	deletedPart  = 0.15             // of it that may stay: the tables of keys keep their slots for the next keys
+	// deletedWarm may stay on each node: of the pages that are given back each of its shards keeps 128 for the next keys.
+	deletedWarm = deletedShards * 128 * 4096
+	// deletedShards is few, so that little stays warm.
+	deletedShards = 8
+	// deletedTells is how many times as much as may stay keys have to take, so that the test would see them stay.
+	deletedTells = 2
+)
+
+// TestMemoryOfADeletedNamespaceIsGivenBack writes 100,000 keys, or as many as EBB_DELETED_KEYS says, to three processes,
+// deletes their namespace, and measures how long the nodes take to give the memory of the keys back to the system. That
+// is the memory beside Go's heap: on the heap is garbage, which a node collects after each 64 MiB, and not when it idles.
+func TestMemoryOfADeletedNamespaceIsGivenBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("runs three real processes for up to a minute and a half")
+	}
+	keys := deletedKeys
+	if text := os.Getenv("EBB_DELETED_KEYS"); text != "" {
+		var err error
+		if keys, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	f := startFleet(t, "--shards", strconv.Itoa(deletedShards))
+	c := dialFleet(ctx, t, f)
+	if _, err := c.CreateNamespace(ctx, client.Namespace{Name: "gone", HalfLife: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	writeKeys(ctx, t, c, 1_000) // the nodes have what they need to serve
+	pauseOr(ctx, t, 5*time.Second)
+	before := residentsOf(t, f)
+	writeKeys(ctx, t, c, keys)
+	pauseOr(ctx, t, 5*time.Second)
+	full := residentsOf(t, f)
+	for i := range full {
+		grown := full[i].pages - before[i].pages
+		if may := mayStay(grown); grown < deletedTells*may {
+			t.Fatalf("%d keys take %d MiB on %s, of which %d may stay: write more of them", keys, grown>>20, f.Name(i), may>>20)
+		}
+	}
+	began := time.Now()
+	if _, err := ebb(ctx, t, f, "namespace", "delete", "gone", "--now", "--yes"); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		pauseOr(ctx, t, time.Second)
+		now, took, stays := residentsOf(t, f), time.Since(began), ""
+		for i := range now {
+			grown, left := full[i].pages-before[i].pages, now[i].pages-before[i].pages
+			if left > mayStay(grown) {
+				stays = fmt.Sprintf("%d of %d MiB are not back on %s", left>>20, grown>>20, f.Name(i))
+			}
+		}
+		t.Logf("%3.0f s: %v; before %v, with %d keys %v", took.Seconds(), now, before, keys, full)
+		switch {
+		case stays == "":
+			return
+		case took > deletedSpan:
+			t.Fatalf("after %v %s", deletedSpan, stays)
+		}
+	}
+}
+
+// mayStay is how much may stay of what keys have taken on a node, in bytes.
+func mayStay(grown int64) int64 { return int64(deletedPart*float64(grown)) + deletedWarm }
+
+func writeKeys(ctx context.Context, t *testing.T, c *client.Client, keys int) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for worker := range 8 {
+		wg.Go(func() {
+			for from := worker * deletedBatch; from < keys; from += 8 * deletedBatch {
+				var batch []client.Increment
+				for k := from; k < min(keys, from+deletedBatch); k++ {
+					key := fmt.Sprintf("key-%08d", k)
+					batch = append(batch, client.One(key, "bin"), client.One(key, "other"))
+				}
+				if err := c.Increment(ctx, "gone", batch...); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and no part of Go's heap,
+// which in a node is the pages of its shards.
+type residentMemory struct{ all, pages int64 }
+
+func (r residentMemory) String() string {
+	return fmt.Sprintf("%d MiB (%.1f of pages)", r.all>>20, float64(r.pages)/(1<<20))
+}
+
+// residentsOf is the resident memory of each node.
+func residentsOf(t *testing.T, f *proc.Fleet) (out []residentMemory) {
+	t.Helper()
+	for i := range f.Nodes() {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", f.PID(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = append(out, readResident(t, text))
+	}
+	return out
+}
+
+// Go's heap lies there on all 64-bit systems.
+const goHeapFrom, goHeapTo = 0xc0_0000_0000, 0xc1_0000_0000
+
+// readResident reads /proc/PID/smaps.
+func readResident(t *testing.T, text []byte) (r residentMemory) {
+	t.Helper()
+	inPages := false
+	for line := range bytes.Lines(text) {
+		fields := bytes.Fields(line)
+		if from, _, header := bytes.Cut(fields[0], []byte("-")); header {
+			start, err := strconv.ParseUint(string(from), 16, 64)
+			if err != nil {
+				t.Fatalf("%s: %v", line, err)
+			}
+			inPages = len(fields) == 5 && (start < goHeapFrom || start >= goHeapTo) // without a name
+			continue
+		}
+		if string(fields[0]) != "Rss:" {
+			continue
+		}
+		kib, err := strconv.ParseInt(string(fields[1]), 10, 64)
+		if err != nil {
+			t.Fatalf("%s: %v", line, err)
+		}
+		if r.all += kib << 10; inPages {
+			r.pages += kib << 10
+		}
+	}
+	return r
+}
