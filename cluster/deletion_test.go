@@ -230,11 +230,12 @@ func (e *ensemble) gone(name string) {
 	}
 	change(deleteCommand(name, e.stamp, 0))
 	ns := e.table.Deleted(name)
+	purge := &ebbv1.PurgeNamespace{Version: ns.GetVersion()}
 	for number := range e.states {
 		for _, c := range []*ebbv1.Command{
 			{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: shard.BehaviourDeletion}}},
 			{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}},
-			{Namespace: name, Body: &ebbv1.Command_PurgeNamespace{PurgeNamespace: &ebbv1.PurgeNamespace{Version: ns.GetVersion()}}},
+			{Namespace: name, Body: &ebbv1.Command_PurgeNamespace{PurgeNamespace: purge}},
 		} {
 			raw, err := pb.Marshal(c)
 			if err != nil {
@@ -292,7 +293,8 @@ func TestReplicasThatLagBehindAPurgeKnowNoStrings(t *testing.T) {
 	e.named(0)
 	r := e.router("ebb-0")
 	for i := range 20 {
-		req := &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{namesChange("a", 1, fmt.Sprint("before-", i))}}
+		change := namesChange("a", 1, fmt.Sprint("before-", i))
+		req := &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{change}}
 		if _, err := r.Bits(t.Context(), req); err != nil {
 			t.Fatal(err)
 		}

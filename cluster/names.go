@@ -132,7 +132,8 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 		if !ok {
 			i = len(p.parts)
 			open[shard] = i
-			q := &ebbv1.Question{Namespace: w.namespace, Ask: &ebbv1.Question_Names{Names: &ebbv1.NamesQuestion{HashSeed: w.seed}}}
+			ask := &ebbv1.Question_Names{Names: &ebbv1.NamesQuestion{HashSeed: w.seed}}
+			q := &ebbv1.Question{Namespace: w.namespace, Ask: ask}
 			p.parts, at = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: shard, Question: q}}), append(at, nil)
 		}
 		return i, p.parts[i].question.GetQuestion().GetNames()

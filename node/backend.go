@@ -182,8 +182,8 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 	return resp, nil
 }
 
-// outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the shard
-// has not heard of it: it would answer from keys that are no longer there.
+// outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the
+// shard has not heard of it: it would answer from keys that are no longer there.
 func (b *backend) outdated(r *replica, name string) *proto.Error {
 	table := b.lore.table()
 	dropped := table.DroppedVersion()

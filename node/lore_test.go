@@ -110,10 +110,11 @@ func TestDeletedNamespacesAreKnown(t *testing.T) {
 		gone.Deletion = &ebbv1.NamespaceDeletion{Purging: true}
 		o := &namespaceOracle{t: t, here: tableWith(5, gone), err: errors.New("no leader")}
 		l := o.lore()
-		if err := l.learn(t.Context(), []byte("gone")); err != nil || o.asked != 0 || l.namespace("gone").GetDeletion() == nil {
+		err := l.learn(t.Context(), []byte("gone"))
+		if err != nil || o.asked != 0 || l.namespace("gone").GetDeletion() == nil {
 			t.Errorf("%v after %d questions: %v", l.namespace("gone"), o.asked, err)
 		}
-		if err := l.learn(t.Context(), []byte("new")); err == nil || err.Code != proto.ErrNoLeader.Code {
+		if err = l.learn(t.Context(), []byte("new")); err == nil || err.Code != proto.ErrNoLeader.Code {
 			t.Errorf("a leader that cannot be asked: %v", err)
 		}
 	})

@@ -172,7 +172,9 @@ func (r purgedReplica) holed() bool                              { return r.stat
 // namespace tells a shard that a namespace is deleted, and purges it if it is to be. It reports whether the shard holds
 // nothing of it. A purge that ctx ends is continued by the next call where it was: in a shard of many keys, one that
 // began again each time would never come to the last of them.
-func (p *purger) namespace(ctx context.Context, group uint32, r purgeTarget, ns *ebbv1.Namespace) (done bool, err error) {
+func (p *purger) namespace(
+	ctx context.Context, group uint32, r purgeTarget, ns *ebbv1.Namespace,
+) (done bool, err error) {
 	has := r.deletion(ns.GetName())
 	if !ns.GetDeletion().GetPurging() {
 		if has.Version >= ns.GetVersion() {
@@ -184,7 +186,8 @@ func (p *purger) namespace(ctx context.Context, group uint32, r purgeTarget, ns 
 		return true, nil
 	}
 	began, entries, dropped := time.Now(), 0, uint64(0)
-	p.logger.Info("purge namespace", "shard", group, "namespace", ns.GetName(), "version", ns.GetVersion(), "keys", has.Keys)
+	p.logger.Info("purge namespace",
+		"shard", group, "namespace", ns.GetName(), "version", ns.GetVersion(), "keys", has.Keys)
 	here := purgedShard{group, ns.GetName(), ns.GetVersion()}
 	for from := p.place(here); !done; entries++ {
 		result, err := r.proposeCommand(ctx, purgeCommand(ns, from))
@@ -243,8 +246,8 @@ func (r *replica) proposeCommand(ctx context.Context, command *ebbv1.Command) (*
 	return result, nil
 }
 
-// medianUS is the time of day by the median clock of those who vote in the control group, in microseconds since 1970. It
-// is not known while too few clocks are.
+// medianUS is the time of day by the median clock of those who vote in the control group, in microseconds since 1970.
+// It is not known while too few clocks are.
 func (c *control) medianUS(keeper *timekeeper) (us int64, known bool) {
 	_, voters := c.voters()
 	return keeper.median(c.node, voters)

@@ -181,7 +181,8 @@ func TestNodesAnswerNothingOfDeletedNamespaces(t *testing.T) {
 				time.Sleep(time.Millisecond)
 			}
 			for shard := range keys {
-				if a := ask(i, shard, ebbv1.Consistency_CONSISTENCY_ANY); a.GetError().GetCode() != ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
+				a := ask(i, shard, ebbv1.Consistency_CONSISTENCY_ANY)
+				if a.GetError().GetCode() != ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
 					b.Errorf("node %d answers %v for shard %d", i, a, shard)
 				}
 			}
@@ -220,8 +221,8 @@ func (b *bubble) controlLeader() int {
 	return leader
 }
 
-// The grace time is kept by the median of the clocks. A control leader whose clock is an hour wrong neither takes it away
-// nor ends it early.
+// The grace time is kept by the median of the clocks. A control leader whose clock is an hour wrong neither takes it
+// away nor ends it early.
 func TestWrongClocksEndNoGraceTime(t *testing.T) {
 	for _, x := range []struct {
 		name                string

@@ -295,8 +295,9 @@ func (s *State) NamespaceVersion(name string) uint64 {
 	return s.namespaces[space].definition.GetVersion()
 }
 
-// NamespaceGeneration returns the version and the hash seed of a namespace as this shard has it, deleted or not; 0 if it
-// knows none of that name. A namespace that was purged and made anew has another seed, unless its maker chose the same.
+// NamespaceGeneration returns the version and the hash seed of a namespace as this shard has it, deleted or not; 0 if
+// it knows none of that name. A namespace that was purged and made anew has another seed, unless its maker chose the
+// same.
 func (s *State) NamespaceGeneration(name string) (version, seed uint64) {
 	space, ok := s.spaces[name]
 	if !ok {

@@ -11,9 +11,9 @@ import (
 	ebb "github.com/ebbdb/ebb/client"
 )
 
-// deleter is the only user of a namespace, which it fills, deletes, undeletes, purges and creates anew. It knows what the
-// present generation of the namespace holds, and that nothing of those before may come back: neither counts nor ids of
-// strings. After a change of the namespace without an answer it takes another name, as an owner does.
+// deleter is the only user of a namespace, which it fills, deletes, undeletes, purges and creates anew. It knows what
+// the present generation of the namespace holds, and that nothing of those before may come back: neither counts nor ids
+// of strings. After a change of the namespace without an answer it takes another name, as an owner does.
 type deleter struct {
 	w     *world
 	rng   *rand.Rand
@@ -157,8 +157,8 @@ func (d *deleter) look(ctx context.Context, c *ebb.Client) error {
 			return err
 		}
 		low, high := d.acked[key], d.acked[key]+d.maybe[key]
-		d.w.hold("deletion-right", got.Z >= low && got.Z <= high, "key %s of namespace %s counts %v, and %v to %v was written to this generation of it",
-			key, d.name, got.Z, low, high)
+		d.w.hold("deletion-right", got.Z >= low && got.Z <= high,
+			"key %s of namespace %s counts %v, and %v to %v was written to this generation of it", key, d.name, got.Z, low, high)
 	}
 	have := map[string]bool{}
 	for name, err := range c.Bitmap(d.name, ebb.Bits(deletesBits)).Names(ctx) {
@@ -170,7 +170,8 @@ func (d *deleter) look(ctx context.Context, c *ebb.Client) error {
 	for name := range d.in {
 		d.w.hold("deletion-right", have[name], "%s was put into namespace %s, and is not in", name, d.name)
 	}
-	d.w.hold("deletion-right", d.vague || len(have) == len(d.in), "in namespace %s are %d strings, and %d were put in", d.name, len(have), len(d.in))
+	d.w.hold("deletion-right", d.vague || len(have) == len(d.in),
+		"in namespace %s are %d strings, and %d were put in", d.name, len(have), len(d.in))
 	return nil
 }
 
@@ -214,7 +215,8 @@ func (d *deleter) silent(ctx context.Context, c *ebb.Client) {
 		for {
 			got, err := c.Distribution(ctx, d.name, fmt.Sprintf("k%d", i))
 			if refused := errors.Is(err, ebb.ErrNamespaceNotFound); refused || time.Now().After(deadline) {
-				d.w.hold("deletion-ends", refused, "%v after it was deleted, namespace %s answers %v, %v", heardMax, d.name, got.Z, err)
+				d.w.hold("deletion-ends", refused,
+					"%v after it was deleted, namespace %s answers %v, %v", heardMax, d.name, got.Z, err)
 				break
 			}
 			time.Sleep(50 * time.Millisecond)
@@ -227,8 +229,11 @@ func (d *deleter) gone(ctx context.Context, c *ebb.Client, which string) {
 	deadline := time.Now().Add(purgeMax)
 	for there := true; there; time.Sleep(250 * time.Millisecond) {
 		live, deleted, err := c.AllNamespaces(ctx)
-		there = err != nil || slices.ContainsFunc(append(live, deleted...), func(n ebb.Namespace) bool { return n.Name == d.name })
-		if !d.w.hold("deletion-ends", !there || time.Now().Before(deadline), "namespace %s, %s, is not purged after %v: %v", d.name, which, purgeMax, err) {
+		there = err != nil || slices.ContainsFunc(append(live, deleted...), func(n ebb.Namespace) bool {
+			return n.Name == d.name
+		})
+		if !d.w.hold("deletion-ends", !there || time.Now().Before(deadline),
+			"namespace %s, %s, is not purged after %v: %v", d.name, which, purgeMax, err) {
 			return
 		}
 	}

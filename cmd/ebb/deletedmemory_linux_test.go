@@ -27,9 +27,10 @@ const (
 	deletedTells = 2
 )
 
-// TestMemoryOfADeletedNamespaceIsGivenBack writes 100,000 keys, or as many as EBB_DELETED_KEYS says, to three processes,
-// deletes their namespace, and measures how long the nodes take to give the memory of the keys back to the system. That
-// is the memory beside Go's heap: on the heap is garbage, which a node collects after each 64 MiB, and not when it idles.
+// TestMemoryOfADeletedNamespaceIsGivenBack writes 100,000 keys, or as many as EBB_DELETED_KEYS says, to three
+// processes, deletes their namespace, and measures how long the nodes take to give the memory of the keys back to the
+// system. That is the memory beside Go's heap: on the heap is garbage, which a node collects after each 64 MiB, and not
+// when it idles.
 func TestMemoryOfADeletedNamespaceIsGivenBack(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three real processes for up to a minute and a half")
@@ -110,8 +111,8 @@ func writeKeys(ctx context.Context, t *testing.T, c *client.Client, keys int) {
 	}
 }
 
-// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and no part of Go's heap,
-// which in a node is the pages of its shards.
+// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and no part of Go's
+// heap, which in a node is the pages of its shards.
 type residentMemory struct{ all, pages int64 }
 
 func (r residentMemory) String() string {

@@ -102,8 +102,8 @@ func aged(t *testing.T, m *Manifest, by time.Duration) {
 	}
 }
 
-// A backup with a deleted namespace has the second format, which names it. Restored a long time later, and restored again
-// from a backup of that, it can be undeleted for as long as when it was deleted, or purged.
+// A backup with a deleted namespace has the second format, which names it. Restored a long time later, and restored
+// again from a backup of that, it can be undeleted for as long as when it was deleted, or purged.
 func TestDeletedNamespacesAreRestored(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := directory(t.TempDir())
@@ -247,7 +247,10 @@ func TestManifestOfDeletions(t *testing.T) {
 		versions      map[string]uint64 // of those that are being purged
 		err           error
 	}{
-		{name: "nothing is deleted", before: table(0, named("a", 1, 7, nil)), after: table(0, named("a", 2, 7, nil)), format: formatFirst},
+		{
+			name: "nothing is deleted", before: table(0, named("a", 1, 7, nil)), after: table(0, named("a", 2, 7, nil)),
+			format: formatFirst,
+		},
 		{
 			name: "one is deleted", before: table(0, named("a", 1, 7, nil)), after: table(0, named("a", 2, 7, purging)),
 			format: formatDeletion, versions: map[string]uint64{"a": 2},
@@ -265,8 +268,8 @@ func TestManifestOfDeletions(t *testing.T) {
 			versions: map[string]uint64{"a": 3},
 		},
 		{
-			name: "one is purged and created anew", before: table(0, named("a", 1, 7, nil)), after: table(3, named("a", 4, 8, nil)),
-			err: proto.ErrTooStale,
+			name: "one is purged and created anew", before: table(0, named("a", 1, 7, nil)),
+			after: table(3, named("a", 4, 8, nil)), err: proto.ErrTooStale,
 		},
 		{
 			name: "one is created, purged and created anew", before: table(0), after: table(3, named("a", 4, 8, nil)),

@@ -184,10 +184,11 @@ func (m *Manifest) Deleted() (deleted []*ebbv1.Namespace) {
 	return deleted
 }
 
-// setTable takes down what a table says of namespaces, after all shards were read. before is the table from before that:
-// a namespace that was purged since may still be in some of the shards, and is restored as one that is being purged. held
-// are the namespaces that shards have, if any was purged since: one of them may be in neither table, since it was created
-// and purged in between. Without it the keys would stay for ever, until a namespace of that name is created.
+// setTable takes down what a table says of namespaces, after all shards were read. before is the table from before
+// that: a namespace that was purged since may still be in some of the shards, and is restored as one that is being
+// purged. held are the namespaces that shards have, if any was purged since: one of them may be in neither table, since
+// it was created and purged in between. Without it the keys would stay for ever, until a namespace of that name is
+// created.
 func (m *Manifest) setTable(before, after *ebbv1.Table, held []*ebbv1.Namespace) error {
 	all := slices.Clone(after.GetNamespaces())
 	there := make(map[string]*ebbv1.Namespace, len(all))

@@ -79,8 +79,8 @@ func (m *Memory) Page() *shard.Page { return (*shard.Page)(m.take(1)) }
 // Free implements shard.Memory.
 func (m *Memory) Free(p *shard.Page) { m.give(p[:]) }
 
-// FreeAll implements shard.Memory. The pages wait for a hold that another goroutine releases, so that whoever applies an
-// entry does not give them back to the system, a microsecond each.
+// FreeAll implements shard.Memory. The pages wait for a hold that another goroutine releases, so that whoever applies
+// an entry does not give them back to the system, a microsecond each.
 func (m *Memory) FreeAll(pages []*shard.Page) {
 	release := m.Hold()
 	m.mu.Lock()

@@ -23,7 +23,8 @@ type purged struct {
 }
 
 func newPurged(t *testing.T, ns *ebbv1.Namespace) *purged {
-	p := &purged{t: t, s: shard.New(1, mapped.New()), ns: proto.FillNamespace(ns, proto.DefaultNamespaceSettings()), stamp: 1_700_000_000_000_000}
+	ns = proto.FillNamespace(ns, proto.DefaultNamespaceSettings())
+	p := &purged{t: t, s: shard.New(1, mapped.New()), ns: ns, stamp: 1_700_000_000_000_000}
 	p.ns.Name, p.ns.Version, p.ns.HashSeed = "a", 1, 7
 	p.apply(&ebbv1.Command{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: shard.BehaviourDeletion}}})
 	p.apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: p.ns}})
@@ -55,7 +56,8 @@ func (p *purged) purge() (longest time.Duration, entries int) {
 	p.ns.Version, p.ns.Deletion = 2, &ebbv1.NamespaceDeletion{Purging: true}
 	p.apply(&ebbv1.Command{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: p.ns}})
 	for from, done := uint64(0), false; !done; entries++ {
-		r, took := p.apply(&ebbv1.Command{Namespace: "a", Body: &ebbv1.Command_PurgeNamespace{PurgeNamespace: &ebbv1.PurgeNamespace{Version: 2, From: from}}})
+		body := &ebbv1.Command_PurgeNamespace{PurgeNamespace: &ebbv1.PurgeNamespace{Version: 2, From: from}}
+		r, took := p.apply(&ebbv1.Command{Namespace: "a", Body: body})
 		longest = max(longest, took)
 		from, done = r.GetPurge().GetNext(), r.GetPurge().GetDone()
 	}
@@ -96,7 +98,8 @@ func TestLongestEntryOfAPurge(t *testing.T) {
 				list = append(list, (from+i)<<16) // each in a slice of its own, which costs most
 			}
 			edit := &ebbv1.BitEdit{Key: []byte("k"), Op: ebbv1.BitOp_BIT_OP_SET, Ids: proto.AppendBitIDs(nil, list)}
-			p.apply(&ebbv1.Command{Namespace: "a", Body: &ebbv1.Command_Bits{Bits: &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{edit}}}})
+			edits := &ebbv1.BitEdits{Edits: []*ebbv1.BitEdit{edit}}
+			p.apply(&ebbv1.Command{Namespace: "a", Body: &ebbv1.Command_Bits{Bits: edits}})
 		}
 		used := mapped.Used()
 		longest, entries := p.purge()
@@ -111,7 +114,8 @@ func TestLongestEntryOfAPurge(t *testing.T) {
 		for from := uint32(0); from < bins; from += batch {
 			list := &ebbv1.Increments{}
 			for i := range uint32(batch) {
-				list.Increments = append(list.Increments, &ebbv1.Increment{Key: []byte("k"), Bin: binary.BigEndian.AppendUint32(nil, from+i)})
+				bin := binary.BigEndian.AppendUint32(nil, from+i)
+				list.Increments = append(list.Increments, &ebbv1.Increment{Key: []byte("k"), Bin: bin})
 			}
 			p.apply(&ebbv1.Command{Namespace: "a", Body: &ebbv1.Command_Increments{Increments: list}})
 		}

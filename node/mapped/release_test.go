@@ -47,8 +47,8 @@ func TestALongReleaseLosesNothing(t *testing.T) {
 	}
 }
 
-// Many pages are given back at once without a wait for the system: a GiB in some milliseconds, and not half a second. All
-// of them are handed out again, and a view that was there before sees them until it is released.
+// Many pages are given back at once without a wait for the system: a GiB in some milliseconds, and not half a second.
+// All of them are handed out again, and a view that was there before sees them until it is released.
 func TestManyPagesAreGivenBackAtOnce(t *testing.T) {
 	const pages = 1 << 30 / shard.PageBytes / 4
 	m := New()
