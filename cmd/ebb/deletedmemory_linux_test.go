@@ -51,10 +51,10 @@ func TestMemoryOfADeletedNamespaceIsGivenBack(t *testing.T) {
 	}
 	writeKeys(ctx, t, c, 1_000) // the nodes have what they need to serve
 	pauseOr(ctx, t, 5*time.Second)
-	before := residentsOf(t, f)
+	before := residentsOf(ctx, t, f)
 	writeKeys(ctx, t, c, keys)
 	pauseOr(ctx, t, 5*time.Second)
-	full := residentsOf(t, f)
+	full := residentsOf(ctx, t, f)
 	for i := range full {
 		grown := full[i].pages - before[i].pages
 		if may := mayStay(grown); grown < deletedTells*may {
@@ -67,7 +67,7 @@ func TestMemoryOfADeletedNamespaceIsGivenBack(t *testing.T) {
 	}
 	for {
 		pauseOr(ctx, t, time.Second)
-		now, took, stays := residentsOf(t, f), time.Since(began), ""
+		now, took, stays := residentsOf(ctx, t, f), time.Since(began), ""
 		for i := range now {
 			grown, left := full[i].pages-before[i].pages, now[i].pages-before[i].pages
 			if left > mayStay(grown) {
@@ -111,8 +111,8 @@ func writeKeys(ctx context.Context, t *testing.T, c *client.Client, keys int) {
 	}
 }
 
-// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and no part of Go's
-// heap, which in a node is the pages of its shards.
+// residentMemory is the resident memory of a process, in bytes: all of it, and what is anonymous and not of Go's runtime,
+// which in a node is the pages of its shards.
 type residentMemory struct{ all, pages int64 }
 
 func (r residentMemory) String() string {
@@ -120,45 +120,38 @@ func (r residentMemory) String() string {
 }
 
 // residentsOf is the resident memory of each node.
-func residentsOf(t *testing.T, f *proc.Fleet) (out []residentMemory) {
+func residentsOf(ctx context.Context, t *testing.T, f *proc.Fleet) (out []residentMemory) {
 	t.Helper()
 	for i := range f.Nodes() {
-		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", f.PID(i)))
+		status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", f.PID(i)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, readResident(t, text))
+		r := residentMemory{kibibytes(t, status, "VmRSS:"), kibibytes(t, status, "RssAnon:")}
+		for name, sign := range map[string]int64{"go_memstats_sys_bytes": -1, "go_memstats_heap_released_bytes": 1} {
+			bytes, err := f.Metric(ctx, i, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.pages += sign * int64(bytes)
+		}
+		out = append(out, r)
 	}
 	return out
 }
 
-// Go's heap lies there on all 64-bit systems.
-const goHeapFrom, goHeapTo = 0xc0_0000_0000, 0xc1_0000_0000
-
-// readResident reads /proc/PID/smaps.
-func readResident(t *testing.T, text []byte) (r residentMemory) {
+// kibibytes returns a figure of /proc/PID/status in bytes.
+func kibibytes(t *testing.T, status []byte, name string) int64 {
 	t.Helper()
-	inPages := false
-	for line := range bytes.Lines(text) {
-		fields := bytes.Fields(line)
-		if from, _, header := bytes.Cut(fields[0], []byte("-")); header {
-			start, err := strconv.ParseUint(string(from), 16, 64)
+	for line := range bytes.Lines(status) {
+		if fields := bytes.Fields(line); len(fields) == 3 && string(fields[0]) == name {
+			n, err := strconv.ParseInt(string(fields[1]), 10, 64)
 			if err != nil {
-				t.Fatalf("%s: %v", line, err)
+				t.Fatal(err)
 			}
-			inPages = len(fields) == 5 && (start < goHeapFrom || start >= goHeapTo) // without a name
-			continue
-		}
-		if string(fields[0]) != "Rss:" {
-			continue
-		}
-		kib, err := strconv.ParseInt(string(fields[1]), 10, 64)
-		if err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		if r.all += kib << 10; inPages {
-			r.pages += kib << 10
+			return n << 10
 		}
 	}
-	return r
+	t.Fatalf("no %s in /proc", name)
+	return 0
 }
