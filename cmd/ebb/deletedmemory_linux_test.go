@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	deletedKeys  = 100_000
+	deletedKeys  = 300_000
 	deletedBatch = 1_000
 	deletedSpan  = 60 * time.Second // in which the memory is given back
 	deletedPart  = 0.15             // of it that may stay: the tables of keys keep their slots for the next keys
@@ -27,7 +27,7 @@ const (
 	deletedTells = 2
 )
 
-// TestMemoryOfADeletedNamespaceIsGivenBack writes 100,000 keys, or as many as EBB_DELETED_KEYS says, to three
+// TestMemoryOfADeletedNamespaceIsGivenBack writes 300,000 keys, or as many as EBB_DELETED_KEYS says, to three
 // processes, deletes their namespace, and measures how long the nodes take to give the memory of the keys back to the
 // system. That is the memory beside Go's heap: on the heap is garbage, which a node collects after each 64 MiB, and not
 // when it idles.
