@@ -96,6 +96,11 @@ func (m *countedMemory) Free(p *shard.Page) {
 	m.Memory.Free(p)
 }
 
+func (m *countedMemory) FreeAll(pages []*shard.Page) {
+	m.bytes -= int64(len(pages)) * shard.PageBytes
+	m.Memory.FreeAll(pages)
+}
+
 func (m *countedMemory) Run(pages int) []uint64 {
 	m.bytes += int64(pages) * shard.PageBytes
 	return m.Memory.Run(pages)

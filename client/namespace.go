@@ -238,7 +238,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string, grace time.Du
 	if err := proto.CheckNamespaceName(name); err != nil {
 		return Deletion{}, c.fail(a, err)
 	}
-	req := &ebbv1.DeleteNamespaceRequest{Name: name, GraceUs: new(grace.Microseconds())}
+	req := &ebbv1.DeleteNamespaceRequest{Name: name, GraceUs: new(proto.GraceUS(grace))}
 	var resp *ebbv1.DeleteNamespaceResponse
 	err := c.anywhere(ctx, a, changeAgain, func(ctx context.Context, cc grpc.ClientConnInterface) (err error) {
 		resp, err = ebbv1grpc.NewEbbClient(cc).DeleteNamespace(ctx, req)

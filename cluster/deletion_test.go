@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
+	"github.com/ebbdb/ebb/sketch"
 )
 
 func deleteCommand(name string, now, grace int64) *ebbv1.ControlCommand {
@@ -209,5 +212,113 @@ func TestControlRestoresWhatItHasRestored(t *testing.T) {
 			t.Fatal(e)
 		}
 		ns = pb.CloneOf(s.c.Table().Namespace("a"))
+	}
+}
+
+// gone deletes a namespace and has all shards purge it.
+func (e *ensemble) gone(name string) {
+	e.t.Helper()
+	change := func(c *ebbv1.ControlCommand) {
+		e.index++
+		if err := proto.FromWire(e.control.Apply(e.index+1, encode(e.t, c)).GetError()); err != nil {
+			e.t.Fatal(err)
+		}
+		e.table = e.control.Table()
+	}
+	if e.table.Version() < proto.VersionDeletion {
+		change(raiseCommand(proto.VersionDeletion, e.table.Epoch()))
+	}
+	change(deleteCommand(name, e.stamp, 0))
+	ns := e.table.Deleted(name)
+	purge := &ebbv1.PurgeNamespace{Version: ns.GetVersion()}
+	for number := range e.states {
+		for _, c := range []*ebbv1.Command{
+			{Body: &ebbv1.Command_Behaviour{Behaviour: &ebbv1.Behaviour{Version: shard.BehaviourDeletion}}},
+			{Body: &ebbv1.Command_DefineNamespace{DefineNamespace: ns}},
+			{Namespace: name, Body: &ebbv1.Command_PurgeNamespace{PurgeNamespace: purge}},
+		} {
+			raw, err := pb.Marshal(c)
+			if err != nil {
+				e.t.Fatal(err)
+			}
+			if r := e.enter(number, raw); r.GetError() != nil {
+				e.t.Fatal(r)
+			}
+		}
+		change(purgedCommand(number, name, ns.GetVersion()))
+	}
+	if e.table.Defined(name) != nil {
+		e.t.Fatalf("namespace %s is not purged", name)
+	}
+}
+
+// A node remembers which ids strings have. What it remembers of a namespace that was purged is not of another one of
+// that name: its writes would set ids that are, or become, those of other strings.
+func TestIDsOfAPurgedNamespaceAreForgotten(t *testing.T) {
+	for what, seed := range map[string]uint64{"another hash seed": 0, "the same hash seed": 77} {
+		t.Run(what, func(t *testing.T) {
+			e := newEnsemble(t, 3)
+			people := &ebbv1.Namespace{Name: "people", Dictionary: &ebbv1.Dictionary{}, HashSeed: seed}
+			e.create(people)
+			r, c := e.router("ebb-0"), e.coordinator("ebb-0")
+			r.ask = c // one memory, as in a node
+			write := func(name string) {
+				t.Helper()
+				req := &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{namesChange("a", 1, name)}}
+				if _, err := r.Bits(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for i := range 20 {
+				write(fmt.Sprint("before-", i))
+			}
+			write("alice")
+			e.gone("people")
+			e.create(people)
+			if a := e.names(c, []string{"alice"}, nil); a.Found[0] {
+				t.Error("a string of the purged namespace has an id")
+			}
+			write("alice")
+			b := e.about(e.coordinator("ebb-1"), listIDs("people", keyTerm("a"))).GetBitmap() // which remembers nothing
+			if got := texts(b.GetNames()); !slices.Equal(got, []string{"alice"}) {
+				t.Errorf("the bitmap holds %q", got)
+			}
+		})
+	}
+}
+
+// A replica that has not heard that a namespace was purged and made anew knows no strings of the new one.
+func TestReplicasThatLagBehindAPurgeKnowNoStrings(t *testing.T) {
+	e := newEnsemble(t, 3)
+	e.named(0)
+	r := e.router("ebb-0")
+	for i := range 20 {
+		change := namesChange("a", 1, fmt.Sprint("before-", i))
+		req := &ebbv1.BitsRequest{Namespace: "people", Changes: []*ebbv1.BitChange{change}}
+		if _, err := r.Bits(t.Context(), req); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table := e.table
+	for number, s := range e.states {
+		ask := func(seed uint64) (found int) {
+			q := &ebbv1.NamesQuestion{HashSeed: seed}
+			for i := range 20 {
+				q.Names = append(q.Names, fmt.Appendf(nil, "before-%d", i))
+			}
+			a := s.Ask(&ebbv1.ShardQuestion{Shard: number, Question: &ebbv1.Question{
+				Namespace: "people", Ask: &ebbv1.Question_Names{Names: q},
+			}}, sketch.Tick(e.stamp)).GetAnswer().GetNames()
+			for _, f := range a.GetFound() {
+				if f {
+					found++
+				}
+			}
+			return found
+		}
+		seed := table.Namespace("people").GetHashSeed()
+		if of, any, other := ask(seed), ask(0), ask(seed+1); of == 0 || of != any || other != 0 {
+			t.Errorf("shard %d finds %d strings of this namespace, %d of any, %d of another one", number, of, any, other)
+		}
 	}
 }

@@ -24,14 +24,24 @@ type words struct {
 	names recent[wordID, string]
 }
 
-// word is a string of a namespace, and wordID an id.
+// word is a string of a dictionary, and wordID an id.
 type (
-	word   struct{ namespace, name string }
+	word struct {
+		dictionary
+		name string
+	}
 	wordID struct {
-		namespace string
-		id        uint64
+		dictionary
+		id uint64
 	}
 )
+
+// dictionary is that of a namespace. One that was deleted and created anew has another version, and its strings get
+// other ids.
+type dictionary struct {
+	namespace string
+	version   uint64 // of the settings, which each change raises: the memory is then filled again
+}
 
 // recentMax is how many pairs each half of a memory has: some 10 MB of uuids in both directions.
 const recentMax = 1 << 14
@@ -56,27 +66,30 @@ func (r *recent[K, V]) set(k K, v V) {
 	r.young[k] = v
 }
 
-func (w *words) learn(namespace string, name []byte, id uint64) {
+func (w *words) learn(of dictionary, name []byte, id uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	text := string(name)
-	w.ids.set(word{namespace, text}, id)
-	w.names.set(wordID{namespace, id}, text)
+	w.ids.set(word{of, text}, id)
+	w.names.set(wordID{of, id}, text)
 }
 
 // consultation is strings and ids that are looked up.
 type consultation struct {
-	namespace string
-	parts     uint32
-	names     [][]byte
-	ids       []uint64
-	answer    *ebbv1.NamesAnswer
-	coverage  ebbv1.Coverage // of the last round that asked shards
+	dictionary
+	parts    uint32
+	seed     uint64 // the hash seed: a replica that still has a purged namespace of that name knows nothing of this one
+	names    [][]byte
+	ids      []uint64
+	answer   *ebbv1.NamesAnswer
+	coverage ebbv1.Coverage // of the last round that asked shards
 }
 
 func (c *Coordinator) consultation(table *Table, namespace string, names [][]byte, ids []uint64) *consultation {
+	ns := table.Namespace(namespace)
 	return &consultation{
-		namespace: namespace, parts: table.Namespace(namespace).GetDictionary().GetParts(), names: names, ids: ids,
+		dictionary: dictionary{namespace, ns.GetVersion()}, parts: ns.GetDictionary().GetParts(), seed: ns.GetHashSeed(),
+		names: names, ids: ids,
 		answer: &ebbv1.NamesAnswer{Ids: make([]uint64, len(names)), Found: make([]bool, len(names)), Names: make([][]byte, len(ids)), AsOfUs: c.cfg.Now().UnixMicro()},
 	}
 }
@@ -100,10 +113,10 @@ func (c *Coordinator) remembered(w *consultation) {
 	c.words.mu.Lock()
 	defer c.words.mu.Unlock()
 	for i, name := range w.names {
-		w.answer.Ids[i], w.answer.Found[i] = c.words.ids.get(word{w.namespace, string(name)})
+		w.answer.Ids[i], w.answer.Found[i] = c.words.ids.get(word{w.dictionary, string(name)})
 	}
 	for i, id := range w.ids {
-		if name, ok := c.words.names.get(wordID{w.namespace, id}); ok {
+		if name, ok := c.words.names.get(wordID{w.dictionary, id}); ok {
 			w.answer.Names[i] = []byte(name)
 		}
 	}
@@ -119,7 +132,8 @@ func (c *Coordinator) consult(ctx context.Context, table *Table, w *consultation
 		if !ok {
 			i = len(p.parts)
 			open[shard] = i
-			q := &ebbv1.Question{Namespace: w.namespace, Ask: &ebbv1.Question_Names{Names: &ebbv1.NamesQuestion{}}}
+			ask := &ebbv1.Question_Names{Names: &ebbv1.NamesQuestion{HashSeed: w.seed}}
+			q := &ebbv1.Question{Namespace: w.namespace, Ask: ask}
 			p.parts, at = append(p.parts, askPart{question: &ebbv1.ShardQuestion{Shard: shard, Question: q}}), append(at, nil)
 		}
 		return i, p.parts[i].question.GetQuestion().GetNames()
@@ -171,13 +185,13 @@ func (w *consultation) take(known *words, a *ebbv1.NamesAnswer, q *ebbv1.NamesQu
 	for i, name := range q.GetNames() {
 		if a.Found[i] {
 			w.answer.Ids[at[i]], w.answer.Found[at[i]] = a.Ids[i], true
-			known.learn(w.namespace, name, a.Ids[i])
+			known.learn(w.dictionary, name, a.Ids[i])
 		}
 	}
 	for i, id := range q.GetIds() {
 		if name := a.Names[i]; len(name) > 0 {
 			w.answer.Names[at[i]] = name
-			known.learn(w.namespace, name, id)
+			known.learn(w.dictionary, name, id)
 		}
 	}
 }
@@ -380,7 +394,7 @@ func (r *Router) assign(ctx context.Context, table *Table, namespace string, nam
 			}
 			for at, name := range batches[i] {
 				ids[string(name)] = result.GetIds()[at]
-				r.ask.words.learn(namespace, name, result.GetIds()[at])
+				r.ask.words.learn(w.dictionary, name, result.GetIds()[at])
 			}
 		}
 		req, batches = again, open

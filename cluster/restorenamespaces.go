@@ -97,6 +97,26 @@ func (t *Table) Unrestored(namespaces []*ebbv1.Namespace) (left []*ebbv1.Namespa
 	return left
 }
 
+// DeletedAnew returns the namespaces of a backup with the grace time of those that are in it begun at a time, in
+// microseconds since 1970. With the time at which they were deleted first, the deletion of an old backup would last
+// longer than proto.CheckDeletion takes: no shard would hear of it, and it would never be purged.
+func DeletedAnew(namespaces []*ebbv1.Namespace, nowUS int64) []*ebbv1.Namespace {
+	out := slices.Clone(namespaces)
+	for i, ns := range out {
+		d := ns.GetDeletion()
+		if d == nil || d.GetPurging() {
+			continue
+		}
+		grace := min(max(d.GetPurgeUs()-d.GetDeletedUs(), 0), proto.GraceMaxUS)
+		if d.GetPurgeUs() >= nowUS+grace {
+			continue // it has not passed any of it
+		}
+		out[i] = pb.CloneOf(ns)
+		out[i].Deletion = &ebbv1.NamespaceDeletion{DeletedUs: nowUS, PurgeUs: nowUS + grace}
+	}
+	return out
+}
+
 // CheckRestore reports why not all namespaces of a backup can be put into this table. Who cuts a request up asks before the first part.
 func (t *Table) CheckRestore(namespaces []*ebbv1.Namespace) *proto.Error {
 	if t.ClusterID() == "" {

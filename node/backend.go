@@ -2,6 +2,7 @@ package node
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"runtime"
 	"sync"
@@ -136,6 +137,10 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 			continue
 		}
 		b.count.questions.Add(1)
+		if err := b.outdated(gate.replica, q.GetQuestion().GetNamespace()); err != nil {
+			resp.Answers[i] = &ebbv1.ShardAnswer{Error: err.WithShard(q.GetShard()).Wire()}
+			continue
+		}
 		state, needs, view := gate.replica.state, 0, false
 		if resp.Answers[i] = take.refused(); resp.Answers[i] != nil {
 			continue
@@ -175,6 +180,26 @@ func (b *backend) Ask(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.S
 		resp.Answers[i].Stale = resp.Answers[i].Stale || gates.of(q.GetShard()).stale
 	}
 	return resp, nil
+}
+
+// outdated refuses a question about a namespace that this node knows to be deleted, purged, or made anew, while the
+// shard has not heard of it: it would answer from keys that are no longer there.
+func (b *backend) outdated(r *replica, name string) *proto.Error {
+	table := b.lore.table()
+	dropped := table.DroppedVersion()
+	if dropped == 0 && len(table.DeletedNamespaces()) == 0 {
+		return nil
+	}
+	ns := table.Defined(name)
+	has, seed := r.state.generation(cmp.Or(name, proto.DefaultNamespace))
+	switch {
+	case has == 0:
+		return nil
+	case ns == nil && has <= dropped, // all that the table lacks and that is as old was purged
+		ns != nil && has < ns.GetVersion() && (ns.GetDeletion() != nil || ns.GetHashSeed() != seed):
+		return table.NamespaceNotFound(name)
+	}
+	return nil
 }
 
 // askUndeleted asks again when a shard has not heard yet that a namespace was undeleted.

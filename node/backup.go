@@ -8,6 +8,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 	"github.com/ebbdb/ebb/shard"
@@ -94,9 +95,13 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 		if err := c.state.control.Table().CheckRestore(req.GetNamespaces()); err != nil {
 			return err
 		}
+		now, err := c.timeOfDeletion(ctx, b.node.keeper)
+		if err != nil {
+			return err
+		}
 		var parts []*ebbv1.ControlCommand
-		table, now := c.state.control.Table(), b.node.keeper.nowUS()
-		left := table.Unrestored(req.GetNamespaces())
+		table := c.state.control.Table()
+		left := cluster.DeletedAnew(table.Unrestored(req.GetNamespaces()), now)
 		for some := range proto.InBatches(left, proto.EntryBytesSoft) {
 			parts = append(parts, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_RestoreNamespaces{
 				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{Namespaces: some, DroppedVersion: req.GetDroppedVersion(), NowUs: now},
@@ -107,7 +112,7 @@ func (b *backups) RestoreNamespaces(ctx context.Context, req *ebbv1.RestoreNames
 				RestoreNamespaces: &ebbv1.RestoreNamespacesRequest{DroppedVersion: req.GetDroppedVersion(), NowUs: now},
 			}})
 		}
-		_, err := c.proposeAll(ctx, parts...)
+		_, err = c.proposeAll(ctx, parts...)
 		return err
 	}, func(ctx context.Context, leader controlPeer) error {
 		_, err := leader.RestoreNamespaces(ctx, req)

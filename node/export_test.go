@@ -2,8 +2,10 @@ package node
 
 import (
 	"bytes"
+	"context"
 
 	"github.com/ebbdb/ebb/cluster"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // Reseal returns a node.json that was edited with a checksum that is right again.
@@ -29,3 +31,8 @@ func (n *Node) Alive(node string) bool { return n.directory.alive(node) }
 // StartedOn returns when the process started that answers this node for another one, in µs by its clock; 0 if none
 // answers.
 func (n *Node) StartedOn(node string) int64 { return n.statusOn(n.ctx, node).GetStartedUs() }
+
+// AskShards asks replicas of this node, as other nodes and clients do.
+func (n *Node) AskShards(ctx context.Context, req *ebbv1.ShardAskRequest) (*ebbv1.ShardAskResponse, error) {
+	return n.backend.Ask(ctx, req)
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/ebbdb/ebb/cluster"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 const (
@@ -38,7 +39,8 @@ type purger struct {
 
 	mu       sync.Mutex // guards what follows
 	reported map[purgedShard]time.Time
-	inStep   map[uint32]shardStep // by group: when all that was undeleted is known there
+	places   map[purgedShard]uint64 // at which a purge continues that had no time to end
+	inStep   map[uint32]shardStep   // by group: when all that was undeleted is known there
 }
 
 // shardStep is a table and a term in which a shard was compared with it.
@@ -59,7 +61,7 @@ func (p *purger) look(ctx context.Context) {
 	deleted := table.DeletedNamespaces()
 	p.mu.Lock()
 	if len(deleted) == 0 || p.reported == nil {
-		p.reported = make(map[purgedShard]time.Time)
+		p.reported, p.places = make(map[purgedShard]time.Time), make(map[purgedShard]uint64)
 	}
 	if p.inStep == nil {
 		p.inStep = make(map[uint32]shardStep)
@@ -119,7 +121,7 @@ func (p *purger) shard(ctx context.Context, r *replica, deleted []*ebbv1.Namespa
 		if ctx.Err() != nil {
 			return
 		}
-		done, err := p.namespace(ctx, r, ns)
+		done, err := p.namespace(ctx, r.group, purgedReplica{r}, ns)
 		if err != nil {
 			p.logger.Debug("namespace not purged yet", "shard", r.group, "namespace", ns.GetName(), "err", err)
 			return
@@ -149,10 +151,31 @@ func (p *purger) due(one purgedShard) bool {
 	return !reported || time.Since(at) >= purgeReportEvery
 }
 
+// purgeTarget is a shard that this node leads, as far as it is purged.
+type purgeTarget interface {
+	// deletion returns what the shard knows of the deletion of a namespace.
+	deletion(namespace string) shard.Deletion
+	// holed says whether pages can be given back by further entries.
+	holed() bool
+	// define brings the definition of a namespace into the log.
+	define(ctx context.Context, namespace string) error
+	// proposeCommand puts a command into the log and waits for its result.
+	proposeCommand(ctx context.Context, command *ebbv1.Command) (*ebbv1.CommandResult, error)
+}
+
+// purgedReplica is the purgeTarget of a replica.
+type purgedReplica struct{ *replica }
+
+func (r purgedReplica) deletion(namespace string) shard.Deletion { return r.state.deletion(namespace) }
+func (r purgedReplica) holed() bool                              { return r.state.holed() }
+
 // namespace tells a shard that a namespace is deleted, and purges it if it is to be. It reports whether the shard holds
-// nothing of it.
-func (p *purger) namespace(ctx context.Context, r *replica, ns *ebbv1.Namespace) (done bool, err error) {
-	has := r.state.deletion(ns.GetName())
+// nothing of it. A purge that ctx ends is continued by the next call where it was: in a shard of many keys, one that
+// began again each time would never come to the last of them.
+func (p *purger) namespace(
+	ctx context.Context, group uint32, r purgeTarget, ns *ebbv1.Namespace,
+) (done bool, err error) {
+	has := r.deletion(ns.GetName())
 	if !ns.GetDeletion().GetPurging() {
 		if has.Version >= ns.GetVersion() {
 			return false, nil
@@ -163,24 +186,43 @@ func (p *purger) namespace(ctx context.Context, r *replica, ns *ebbv1.Namespace)
 		return true, nil
 	}
 	began, entries, dropped := time.Now(), 0, uint64(0)
-	p.logger.Info("purge namespace", "shard", r.group, "namespace", ns.GetName(), "version", ns.GetVersion(), "keys", has.Keys)
-	for from := uint64(0); !done; entries++ {
+	p.logger.Info("purge namespace",
+		"shard", group, "namespace", ns.GetName(), "version", ns.GetVersion(), "keys", has.Keys)
+	here := purgedShard{group, ns.GetName(), ns.GetVersion()}
+	for from := p.place(here); !done; entries++ {
 		result, err := r.proposeCommand(ctx, purgeCommand(ns, from))
 		if err != nil {
 			return false, err
 		}
 		from, done = result.GetPurge().GetNext(), result.GetPurge().GetDone()
 		dropped += result.GetPurge().GetDropped()
+		p.setPlace(here, from)
 	}
-	for i := 0; i < purgeGatherMax && r.state.holed(); i++ {
+	for i := 0; i < purgeGatherMax && r.holed(); i++ {
 		if _, err := r.proposeCommand(ctx, purgeCommand(ns, purgeEnded)); err != nil {
 			return false, err // all is purged: the next look reports it, and later writes give pages back
 		}
 		entries++
 	}
-	p.logger.Info("namespace purged", "shard", r.group, "namespace", ns.GetName(), "version", ns.GetVersion(),
+	p.logger.Info("namespace purged", "shard", group, "namespace", ns.GetName(), "version", ns.GetVersion(),
 		"keys", dropped, "entries", entries, "took", time.Since(began).Round(time.Millisecond))
 	return true, nil
+}
+
+// place returns at which place a purge continues; 0 if it begins.
+func (p *purger) place(of purgedShard) uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.places[of]
+}
+
+func (p *purger) setPlace(of purgedShard, from uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.places == nil {
+		p.places = make(map[purgedShard]uint64)
+	}
+	p.places[of] = from
 }
 
 func purgeCommand(ns *ebbv1.Namespace, from uint64) *ebbv1.Command {
@@ -204,13 +246,35 @@ func (r *replica) proposeCommand(ctx context.Context, command *ebbv1.Command) (*
 	return result, nil
 }
 
-// beginPurges ends the grace time of namespaces, on the control leader and by its clock.
+// medianUS is the time of day by the median clock of those who vote in the control group, in microseconds since 1970.
+// It is not known while too few clocks are.
+func (c *control) medianUS(keeper *timekeeper) (us int64, known bool) {
+	_, voters := c.voters()
+	return keeper.median(c.node, voters)
+}
+
+// timeOfDeletion is the time by which a namespace is deleted, and restored: the median of the clocks, which ends its
+// grace time too. A leader whose own clock is an hour behind would take an hour of it away.
+func (c *control) timeOfDeletion(ctx context.Context, keeper *timekeeper) (us int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, clockWait)
+	defer cancel()
+	known := false
+	if err := await(ctx, unsurePause, func() bool { us, known = c.medianUS(keeper); return known }); err != nil {
+		return 0, errClockUnsure
+	}
+	return us, nil
+}
+
+// beginPurges ends the grace time of namespaces, on the control leader and by the median of the voters' clocks.
 func (n *Node) beginPurges(ctx context.Context) {
 	c := n.groups.Load().control
 	if _, leads := c.leading(); !leads {
 		return
 	}
-	now := n.keeper.nowUS()
+	now, known := c.medianUS(n.keeper)
+	if !known {
+		return // a clock that is ahead would end grace times before their end
+	}
 	for _, ns := range c.state.control.Table().DeletedNamespaces() {
 		if ns.GetDeletion().GetPurging() || ns.GetDeletion().GetPurgeUs() > now {
 			continue

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	ebb "github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/node"
+	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
 // A namespace that is deleted answers nothing, and is as it was when it is undeleted. Purged, it leaves the table, whichever
@@ -138,4 +140,127 @@ func TestNamespacesArePurgedAtOnce(t *testing.T) {
 			b.Errorf("undeleting it then is answered with %v", err)
 		}
 	})
+}
+
+// From the moment at which a node knows that a namespace is deleted it answers nothing of it, also for shards that have
+// not heard of it. Undeleted, each leader answers at once.
+func TestNodesAnswerNothingOfDeletedNamespaces(t *testing.T) {
+	inBubble(t, 3, 4, func(b *bubble) {
+		b.openAll()
+		c := b.client()
+		ctx := context.Background()
+		b.plain(c)
+		keys := make(map[uint32]string) // by shard
+		for i := 0; len(keys) < 4; i++ {
+			key := fmt.Sprint("k", i)
+			if shard := b.table(0).ShardOf("plain", []byte(key)); keys[shard] == "" {
+				keys[shard] = key
+				b.write(c, key, "x", 1)
+			}
+		}
+		b.until("the newest version", func() bool { return b.table(0).Version() >= 9 })
+		ask := func(i int, shard uint32, how ebbv1.Consistency) *ebbv1.ShardAnswer {
+			b.Helper()
+			resp, err := b.nodes[i].AskShards(ctx, &ebbv1.ShardAskRequest{Consistency: how, Questions: []*ebbv1.ShardQuestion{{
+				Shard: shard, Question: &ebbv1.Question{Namespace: "plain", Ask: &ebbv1.Question_Distribution{
+					Distribution: &ebbv1.DistributionQuestion{
+						Keys: [][]byte{[]byte(keys[shard])}, Select: &ebbv1.DistributionQuestion_All{All: true},
+					},
+				}},
+			}}})
+			if err != nil {
+				b.Fatal(err)
+			}
+			return resp.GetAnswers()[0]
+		}
+		if _, err := c.DeleteNamespace(ctx, "plain", time.Hour); err != nil {
+			b.Fatal(err)
+		}
+		for i := range b.nodes {
+			for b.table(i).Deleted("plain") == nil {
+				time.Sleep(time.Millisecond)
+			}
+			for shard := range keys {
+				a := ask(i, shard, ebbv1.Consistency_CONSISTENCY_ANY)
+				if a.GetError().GetCode() != ebbv1.Code_CODE_NAMESPACE_NOT_FOUND {
+					b.Errorf("node %d answers %v for shard %d", i, a, shard)
+				}
+			}
+		}
+		time.Sleep(5 * time.Second)
+		if _, err := c.UndeleteNamespace(ctx, "plain"); err != nil {
+			b.Fatal(err)
+		}
+		for i := range b.nodes {
+			for b.table(i).Namespace("plain") == nil {
+				time.Sleep(time.Millisecond)
+			}
+			for shard := range keys {
+				a := ask(i, shard, ebbv1.Consistency_CONSISTENCY_LINEARIZABLE)
+				code := a.GetError().GetCode()
+				if code != ebbv1.Code_CODE_NOT_LEADER && len(a.GetAnswer().GetDistribution().GetBins()) != 1 {
+					b.Errorf("undeleted, node %d answers %v for shard %d", i, a, shard)
+				}
+			}
+		}
+	})
+}
+
+// controlLeader is the node that leads the control group.
+func (b *bubble) controlLeader() int {
+	b.Helper()
+	leader := -1
+	b.until("a leader of the control group", func() bool {
+		leader = slices.IndexFunc(b.nodes, func(n *node.Node) bool {
+			return slices.ContainsFunc(n.Status().GetReplicas(), func(r *ebbv1.ReplicaStatus) bool {
+				return r.GetShard() == 0 && r.GetRole() == "leader"
+			})
+		})
+		return leader >= 0
+	})
+	return leader
+}
+
+// The grace time is kept by the median of the clocks. A control leader whose clock is an hour wrong neither takes it
+// away nor ends it early.
+func TestWrongClocksEndNoGraceTime(t *testing.T) {
+	for _, x := range []struct {
+		name                string
+		deleting, afterward time.Duration // by which the clock of the control leader is wrong
+	}{
+		{"behind when it is deleted", -2 * time.Hour, 0},
+		{"ahead in the grace time", 0, 2 * time.Hour},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			inBubble(t, 3, 3, func(b *bubble) {
+				b.openAll()
+				c := b.client()
+				ctx := context.Background()
+				b.plain(c)
+				b.write(c, "k", "x", 1)
+				b.until("the newest version", func() bool { return b.table(0).Version() >= 9 })
+				leader := b.controlLeader()
+				wrong := func(by time.Duration) {
+					b.skews[leader].Store(int64(by))
+					time.Sleep(time.Second) // the others notice
+				}
+				wrong(x.deleting)
+				if _, err := c.DeleteNamespace(ctx, "plain", time.Hour); err != nil {
+					b.Fatal(err)
+				}
+				wrong(x.afterward)
+				time.Sleep(10 * time.Second)
+				wrong(0)
+				if d := b.table(leader).Deleted("plain").GetDeletion(); d == nil || d.GetPurging() {
+					b.Fatalf("after some seconds of an hour of grace: %v", d)
+				}
+				if _, err := c.UndeleteNamespace(ctx, "plain"); err != nil {
+					b.Fatal(err)
+				}
+				if got := b.count(c, "k", "x"); got != 1 {
+					b.Errorf("undeleted it counts %v", got)
+				}
+			})
+		})
+	}
 }

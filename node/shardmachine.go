@@ -124,6 +124,13 @@ func (m *shardMachine) version(namespace string) uint64 {
 	return m.state.NamespaceVersion(namespace)
 }
 
+// generation returns the version and the hash seed of a namespace that the shard has; 0 for none.
+func (m *shardMachine) generation(namespace string) (version, seed uint64) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return m.state.NamespaceGeneration(namespace)
+}
+
 // deletion returns what the shard knows of the deletion of a namespace.
 func (m *shardMachine) deletion(namespace string) shard.Deletion {
 	m.mu.RLock()

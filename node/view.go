@@ -138,8 +138,12 @@ func (v clusterView) DeleteNamespace(ctx context.Context, req *ebbv1.DeleteNames
 		grace = req.GetGraceUs()
 	}
 	err = v.n.asControlLeader(ctx, func(c *control) error {
+		now, err := c.timeOfDeletion(ctx, v.n.keeper)
+		if err != nil {
+			return err
+		}
 		result, err := c.propose(ctx, &ebbv1.ControlCommand{Body: &ebbv1.ControlCommand_DeleteNamespace{
-			DeleteNamespace: &ebbv1.DeleteNamespace{Name: req.GetName(), NowUs: v.n.keeper.nowUS(), GraceUs: grace},
+			DeleteNamespace: &ebbv1.DeleteNamespace{Name: req.GetName(), NowUs: now, GraceUs: grace},
 		}})
 		resp = &ebbv1.DeleteNamespaceResponse{Namespace: result.GetNamespace()}
 		return err

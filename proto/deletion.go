@@ -13,6 +13,19 @@ const (
 	GraceMaxUS = int64(366 * 24 * time.Hour / time.Microsecond)
 )
 
+// GraceUS returns a grace time in microseconds, rounded away from 0: nothing but 0 means that there is none, and a
+// namespace whose keys cannot be brought back.
+func GraceUS(grace time.Duration) int64 {
+	us := grace.Microseconds()
+	switch rest := grace % time.Microsecond; {
+	case rest > 0:
+		us++
+	case rest < 0:
+		us--
+	}
+	return us
+}
+
 // ErrDeleted says that a namespace was deleted, and what can be done about it. The namespace must be deleted.
 func ErrDeleted(ns *ebbv1.Namespace) *Error {
 	d := ns.GetDeletion()

@@ -217,6 +217,7 @@ func TestDestructionOverHTTPIsAudited(t *testing.T) {
 		{"POST", "/v1/rename", `{"key":"k","to":"l","overwrite":true}`, `"act":"rename over"`},
 		{"POST", "/v1/delete", `{"keys":["k"]}`, `"act":"delete"`},
 		{"DELETE", "/v1/namespaces/clicks?grace=90s", "", `"act":"delete namespace","on":"clicks: grace 1m30s"`},
+		{"DELETE", "/v1/namespaces/clicks?grace=200ns", "", `"on":"clicks: grace 1µs"`}, // 0 means none
 		{"DELETE", "/v1/namespaces/clicks", "", `"act":"delete namespace","on":"clicks: grace 24h0m0s"`},
 		{"POST", "/v1/namespaces/clicks/undelete", "", `"act":"undelete namespace","on":"clicks"`},
 		{"DELETE", "/v1/ns/clicks/key/k", "", `"act":"delete","on":"key \"k\" of namespace clicks"`},

@@ -474,7 +474,7 @@ func serveDeleteNamespace(ctx context.Context, s *ebbServer, c *call) (protobuf.
 		if err != nil {
 			return nil, proto.ErrBadRequest.Errorf("grace %q is no duration such as 24h", text)
 		}
-		req.GraceUs = new(grace.Microseconds())
+		req.GraceUs = new(proto.GraceUS(grace))
 	}
 	return guardedCall(ctx, s.Services, ebbv1grpc.Ebb_DeleteNamespace_FullMethodName, req, s.DeleteNamespace)
 }

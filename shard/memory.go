@@ -17,6 +17,9 @@ type Memory interface {
 	// Free takes back a page that nothing will see any more but the views that
 	// may see it now.
 	Free(*Page)
+	// FreeAll takes back any number of pages, as Free does, and does not let the caller wait for what that takes: a part
+	// of a dictionary has up to 7 GiB of them.
+	FreeAll([]*Page)
 	// Run returns a number of pages that follow each other, as words of zeros.
 	Run(pages int) []uint64
 	// FreeRun takes back what Run has returned, as Free does.
@@ -37,6 +40,9 @@ func (Heap) Page() *Page { return new(Page) }
 
 // Free implements Memory; the collector does the work.
 func (Heap) Free(*Page) {}
+
+// FreeAll implements Memory.
+func (Heap) FreeAll([]*Page) {}
 
 // Run implements Memory.
 func (Heap) Run(pages int) []uint64 { return make([]uint64, pages*PageWords) }
@@ -79,9 +85,7 @@ func (p *pages) add(epoch uint32) uint32 {
 
 // free gives back all pages.
 func (p *pages) free() {
-	for _, page := range p.pages {
-		p.mem.Free(page)
-	}
+	p.mem.FreeAll(p.pages)
 	p.pages, p.epochs = nil, nil
 }
 

@@ -50,6 +50,12 @@ func (m *wiping) Free(p *Page) {
 	})
 }
 
+func (m *wiping) FreeAll(pages []*Page) {
+	for _, p := range pages {
+		m.Free(p)
+	}
+}
+
 func (m *wiping) FreeRun(run []uint64) {
 	m.give(len(run)/PageWords, func() {
 		for i := range run {

@@ -150,7 +150,7 @@ func (f *frame) askNames(q *ebbv1.ShardQuestion, ask *ebbv1.NamesQuestion, at sk
 	if len(ask.Ids) > 0 {
 		a.Names = make([][]byte, len(ask.Ids))
 	}
-	if ns != nil && proto.HasDictionary(ns.definition) {
+	if ns != nil && proto.HasDictionary(ns.definition) && (ask.HashSeed == 0 || ask.HashSeed == ns.seed) {
 		for i, name := range ask.Names {
 			if id, ok := f.idOf(ns, name); ok {
 				a.Ids[i], a.Found[i] = id, true

@@ -295,6 +295,17 @@ func (s *State) NamespaceVersion(name string) uint64 {
 	return s.namespaces[space].definition.GetVersion()
 }
 
+// NamespaceGeneration returns the version and the hash seed of a namespace as this shard has it, deleted or not; 0 if
+// it knows none of that name. A namespace that was purged and made anew has another seed, unless its maker chose the
+// same.
+func (s *State) NamespaceGeneration(name string) (version, seed uint64) {
+	space, ok := s.spaces[name]
+	if !ok {
+		return 0, 0
+	}
+	return s.namespaces[space].definition.GetVersion(), s.namespaces[space].seed
+}
+
 // Inhabited returns the definition under which this shard has keys of a namespace, nil if it has none. The caller does not change it.
 func (s *State) Inhabited(name string) *ebbv1.Namespace {
 	space, ok := s.spaces[name]

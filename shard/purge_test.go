@@ -17,6 +17,7 @@ type life struct {
 	t     *testing.T
 	s     *State
 	stamp int64
+	also  func(index uint64, raw []byte, results []*ebbv1.CommandResult) // nil, or what is done with each entry
 }
 
 func newLife(t *testing.T, mem Memory) *life {
@@ -27,12 +28,22 @@ func newLife(t *testing.T, mem Memory) *life {
 
 func (l *life) apply(c *ebbv1.Command) *ebbv1.CommandResult {
 	l.t.Helper()
+	return l.entry(c)[0]
+}
+
+// entry applies commands in one entry.
+func (l *life) entry(commands ...*ebbv1.Command) []*ebbv1.CommandResult {
+	l.t.Helper()
 	l.stamp += 1000
-	results := l.s.Apply(l.s.Applied()+1, encode(l.t, l.stamp, c), nil)
-	if len(results) != 1 {
-		l.t.Fatalf("%v: %d results", c, len(results))
+	index, raw := l.s.Applied()+1, encode(l.t, l.stamp, commands...)
+	results := l.s.Apply(index, raw, nil)
+	if len(results) != len(commands) {
+		l.t.Fatalf("%v: %d results", commands, len(results))
 	}
-	return results[0]
+	if l.also != nil {
+		l.also(index, raw, results)
+	}
+	return results
 }
 
 // must is apply of what is not to be refused.
@@ -62,7 +73,7 @@ func (l *life) restored() *life {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	return &life{l.t, s, l.stamp}
+	return &life{t: l.t, s: s, stamp: l.stamp}
 }
 
 func inGrace(ns *ebbv1.Namespace) *ebbv1.Namespace {
@@ -381,7 +392,7 @@ func TestNewNamespacesReplaceEmptiedOnes(t *testing.T) {
 
 // Before the behaviour is switched on, shards know of no deletions.
 func TestDeletionWaitsForItsBehaviour(t *testing.T) {
-	l := &life{t, New(1, Heap{}), 1e15}
+	l := &life{t: t, s: New(1, Heap{}), stamp: 1e15}
 	ns := proto.FillNamespace(&ebbv1.Namespace{Name: "a", Version: 1, HashSeed: 3}, proto.DefaultNamespaceSettings())
 	l.define(ns)
 	gone := beingPurged(ns)

@@ -40,6 +40,24 @@ func restoreAt(index uint64, limits Limits, id ID, mem Memory, r io.Reader) (*St
 	return s, nil
 }
 
+// SnapshotNamespaces reads of a snapshot only which namespaces the shard holds anything of, in no order: all but those
+// that it has purged. It reads as much of r as it needs, and does not check what follows.
+func SnapshotNamespaces(id ID, r io.Reader) (held []*ebbv1.Namespace, err error) {
+	s := New(id, Heap{})
+	b := &blockReader{r: r}
+	s.readHeader(b)
+	s.readNamespaces(b)
+	if b.err != nil {
+		return nil, fmt.Errorf("namespaces of shard %d: %w", id, b.err)
+	}
+	for _, ns := range s.namespaces {
+		if !ns.companion && !ns.emptied {
+			held = append(held, ns.definition)
+		}
+	}
+	return held, nil
+}
+
 func (s *State) restore(b *blockReader) {
 	s.readHeader(b)
 	if s.applying != 0 {

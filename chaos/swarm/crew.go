@@ -53,15 +53,26 @@ var duties = []duty{
 	{"watches", nil, func(w *world) []client { return []client{newWatcher(w)} }},
 	{"switches", nil, newSwitchers},
 	{"writes-log", nil, newScribes},
+	{deletes, nil, func(w *world) []client { return []client{newDeleter(w)} }},
 }
+
+// deletes is drawn by itself, so that seeds keep the other duties that they had before it came.
+const (
+	deletes    = "deletes"
+	deletesOne = 3 // of so many seeds
+)
 
 // crew draws the duties of a seed, or takes those that a test wants.
 func (w *world) crew() []duty {
 	if w.opts.Crew != nil {
 		return slices.DeleteFunc(slices.Clone(duties), func(d duty) bool { return !slices.Contains(w.opts.Crew, d.name) })
 	}
-	drawn := w.rng(7000).Perm(len(duties))[:dutiesDrawn]
+	last := len(duties) - 1
+	drawn := w.rng(7000).Perm(last)[:dutiesDrawn]
 	slices.Sort(drawn)
+	if w.rng(7001).IntN(deletesOne) == 0 {
+		drawn = append(drawn, last)
+	}
 	var crew []duty
 	for _, i := range drawn {
 		crew = append(crew, duties[i])

@@ -38,6 +38,8 @@ var Invariants = []Invariant{
 	{"sets-compared", "what sets have in common, and which are most alike, is that of their members (up to 1,024 it is exact)"},
 	{"expression-right", "expressions over bitmaps, groups, cohorts and what is stored have the ids that they should, also in the query language"},
 	{"names-kept", "a string that was acknowledged is in, under one id for ever, which is no other's"},
+	{"deletion-right", "an undeleted namespace has all that was acknowledged, one made anew nothing of the purged one"},
+	{"deletion-ends", "a deleted namespace answers nothing and is purged within a minute when all was mended"},
 	{"imported-once", "an import that was broken off and resumed counts every row once"},
 	{"watch-fresh", "a watch has all that was acknowledged before it began, never less than it told before, and no more than was sent"},
 	{"watch-tells", "a watch tells of what is acknowledged while it goes on, 10 s after all was mended at most"},

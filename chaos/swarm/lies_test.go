@@ -127,6 +127,17 @@ func TestLiesAreNoticed(t *testing.T) {
 				a.GetNames().Ids[i] += rand.Uint64N(1 << 20)
 			}
 		}},
+		{"deletes", "what was purged comes back", "deletion-right", func(a *ebbv1.Answer) {
+			d := a.GetDistribution()
+			if slices.ContainsFunc(d.GetKeys(), func(k []byte) bool { return len(k) == 2 && k[0] == 'k' }) {
+				d.Z += 5
+			}
+		}},
+		{"deletes", "a string of the namespace before is in", "deletion-right", func(a *ebbv1.Answer) {
+			if b := a.GetBitmap(); len(b.GetNames()) > 0 {
+				b.Names[0] = []byte("somebody else")
+			}
+		}},
 		{"watches", "a watch goes back", "watch-fresh", func(a *ebbv1.Answer) {
 			if d := a.GetDistribution(); d != nil {
 				d.Z -= 1

@@ -105,6 +105,8 @@ func (w *world) settle(clients []client) {
 	for _, c := range clients {
 		c.settle(ctx, w.admin)
 	}
+	ctx, cancel = context.WithTimeout(context.Background(), 30*time.Second) // purges take time
+	defer cancel()
 	w.listed(ctx)
 	err := w.c.Agree(ctx)
 	w.hold("replicas-equal", err == nil, "%v", err)

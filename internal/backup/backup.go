@@ -14,6 +14,7 @@ import (
 	"github.com/ebbdb/ebb/client"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/shard"
 )
 
 const (
@@ -107,10 +108,30 @@ func Take(ctx context.Context, source Source, store Store, opts Options) (*Manif
 	if after.GetClusterId() != m.ClusterID {
 		return nil, t.count.now, proto.ErrWrongCluster.Errorf("the addresses were of cluster %s and now are of cluster %s", m.ClusterID, after.GetClusterId())
 	}
-	if err := m.setTable(table, after); err != nil {
+	var held []*ebbv1.Namespace
+	if after.GetDroppedVersion() > table.GetDroppedVersion() {
+		if held, err = t.held(ctx, m); err != nil {
+			return nil, t.count.now, err
+		}
+	}
+	if err := m.setTable(table, after, held); err != nil {
 		return nil, t.count.now, err
 	}
 	return m, t.count.now, t.conclude(ctx, m)
+}
+
+// held are the namespaces that the shards of a backup hold something of, by the beginning of what was stored.
+func (t *taker) held(ctx context.Context, m *Manifest) (held []*ebbv1.Namespace, err error) {
+	for i := range m.Shards {
+		s := &m.Shards[i]
+		from := &chunkReader{ctx: ctx, store: t.store, chunks: s.Chunks, count: &counter{}}
+		namespaces, err := shard.SnapshotNamespaces(shard.ID(s.Shard), from)
+		if err != nil {
+			return nil, err
+		}
+		held = append(held, namespaces...)
+	}
+	return held, nil
 }
 
 // look finds out what the store has.

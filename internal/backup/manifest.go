@@ -184,15 +184,18 @@ func (m *Manifest) Deleted() (deleted []*ebbv1.Namespace) {
 	return deleted
 }
 
-// setTable takes down what a table says of namespaces, after all shards were read. before is the table from before that:
-// a namespace that was purged meanwhile may still be in some of the shards, and is restored as one that is being purged.
-func (m *Manifest) setTable(before, after *ebbv1.Table) error {
+// setTable takes down what a table says of namespaces, after all shards were read. before is the table from before
+// that: a namespace that was purged since may still be in some of the shards, and is restored as one that is being
+// purged. held are the namespaces that shards have, if any was purged since: one of them may be in neither table, since
+// it was created and purged in between. Without it the keys would stay for ever, until a namespace of that name is
+// created.
+func (m *Manifest) setTable(before, after *ebbv1.Table, held []*ebbv1.Namespace) error {
 	all := slices.Clone(after.GetNamespaces())
 	there := make(map[string]*ebbv1.Namespace, len(all))
 	for _, ns := range all {
 		there[ns.GetName()] = ns
 	}
-	for _, ns := range before.GetNamespaces() {
+	for _, ns := range slices.Concat(before.GetNamespaces(), held) {
 		switch now := there[ns.GetName()]; {
 		case now == nil:
 			gone := pb.CloneOf(ns)
@@ -201,6 +204,7 @@ func (m *Manifest) setTable(before, after *ebbv1.Table) error {
 				DeletedUs: ns.GetDeletion().GetDeletedUs(), PurgeUs: ns.GetDeletion().GetPurgeUs(), Purging: true,
 			}
 			all = append(all, gone)
+			there[ns.GetName()] = gone
 		case now.GetHashSeed() != ns.GetHashSeed():
 			return proto.ErrTooStale.Errorf("namespace %s was deleted and created anew while shards were backed up", ns.GetName()).
 				WithHint("take the backup again")

@@ -1,6 +1,7 @@
 package mapped
 
 import (
+	"runtime"
 	"runtime/metrics"
 	"slices"
 	"testing"
@@ -43,6 +44,32 @@ func TestALongReleaseLosesNothing(t *testing.T) {
 	}
 	if m.Mapped() > mapped {
 		t.Errorf("%d bytes are mapped, and before %d", m.Mapped(), mapped)
+	}
+}
+
+// Many pages are given back at once, by another goroutine. All of them go back, and a view that was there before sees them
+// until it is released.
+func TestManyPagesAreGivenBackAtOnce(t *testing.T) {
+	const pages = 256 << 20 / shard.PageBytes
+	m := New()
+	all := make([]*shard.Page, pages)
+	for i := range all {
+		all[i] = m.Page()
+		all[i][0] = 1
+	}
+	view := m.Hold()
+	before, began := Used(), time.Now()
+	m.FreeAll(all)
+	t.Logf("%d MiB are given back in %v", pages*shard.PageBytes>>20, time.Since(began))
+	runtime.Gosched()
+	if all[0][0] != 1 || all[pages-1][0] != 1 {
+		t.Fatal("a view does not see its pages any more")
+	}
+	view()
+	for start := time.Now(); Used() > before-pages*shard.PageBytes; runtime.Gosched() {
+		if time.Since(start) > time.Minute {
+			t.Fatalf("%d bytes are used, and before %d", Used(), before)
+		}
 	}
 }
 

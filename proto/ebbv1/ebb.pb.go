@@ -5514,7 +5514,9 @@ type NamesQuestion struct {
 	// which ids have these strings? up to 10,000
 	Names [][]byte `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
 	// for which strings do these ids stand? up to 100,000
-	Ids           []uint64 `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	Ids []uint64 `protobuf:"varint,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
+	// of the namespace that is meant, 0 for any: a shard that has another one of that name finds nothing
+	HashSeed      uint64 `protobuf:"fixed64,3,opt,name=hash_seed,json=hashSeed,proto3" json:"hash_seed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -5561,6 +5563,13 @@ func (x *NamesQuestion) GetIds() []uint64 {
 		return x.Ids
 	}
 	return nil
+}
+
+func (x *NamesQuestion) GetHashSeed() uint64 {
+	if x != nil {
+		return x.HashSeed
+	}
+	return 0
 }
 
 // BitmapExpr is a set of ids, made of bitmaps. A key that is not there is an empty one.
@@ -14350,10 +14359,11 @@ const file_ebb_v1_ebb_proto_rawDesc = "" +
 	"\rbitmap_groups\x18\x0f \x01(\v2\x1c.ebb.v1.BitmapGroupsQuestionH\x00R\fbitmapGroups\x12C\n" +
 	"\rbitmap_cohort\x18\x10 \x01(\v2\x1c.ebb.v1.BitmapCohortQuestionH\x00R\fbitmapCohort\x12-\n" +
 	"\x05names\x18\x11 \x01(\v2\x15.ebb.v1.NamesQuestionH\x00R\x05namesB\x05\n" +
-	"\x03ask\"7\n" +
+	"\x03ask\"T\n" +
 	"\rNamesQuestion\x12\x14\n" +
 	"\x05names\x18\x01 \x03(\fR\x05names\x12\x10\n" +
-	"\x03ids\x18\x02 \x03(\x04R\x03ids\"\xb9\x03\n" +
+	"\x03ids\x18\x02 \x03(\x04R\x03ids\x12\x1b\n" +
+	"\thash_seed\x18\x03 \x01(\x06R\bhashSeed\"\xb9\x03\n" +
 	"\n" +
 	"BitmapExpr\x12\x12\n" +
 	"\x03key\x18\x01 \x01(\fH\x00R\x03key\x12(\n" +
