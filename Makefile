@@ -80,14 +80,14 @@ acceptance:
 	EBB_QUIET=10m $(GO) test ./chaos/sim -run ManyGroups -timeout 60m -v
 	EBB_IDLE=10m $(GO) test ./cmd/ebb -run IdleFleet -timeout 60m -v
 
-# bugs laid over the source, one after the other, which tests and the swarm must notice; each is a build of half a minute of a core; EXTRA takes further flags of `ebb chaos mutants`
+# bugs laid over the source, one after the other, which tests and the swarm must notice; each is a build of half a minute of a core; EXTRA takes further flags of `go run ./chaos/bugs mutants`
 MUTANTS ?= .
-mutants: build
-	./ebb chaos mutants --only '$(MUTANTS)' $(EXTRA)
+mutants:
+	$(GO) run ./chaos/bugs mutants --only '$(MUTANTS)' $(EXTRA)
 
 # every bug that was found: its test passes, and notices the mutant that puts it back
-museum: build
-	./ebb chaos museum --run
+museum:
+	$(GO) run ./chaos/bugs museum --run
 
 # seeds of faults against simulated clusters, with a page of what happened; EXTRA takes further flags of `ebb chaos sim`
 SEEDS ?= 1-800

@@ -18,6 +18,7 @@ const module = "github.com/ebbdb/ebb"
 // mayImport is the table of the design: a folder (with all below it) imports,
 // of our own packages, only those of the folders listed.
 var mayImport = map[string][]string{
+<<<<<<< HEAD
 	"proto":           {},
 	"internal/kernel": {},
 	"sketch":          {"internal/kernel"},
@@ -41,6 +42,33 @@ var mayImport = map[string][]string{
 	"internal/tidy":   {},
 	"internal/trust":  {"proto"},
 	"tools":           {},
+=======
+	"proto":            {},
+	"internal/kernel":  {},
+	"sketch":           {"internal/kernel"},
+	"query":            {"proto", "internal/spell"},
+	"shard":            {"proto", "sketch", "query"},
+	"cluster":          {"proto", "query", "shard", "internal/budget", "internal/stage"},
+	"rpc":              {"proto", "query", "cluster", "web", "internal/budget", "internal/spell", "internal/stage", "internal/trust"},
+	"node":             {"proto", "internal/kernel", "sketch", "query", "shard", "cluster", "rpc", "web", "internal/budget", "internal/stage", "internal/tracing", "internal/trust"},
+	"client":           {"proto", "query", "internal/trust"},
+	"chaos":            {"proto", "internal/kernel", "sketch", "query", "shard", "cluster", "rpc", "web", "node", "client"},
+	"chaos/bugs":       {"proto", "chaos", "internal/outfile", "internal/spell"},
+	"ebbtest":          {"node", "client", "chaos"},
+	"load":             {"proto", "query", "sketch", "client"},
+	"bench":            {"proto", "query", "client", "load", "sketch", "shard", "node"},
+	"internal/backup":  {"proto", "client", "shard"},
+	"cmd/ebb":          {"proto", "query", "node", "client", "chaos", "load", "bench", "internal/spell", "internal/backup", "internal/outfile", "internal/tracing", "internal/trust"},
+	"web":              {},
+	"internal/budget":  {"proto"},
+	"internal/outfile": {"proto"},
+	"internal/spell":   {},
+	"internal/stage":   {},
+	"internal/tidy":    {},
+	"internal/tracing": {},
+	"internal/trust":   {"proto"},
+	"tools":            {},
+>>>>>>> c564be5 (chaos/bugs: plant bugs and show the museum outside the binary)
 }
 
 // pure packages decide; they do not wait, look at a clock or do I/O.
