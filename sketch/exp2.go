@@ -48,13 +48,21 @@ func exponent(t Tick, landmark int64, h Tick) (k int64, frac uint64) {
 	return k, frac
 }
 
-// exp2Float is 2^x. x must be finite.
+// exp2Float is 2^x. x must be finite. The fraction is rounded to 53 bits: relative error below 2.2e-16.
+//
+// Just below 0, from -2^-54 on, the fraction rounds to a whole 1, which carries into k. No other x has such a fraction:
+// next to every other integer the doubles are at least 2^-53 apart. Replicated arithmetic never passes an x from
+// -2^-54 to 0, so the carry changes nothing that a log has decided.
 func exp2Float(x float64) float64 {
 	if x > 2000 || x < -2000 {
 		return Exp2(int64(math.Copysign(2000, x)), 0)
 	}
 	k := math.Floor(x)
-	return Exp2(int64(k), uint64(float64((x-k)*0x1p53))<<11)
+	frac := float64((x - k) * 0x1p53)
+	if frac >= 0x1p53 {
+		return Exp2(int64(k)+1, 0)
+	}
+	return Exp2(int64(k), uint64(frac)<<11)
 }
 
 // Log2 is the base-2 logarithm of a positive, finite, normal x. It is exact at powers of two; elsewhere the relative error is below

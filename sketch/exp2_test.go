@@ -3,7 +3,10 @@ package sketch
 import (
 	"math"
 	"math/big"
+	"slices"
 	"testing"
+
+	"pgregory.net/rapid"
 )
 
 // exact arithmetic for the tests: 256 bits
@@ -160,6 +163,50 @@ func TestExp2Edges(t *testing.T) {
 			t.Errorf("Exp2(%d, %d) = %g, want %g", c.k, c.frac, got, c.want)
 		}
 	}
+}
+
+// TestExp2FloatNearIntegers: next to every integer, above and below, exp2Float is 2^x within 2.3e-16, does not fall as
+// x grows, and is exact at the integer.
+func TestExp2FloatNearIntegers(t *testing.T) {
+	for k := -1022; k <= 1023; k++ {
+		if got, want := exp2Float(float64(k)), math.Ldexp(1, k); got != want {
+			t.Fatalf("2^%d is %g, want %g", k, got, want)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		k := float64(rapid.IntRange(-1000, 1000).Draw(t, "k"))
+		off := math.Ldexp(rapid.Float64Range(1, 2).Draw(t, "mantissa"), -rapid.IntRange(1, 1074).Draw(t, "exponent"))
+		steps := rapid.IntRange(1, 4).Draw(t, "steps")
+		below, above := k-off, k+off
+		for range steps { // the doubles next to the integer, too
+			below, above = math.Nextafter(below, k), math.Nextafter(above, k)
+		}
+		list := []float64{k - off, below, math.Nextafter(k, -2000), k, math.Nextafter(k, 2000), above, k + off}
+		slices.Sort(list)
+		before := 0.0
+		for _, x := range list {
+			got := exp2Float(x)
+			if worst := apart(got, bigExp2Of(x)); worst > 2.3e-16 {
+				t.Fatalf("2^%g is %g: off by %g", x, got, worst)
+			}
+			if got < before {
+				t.Fatalf("2^%g is %g, less than %g of a smaller exponent", x, got, before)
+			}
+			before = got
+		}
+	})
+	for _, x := range []float64{-1e-20, -0x1p-54, -0x1p-55, -5e-324, math.Nextafter(-0x1p-54, -1)} {
+		if got := exp2Float(x); got < 1-0x1p-52 || got > 1 {
+			t.Errorf("2^%g is %g, want 1", x, got)
+		}
+	}
+}
+
+// bigExp2Of is 2^x.
+func bigExp2Of(x float64) *big.Float {
+	k := math.Floor(x)
+	y := newBig().Sub(bigOf(x), bigOf(k))
+	return newBig().SetMantExp(bigExp(y.Mul(y, bigLn2)), int(k))
 }
 
 // TestWeightIsMonotonic: a later event never weighs less.
