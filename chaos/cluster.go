@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 
 	"github.com/ebbdb/ebb/node"
@@ -31,6 +32,9 @@ type ClusterOptions struct {
 	HTTPHosts []string
 	// Secrets are each node's node.Config.ClusterSecrets; without any, the cluster cannot have tokens.
 	Secrets []string
+	// KeepAddresses has a node that is started again listen where it did, if it can: what a person read of it stays
+	// true, and a client finds it however fast all nodes are restarted one after the other.
+	KeepAddresses bool
 }
 
 // Cluster is some nodes in this process, each of which can be killed, started
@@ -80,8 +84,8 @@ func StartCluster(ctx context.Context, opts ClusterOptions) (*Cluster, error) {
 	return c, nil
 }
 
-// Start starts node i, for the first time or again with the data it has. A node
-// comes back at other ports: nothing may depend on them.
+// Start starts node i, for the first time or again with the data it has. Without KeepAddresses a node comes back at
+// other ports: nothing may depend on them.
 func (c *Cluster) Start(ctx context.Context, i int) error {
 	network, host := c.opts.Host(c.Name(i))
 	cfg := node.Config{
@@ -98,7 +102,7 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 		cfg.FS = c.opts.FS(c.Name(i))
 	}
 	cfg.Fatal = func(error) { go c.Kill(i) }
-	n, err := node.Open(ctx, cfg)
+	n, err := c.open(ctx, cfg, i)
 	if err != nil {
 		return fmt.Errorf("start %s: %w", c.Name(i), err)
 	}
@@ -106,6 +110,26 @@ func (c *Cluster) Start(ctx context.Context, i int) error {
 	c.seats[i].node, c.seats[i].addresses = n, n.Addresses()
 	c.mu.Unlock()
 	return nil
+}
+
+// open opens node i, where it was before if it is to keep its addresses and none of them is taken.
+func (c *Cluster) open(ctx context.Context, cfg node.Config, i int) (*node.Node, error) {
+	c.mu.Lock()
+	was := c.seats[i].addresses
+	c.mu.Unlock()
+	if !c.opts.KeepAddresses || was.GRPC == "" {
+		return node.Open(ctx, cfg)
+	}
+	kept := cfg
+	kept.GRPC, kept.Gossip = was.GRPC, was.Gossip
+	if was.HTTP != "" {
+		kept.HTTP = was.HTTP
+	}
+	n, err := node.Open(ctx, kept)
+	if err != nil && strings.Contains(err.Error(), "address already in use") {
+		return node.Open(ctx, cfg)
+	}
+	return n, err
 }
 
 // gossip returns where the nodes that run can be joined.

@@ -104,6 +104,8 @@ type WriterStats struct {
 	Dropped    int64 // turned away by a full buffer, and not in Added
 	Buffered   int64 // neither acknowledged nor given up
 	Commands   int64 // acknowledged
+	// Faded is how many of Applied were older than the namespace remembers, and so weigh less than it keeps.
+	Faded int64
 }
 
 // Writer buffers increments of one namespace and sends them in batches, exactly
@@ -197,7 +199,7 @@ type outbox struct {
 	closed   atomic.Bool
 
 	counts struct {
-		added, merged, applied, duplicates, refused, lost, unknown, dropped, commands atomic.Int64
+		added, merged, applied, duplicates, refused, lost, unknown, dropped, commands, faded atomic.Int64
 	}
 
 	mu     sync.Mutex    // guards all below
@@ -409,6 +411,7 @@ func (o *outbox) acknowledged(e *epoch, p *parcel, result *ebbv1.CommandResult) 
 	o.counts.commands.Add(1)
 	o.counts.refused.Add(refused)
 	o.counts.duplicates.Add(duplicates)
+	o.counts.faded.Add(min(int64(result.GetFaded()), int64(p.entries)))
 	o.counts.applied.Add(int64(p.entries) - refused - duplicates)
 	o.client.meter.increments.Add(int64(p.entries) - refused - duplicates)
 	for _, r := range result.GetRefused() {
@@ -535,7 +538,7 @@ func (o *outbox) stats() WriterStats {
 	s := WriterStats{
 		Added: c.added.Load(), Merged: c.merged.Load(), Applied: c.applied.Load(), Duplicates: c.duplicates.Load(),
 		Refused: c.refused.Load(), Lost: c.lost.Load(), Unknown: c.unknown.Load(), Dropped: c.dropped.Load(),
-		Buffered: o.buffered.Load(), Commands: c.commands.Load(),
+		Buffered: o.buffered.Load(), Commands: c.commands.Load(), Faded: c.faded.Load(),
 	}
 	for i := range o.producer.lanes {
 		l := &o.producer.lanes[i]

@@ -206,6 +206,7 @@ func (s *split) fold(merged *ebbv1.IncrementResponse, command int, result *ebbv1
 	}
 	merged.Applied += result.GetApplied()
 	merged.Duplicates += result.GetDuplicates()
+	merged.Faded += result.GetFaded()
 	for _, refusal := range result.GetRefused() {
 		if int(refusal.GetIndex()) < len(at) {
 			merged.Refused = append(merged.Refused, &ebbv1.Refusal{Index: at[refusal.GetIndex()], Error: refusal.GetError()})

@@ -82,7 +82,7 @@ func checkSliced(ns *ebbv1.Namespace, q *ebbv1.Question) *proto.Error {
 		return nil
 	}
 	switch q.GetAsk().(type) {
-	case *ebbv1.Question_Keys, *ebbv1.Question_Describe, *ebbv1.Question_CountKeys:
+	case *ebbv1.Question_Keys, *ebbv1.Question_Describe, *ebbv1.Question_CountKeys, *ebbv1.Question_Sources:
 		return nil
 	}
 	if len(proto.BitmapExprs(q)) > 0 {

@@ -5,6 +5,10 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
+
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/query"
 )
 
 // A spec says where a value of a row comes from. In text:
@@ -12,10 +16,12 @@ import (
 //	g            the column of that name (or the field, in JSON lines)
 //	6            the sixth column, from 1
 //	clicks/{g}   a template: {...} is replaced by a column
+//	plays/{t:day}  the same, of a column of times: by the hour, day, week, month, quarter or year that each lies in
 //	=all         the constant "all"
 type spec struct {
 	text  string
 	parts []part
+	times *timeReader // reads the columns that periods are made of
 }
 
 // part is a literal, or a column.
@@ -23,6 +29,31 @@ type part struct {
 	literal string
 	column  int    // index of the column, from 0; -1 for a literal or a JSON field
 	field   string // its name, "" for a literal
+	period  string // such as day: the column is a time, and the value is that period of it
+}
+
+// periodUnits are what a template makes of times.
+var periodUnits = map[string]ebbv1.PlanUnit{
+	"hour": ebbv1.PlanUnit_PLAN_UNIT_HOUR, "day": ebbv1.PlanUnit_PLAN_UNIT_DAY, "week": ebbv1.PlanUnit_PLAN_UNIT_WEEK,
+	"month": ebbv1.PlanUnit_PLAN_UNIT_MONTH, "quarter": ebbv1.PlanUnit_PLAN_UNIT_QUARTER, "year": ebbv1.PlanUnit_PLAN_UNIT_YEAR,
+}
+
+// columnOf is what stands in braces: a column, or a period of one.
+func columnOf(text string) part {
+	if i := strings.LastIndexByte(text, ':'); i > 0 {
+		if _, known := periodUnits[text[i+1:]]; known {
+			return part{field: text[:i], period: text[i+1:], column: -1}
+		}
+	}
+	return part{field: text, column: -1}
+}
+
+// whole is the text in braces.
+func (p *part) whole() string {
+	if p.period == "" {
+		return p.field
+	}
+	return p.field + ":" + p.period
 }
 
 func (p *part) isLiteral() bool { return p.field == "" }
@@ -69,7 +100,7 @@ func parseSpec(what, text string) (*spec, error) {
 		if open > 0 {
 			s.parts = append(s.parts, part{literal: rest[:open], column: -1})
 		}
-		s.parts = append(s.parts, part{field: rest[open+1 : end], column: -1})
+		s.parts = append(s.parts, columnOf(rest[open+1:end]))
 		rest = rest[end+1:]
 	}
 	return s, nil
@@ -98,6 +129,10 @@ func (s *spec) resolve(what string, header []string) error {
 		if p.isLiteral() {
 			continue
 		}
+		if p.column = indexOf(header, p.whole()); p.column >= 0 {
+			p.field, p.period = p.whole(), ""
+			continue
+		}
 		if p.column = indexOf(header, p.field); p.column >= 0 {
 			continue
 		}
@@ -110,11 +145,20 @@ func (s *spec) resolve(what string, header []string) error {
 		case header == nil:
 			return columnErrorf("%s %q: the file has no header, so columns are numbers from 1", what, s.text)
 		default:
-			return columnErrorf("%s %q: no column %q; there are %s (a constant is written =%s)",
-				what, s.text, p.field, strings.Join(header, ", "), p.field)
+			return columnErrorf("%s %q: no column %q; there are %s (a constant is written =%s%s)",
+				what, s.text, p.field, strings.Join(header, ", "), p.field, periodHint(p.field))
 		}
 	}
 	return nil
+}
+
+// periodHint says which periods there are if a column that is not there looks like one.
+func periodHint(field string) string {
+	column, _, is := strings.Cut(field, ":")
+	if !is {
+		return ""
+	}
+	return fmt.Sprintf("; of a time {%s:hour}, or day, week, month, quarter or year", column)
 }
 
 func indexOf(header []string, name string) int {
@@ -130,12 +174,12 @@ func indexOf(header []string, name string) int {
 // an error: it would make one key of many.
 func (s *spec) value(fields []string) (string, error) {
 	if len(s.parts) == 1 {
-		return s.parts[0].value(fields)
+		return s.parts[0].value(fields, s.times)
 	}
 	var b strings.Builder
 	for i := range s.parts {
 		p := &s.parts[i]
-		v, err := p.value(fields)
+		v, err := p.value(fields, s.times)
 		if err != nil {
 			return "", err
 		}
@@ -147,12 +191,26 @@ func (s *spec) value(fields []string) (string, error) {
 	return b.String(), nil
 }
 
-func (p *part) value(fields []string) (string, error) {
+// value is the literal, the field, or the period of the time in it, by the zone that the times are read in.
+func (p *part) value(fields []string, times *timeReader) (string, error) {
 	switch {
 	case p.isLiteral():
 		return p.literal, nil
 	case p.column >= len(fields):
 		return "", fmt.Errorf("not enough columns: %d, and %s is number %d", len(fields), p.field, p.column+1)
+	case p.period == "":
+		return fields[p.column], nil
 	}
-	return fields[p.column], nil
+	at, err := times.parse(fields[p.column])
+	if err != nil {
+		return "", err
+	}
+	if times.zone != nil {
+		at = at.In(times.zone)
+	} else {
+		at = at.UTC()
+	}
+	// periods are in UTC: what a clock in the zone shows is taken as if it were one in UTC
+	at = time.Date(at.Year(), at.Month(), at.Day(), at.Hour(), 0, 0, 0, time.UTC)
+	return query.PeriodAt(periodUnits[p.period], at).String(), nil
 }

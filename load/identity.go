@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -28,6 +29,9 @@ const (
 	markMask = 1<<markBits - 1
 )
 
+// LineOf is the line of an offset of an import.
+func LineOf(offset uint64) uint64 { return offset >> markBits }
+
 // ErrOtherFile says that what the source has decided was in another file, or that
 // this one was changed other than by appending, or is read with other options.
 var ErrOtherFile = errors.New("this is not the file that was imported under this source")
@@ -42,7 +46,17 @@ func (r *Reader) salt(namespace string) uint64 {
 	if o.Kind != 0 || o.Value != "" { // without, it is what it was before there were kinds
 		text += fmt.Sprintf(" %d %q", o.Kind, o.Value)
 	}
+	if o.Header || o.TimeFormat != "" || o.Zone != nil { // nor these
+		text += fmt.Sprintf(" %v %q %q", o.Header, o.TimeFormat, zoneName(o.Zone))
+	}
 	return xxh3.HashString(text)
+}
+
+func zoneName(zone *time.Location) string {
+	if zone == nil {
+		return ""
+	}
+	return zone.String()
 }
 
 // SourceName proposes a name for the import of this file into a namespace, of the
@@ -54,7 +68,10 @@ func (r *Reader) SourceName(namespace string) string {
 		_, _ = r.peek() // at the end, or on an error, Next says so again
 	}
 	sum := r.sum
-	if len(r.pending) > 0 {
+	switch {
+	case r.foundHeader != 0:
+		sum = r.foundHeader // as when it was taken for a row: so an older import of the file is found again
+	case len(r.pending) > 0:
 		sum = r.pending[0].sum
 	}
 	base := strings.TrimSuffix(filepath.Base(r.name), ".gz")

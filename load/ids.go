@@ -16,7 +16,7 @@ import (
 
 // ReadIDs reads the ids of a file, and yields each, until yield answers an error. The format is ids (one a line), csv (the column of that name or number, from 1), roaring (its portable
 // format, of 32 or 64 bits) or auto, which tells the others apart by the first bytes. What is no id is refused with BAD_REQUEST and its line.
-func ReadIDs(in *bufio.Reader, format, column string, yield func(id uint64) error) error {
+func ReadIDs(in *bufio.Reader, format, column string, opts Options, yield func(id uint64) error) error {
 	if format == "auto" {
 		format = "ids"
 		if head, _ := in.Peek(8); isRoaring(head) {
@@ -25,7 +25,7 @@ func ReadIDs(in *bufio.Reader, format, column string, yield func(id uint64) erro
 	}
 	switch format {
 	case "csv":
-		return readIDColumn(in, column, yield)
+		return readIDColumn(in, column, opts, yield)
 	case "roaring":
 		return readRoaring(in, yield)
 	}
@@ -70,9 +70,10 @@ func readLines(in *bufio.Reader, yield func(n int, text []byte) error) error {
 	return lines.Err()
 }
 
-// ReadNames reads the strings of a file, one a line (ids, auto) or those of a column (csv), as ReadIDs does ids, and yields each with its line or row. A column that is given by number
-// has no header.
-func ReadNames(in *bufio.Reader, format, column string, yield func(line int, name string) error) error {
+// ReadNames reads the strings of a file, one a line (ids, auto) or those of a column (csv), as ReadIDs does ids, and
+// yields each with its line or row. Whether a column that is given by number has a header say opts or the first lines,
+// as they do to a Reader; the error is ErrColumn if neither does.
+func ReadNames(in *bufio.Reader, format, column string, opts Options, yield func(line int, name string) error) error {
 	take := func(n int, name string) error {
 		if err := proto.CheckName([]byte(name)); err != nil {
 			err.Message = fmt.Sprintf("line %d: %s", n, err.Message)
@@ -82,7 +83,7 @@ func ReadNames(in *bufio.Reader, format, column string, yield func(line int, nam
 	}
 	switch format {
 	case "csv":
-		return readColumn(in, column, take)
+		return readColumn(in, column, opts, take)
 	case "roaring":
 		return proto.ErrBadRequest.Errorf("a bitmap in the format of Roaring has numbers, and the namespace has a dictionary: ids are strings there").
 			WithHint("load strings, one a line, or a CSV column of them")
@@ -112,11 +113,13 @@ func clipped(text string) string {
 	return text
 }
 
-func readIDColumn(in io.Reader, column string, yield func(id uint64) error) error {
-	return readColumn(in, column, func(row int, text string) error {
+func readIDColumn(in io.Reader, column string, opts Options, yield func(id uint64) error) error {
+	rowOne := opts.NoHeader
+	opts.NoHeader = !opts.Header // what is no id in row 1 is a header
+	return readColumn(in, column, opts, func(row int, text string) error {
 		id, ok := digits([]byte(text))
 		switch {
-		case !ok && row == 1:
+		case !ok && row == 1 && !rowOne:
 			return nil // a header
 		case !ok:
 			return proto.ErrBadRequest.Errorf("row %d: %q is no id: it must be a whole number from 0 to 18446744073709551615", row, clipped(text))
@@ -125,43 +128,108 @@ func readIDColumn(in io.Reader, column string, yield func(id uint64) error) erro
 	})
 }
 
-// readColumn yields the fields of a column, without blanks around them; not that of the header when the column is given by its name.
-func readColumn(in io.Reader, column string, yield func(row int, text string) error) error {
-	r := csv.NewReader(in)
-	r.FieldsPerRecord, r.ReuseRecord = -1, true
-	at := -1
+// readColumn yields the fields of a column, without blanks around them, and the rows that they are in; not that of a header.
+func readColumn(in io.Reader, column string, opts Options, yield func(row int, text string) error) error {
+	c := idColumn{csv: csv.NewReader(in), column: column, opts: opts, at: -1}
+	c.csv.FieldsPerRecord = -1
 	if n, err := strconv.Atoi(column); err == nil {
 		if n < 1 {
 			return proto.ErrBadRequest.Errorf("column %d: columns are numbered from 1", n)
 		}
-		at = n - 1
+		c.at = n - 1
 	}
-	for row := 1; ; row++ {
-		fields, err := r.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
+	first, err := c.begin()
+	if err != nil {
+		return eofIsEnd(err)
+	}
+	for row := first; ; row++ {
+		fields, err := c.next()
 		if err != nil {
-			return err
+			return eofIsEnd(err)
 		}
-		if row == 1 && at < 0 {
-			for i, name := range fields {
-				if strings.TrimSpace(name) == column || column == "" && len(fields) == 1 {
-					at = i
-				}
-			}
-			if at < 0 {
-				return proto.ErrBadRequest.Errorf("the file has no column %q: it has %s", column, clipped(strings.Join(fields, ", ")))
-			}
-			continue
-		}
-		if at >= len(fields) {
+		if c.at >= len(fields) {
 			return proto.ErrBadRequest.Errorf("row %d has %d columns: column %s is not there", row, len(fields), column)
 		}
-		if err := yield(row, strings.TrimSpace(fields[at])); err != nil {
+		if err := yield(row, strings.TrimSpace(fields[c.at])); err != nil {
 			return err
 		}
 	}
+}
+
+func eofIsEnd(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// idColumn is a column of a CSV file that is being read.
+type idColumn struct {
+	csv    *csv.Reader
+	column string
+	opts   Options
+	at     int        // from 0; -1: it is not known yet
+	held   [][]string // rows that were looked at before their turn
+}
+
+func (c *idColumn) next() ([]string, error) {
+	if len(c.held) > 0 {
+		fields := c.held[0]
+		c.held = c.held[1:]
+		return fields, nil
+	}
+	return c.csv.Read()
+}
+
+// begin finds the column, and says which row is the first that is not a header, 1 or 2.
+func (c *idColumn) begin() (first int, err error) {
+	head, err := c.csv.Read()
+	if err != nil {
+		return 0, err
+	}
+	if c.at < 0 {
+		return 2, c.find(head)
+	}
+	header := c.opts.Header
+	if !header && !c.opts.NoHeader {
+		if header, err = c.judge(head); err != nil {
+			return 0, err
+		}
+	}
+	if header {
+		return 2, nil
+	}
+	c.held = append([][]string{head}, c.held...)
+	return 1, nil
+}
+
+// find looks a column up in the header.
+func (c *idColumn) find(head []string) error {
+	for i, name := range head {
+		if strings.TrimSpace(name) == c.column || c.column == "" && len(head) == 1 {
+			c.at = i
+		}
+	}
+	if c.at < 0 {
+		return proto.ErrBadRequest.Errorf("the file has no column %q: it has %s", c.column, clipped(strings.Join(head, ", ")))
+	}
+	return nil
+}
+
+// judge finds out whether the first row holds names, by the one below it.
+func (c *idColumn) judge(head []string) (bool, error) {
+	second, err := c.csv.Read()
+	if err != nil {
+		return false, eofIsEnd(err) // or there is no other
+	}
+	c.held = append(c.held, second)
+	switch judgeFirst(head, second, nil, ',') {
+	case isNames:
+		return true, nil
+	case wordsOnly:
+		return false, errWordsOnly(strings.Join(head, ","))
+	}
+	return false, nil
 }
 
 // readRoaring reads a portable bitmap of 32 bits, which has a cookie, or of 64.

@@ -15,7 +15,7 @@ import (
 )
 
 func readIDs(text, format, column string) (ids []uint64, err error) {
-	err = ReadIDs(bufio.NewReader(strings.NewReader(text)), format, column, func(id uint64) error {
+	err = ReadIDs(bufio.NewReader(strings.NewReader(text)), format, column, Options{}, func(id uint64) error {
 		ids = append(ids, id)
 		return nil
 	})
@@ -90,7 +90,7 @@ func FuzzReadIDs(f *testing.F) {
 	stop := errors.New("enough")
 	f.Fuzz(func(t *testing.T, text, format string) {
 		n := 0
-		err := ReadIDs(bufio.NewReader(strings.NewReader(text)), format, "1", func(uint64) error {
+		err := ReadIDs(bufio.NewReader(strings.NewReader(text)), format, "1", Options{}, func(uint64) error {
 			if n++; n > 1<<17 {
 				return stop
 			}

@@ -51,8 +51,9 @@ type Progress struct {
 	Rows    uint64 // read, those refused and skipped included
 	Resumed uint64 // of Rows: decided by an earlier run, which counted or refused them
 	Refused uint64 // of Rows
-	Empty   uint64 // left out because their bin is empty; not in Rows
+	Empty   uint64 // left out because their bin, value or amount is empty; not in Rows
 	Applied uint64 // acknowledged
+	Faded   uint64 // of Applied: older than the namespace remembers, so that they weigh less than it keeps
 	Bytes   int64  // read from the file, before decompression
 	Size    int64  // of the file; 0 if not known
 	Elapsed time.Duration
@@ -77,6 +78,9 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	source, err := im.Client.Source(ctx, im.Source, client.SourceOptions{
 		Namespace: im.Namespace, MaxBatch: im.MaxBatch, Timeout: im.Timeout, Recheck: im.Recheck, OnRefused: run.refusedByShard,
 	})
+	if errors.Is(err, client.ErrTooManySources) {
+		run.forget(ctx) // those shards that had room for it; not in every shard, it has never counted a row
+	}
 	if err != nil {
 		return Progress{}, fmt.Errorf("import: %w", err)
 	}
@@ -85,7 +89,13 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 		im.OnResume(newest >> markBits)
 	}
 	run.identity = identity{salt: r.salt(im.Namespace), points: checkpoints(source.Resume().Shards), lax: im.Changed}
-	if err = run.identity.verify(ctx, r); err == nil {
+	if r.foundHeader != 0 {
+		_, err = run.identity.reach(1, r.foundHeader) // an earlier version may have counted it as a row
+	}
+	if err == nil {
+		err = run.identity.verify(ctx, r)
+	}
+	if err == nil {
 		err = run.rows(ctx)
 	}
 	if errors.Is(err, ErrOtherFile) {
@@ -93,6 +103,9 @@ func (im *Importer) Run(ctx context.Context, r *Reader) (Progress, error) {
 	}
 	err = errors.Join(err, run.finish(ctx))
 	p := run.progress(true)
+	if source.Resume().Newest == 0 && run.nothing() {
+		run.forget(ctx)
+	}
 	if im.Progress != nil {
 		im.Progress(p)
 	}
@@ -236,6 +249,20 @@ func (r *run) finish(ctx context.Context) error {
 	return r.source.Close(ctx)
 }
 
+// nothing reports whether no row of this run was counted, for certain. What was refused may be sent again.
+func (r *run) nothing() bool {
+	s := r.source.Stats()
+	return s.Applied+s.Duplicates+s.Skipped+s.Unknown+s.Buffered == 0
+}
+
+// forget drops a source that this run has begun and that has counted nothing, so that no import that was refused
+// takes the room of another. If that fails it stays, which `ebb source list` shows.
+func (r *run) forget(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), interruptedMax)
+	defer cancel()
+	_ = r.importer.Client.DropSource(ctx, r.importer.Namespace, r.importer.Source) // it takes a place, and no more
+}
+
 func (r *run) show() {
 	every := r.importer.ProgressEvery
 	if every <= 0 {
@@ -260,7 +287,7 @@ func (r *run) progress(done bool) Progress {
 	now, before := decided(s)
 	p := Progress{
 		Rows: r.read, Resumed: r.resumed + before, Refused: r.refused + r.shardRefused.Load(),
-		Empty: r.reader.Empty(), Applied: now, Bytes: r.reader.Bytes(), Size: r.reader.Size(),
+		Empty: r.reader.Empty(), Applied: now, Faded: uint64(s.Faded), Bytes: r.reader.Bytes(), Size: r.reader.Size(),
 		Elapsed: time.Since(r.start), Done: done,
 	}
 	since := time.Since(r.shown)

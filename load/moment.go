@@ -14,14 +14,15 @@ import (
 type TimeUnit uint8
 
 const (
-	// Autodetect takes text with '-' for a date, and tells numbers by their size:
+	// Autodetect takes text with '-', '/' or ':' for a date, and tells numbers by their size:
 	// below 1e11 seconds, below 1e14 milliseconds, else microseconds. (1e11
-	// seconds is the year 5138, 1e11 milliseconds is March 1973.)
+	// seconds is the year 5138, 1e11 milliseconds is March 1973.) Digits that may as well be a
+	// date, such as 20150226, are refused: see AmbiguousTime.
 	Autodetect   TimeUnit = iota
 	Seconds               // since 1970
 	Milliseconds          // since 1970
 	Microseconds          // since 1970
-	// RFC3339 also takes "2006-01-02 15:04:05" and "2006-01-02", as UTC.
+	// RFC3339 also takes dates and times of day as Autodetect does.
 	RFC3339
 )
 
@@ -38,30 +39,177 @@ func ParseTimeUnit(text string) (TimeUnit, error) {
 	return u, nil
 }
 
-// parseTime parses the text of a time.
-func parseTime(text string, unit TimeUnit) (time.Time, error) {
+// timeReader reads the times of one file. The zero value reads what Autodetect does, in UTC.
+type timeReader struct {
+	unit    TimeUnit
+	layouts []string       // of Options.TimeFormat; none without
+	zone    *time.Location // of times that name no zone; nil: UTC
+	latest  int            // which layout the last time had: most files have one
+	unzoned string         // the first text that named no zone, where no option names one
+}
+
+// newTimeReader makes one of options. The error says what is wrong with TimeFormat.
+func newTimeReader(o *Options) (*timeReader, error) {
+	layouts, err := parseTimeFormat(o.TimeFormat)
+	if err != nil {
+		return nil, err
+	}
+	return &timeReader{unit: o.TimeUnit, layouts: layouts, zone: o.Zone}, nil
+}
+
+// location is where times without a zone are.
+func (m *timeReader) location() *time.Location {
+	if m.zone == nil {
+		return time.UTC
+	}
+	return m.zone
+}
+
+// parse reads the text of a time.
+func (m *timeReader) parse(text string) (time.Time, error) {
 	text = strings.TrimSpace(text)
-	if text == "" {
+	switch {
+	case text == "":
 		return time.Time{}, fmt.Errorf("bad time: it is empty")
+	case len(m.layouts) > 0:
+		return m.parseAs(m.layouts, text, "")
+	case m.unit == RFC3339 || m.unit == Autodetect && len(text) > 1 && strings.ContainsAny(text[1:], "-/:"):
+		return m.parseAs(dateLayouts, text, "2006-01-02T15:04:05Z")
 	}
-	if unit == RFC3339 || unit == Autodetect && strings.IndexByte(text[1:], '-') > 0 {
-		return parseDate(text)
+	if a := ambiguous(text); a != nil && m.unit == Autodetect {
+		return time.Time{}, a
 	}
-	return parseNumber(text, unit)
+	return parseNumber(text, m.unit)
 }
 
-var dateLayouts = []string{
-	time.RFC3339Nano, "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999Z07:00",
-	"2006-01-02 15:04:05.999999999", "2006-01-02T15:04", "2006-01-02",
-}
-
-func parseDate(text string) (time.Time, error) {
-	for _, layout := range dateLayouts {
-		if t, err := time.Parse(layout, text); err == nil {
-			return inRange(t, text)
+// dateLayouts are a date alone, or with a time of day, with or without a zone. Fractions of seconds are read too.
+var dateLayouts = func() (all []string) {
+	for _, date := range []string{"2006-01-02", "2006/01/02"} {
+		all = append(all, date)
+		for _, clock := range []string{"T15:04:05", " 15:04:05", "T15:04", " 15:04"} {
+			for _, zone := range []string{"Z07:00", " Z07:00", "Z0700", " Z0700", " UTC", ""} {
+				all = append(all, date+clock+zone)
+			}
 		}
 	}
-	return time.Time{}, fmt.Errorf("bad time %s: it is not like 2006-01-02T15:04:05Z", quote(text))
+	return all
+}()
+
+func (m *timeReader) parseAs(layouts []string, text, wanted string) (time.Time, error) {
+	for i := range layouts {
+		i = (m.latest + i) % len(layouts)
+		utc := strings.HasSuffix(layouts[i], "UTC")
+		zone := m.location()
+		if utc {
+			zone = time.UTC
+		}
+		t, err := time.ParseInLocation(layouts[i], text, zone)
+		if err != nil {
+			continue
+		}
+		m.latest = i
+		if m.zone == nil && !utc && m.unzoned == "" && !strings.Contains(layouts[i], "07") {
+			m.unzoned = text
+		}
+		return inRange(t, text)
+	}
+	if len(m.layouts) > 0 {
+		return time.Time{}, fmt.Errorf("bad time %s: it is not as --time-format says", quote(text))
+	}
+	return time.Time{}, fmt.Errorf("bad time %s: it is not like %s; --time-format describes others", quote(text), wanted)
+}
+
+// AmbiguousTime is an error about digits that may be a date or a number since 1970.
+type AmbiguousTime struct {
+	Text   string
+	Date   time.Time // the one reading
+	Format string    // of that reading, for Options.TimeFormat
+	Number time.Time // the other reading
+	Unit   string    // of that reading: s, ms or us
+}
+
+// Error names both readings and how each is written.
+func (a *AmbiguousTime) Error() string {
+	return fmt.Sprintf("bad time %s: it may be the date %s, or %s after 1970, which is %s; "+
+		"say which with --time-format %s or --time-unit %s",
+		quote(a.Text), a.date(), a.number(), a.Number.Format(time.RFC3339), a.Format, a.Unit)
+}
+
+func (a *AmbiguousTime) date() string {
+	if a.Date.Equal(a.Date.Truncate(24 * time.Hour)) {
+		return a.Date.Format(time.DateOnly)
+	}
+	return a.Date.Format(time.RFC3339)
+}
+
+func (a *AmbiguousTime) number() string {
+	return a.Text + " " + map[string]string{"s": "seconds", "ms": "milliseconds", "us": "microseconds"}[a.Unit]
+}
+
+// Readings returns both readings in RFC 3339, that of a date first.
+func (a *AmbiguousTime) Readings() (date, number string) {
+	return a.date(), a.Number.Format(time.RFC3339)
+}
+
+// compactDates are dates without separators, which look like numbers. Those with an hour and no minute are none of
+// them: as seconds they are times from 2032 on, and those are written so.
+var compactDates = []struct{ layout, format string }{
+	{"20060102", "%Y%m%d"}, {"200601021504", "%Y%m%d%H%M"}, {"20060102150405", "%Y%m%d%H%M%S"},
+}
+
+// Ambiguous returns both readings of digits that form a date from 1900 to 2099 and are a number since 1970 as well;
+// nil for any other text.
+func Ambiguous(text string) *AmbiguousTime { return ambiguous(text) }
+
+func ambiguous(text string) *AmbiguousTime {
+	for _, c := range compactDates {
+		if len(text) != len(c.layout) || strings.Trim(text, "0123456789") != "" {
+			continue
+		}
+		date, err := time.Parse(c.layout, text)
+		if err != nil || date.Year() < 1900 || date.Year() > 2099 {
+			continue
+		}
+		number, err := parseNumber(text, Autodetect)
+		if err != nil {
+			return nil
+		}
+		unit := map[int64]string{1_000_000: "s", 1_000: "ms", 1: "us"}
+		size, _ := strconv.ParseFloat(text, 64) // digits
+		return &AmbiguousTime{Text: text, Date: date, Format: c.format, Number: number, Unit: unit[Autodetect.micros(size)]}
+	}
+	return nil
+}
+
+// ParseDate reads a date, with or without a time of day and a zone, UTC where none is named; ok says that it is one.
+func ParseDate(text string) (at time.Time, ok bool) {
+	for _, layout := range dateLayouts {
+		if t, err := time.Parse(layout, text); err == nil {
+			return t, true
+		}
+	}
+	return time.Time{}, false
+}
+
+// ParseZone reads the name of a zone, such as Europe/Berlin, UTC or Local, or hours east of Greenwich, such as +02:00.
+func ParseZone(text string) (*time.Location, error) {
+	if t, err := time.Parse("Z07:00", text); err == nil {
+		_, seconds := t.Zone()
+		return time.FixedZone(text, seconds), nil
+	}
+	zone, err := time.LoadLocation(text)
+	if err != nil || text == "" {
+		return nil, fmt.Errorf("time zone %q is not known here: write it as Europe/Berlin, UTC, Local or +02:00", text)
+	}
+	return zone, nil
+}
+
+// ParseTime reads a time as people write it: RFC 3339, a date with or without a time of day, in UTC where no zone is
+// named, or a number since 1970, whose unit follows from its size as TimeUnit says. Digits that may be a date or a
+// number are an *AmbiguousTime.
+func ParseTime(text string) (time.Time, error) {
+	var m timeReader
+	return m.parse(text)
 }
 
 func parseNumber(text string, unit TimeUnit) (time.Time, error) {
@@ -89,7 +237,8 @@ func parseNumber(text string, unit TimeUnit) (time.Time, error) {
 func parseFloatTime(text string, unit TimeUnit) (time.Time, error) {
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || math.IsNaN(f) {
-		return time.Time{}, fmt.Errorf("bad time %s: it is not a number", quote(text))
+		return time.Time{}, fmt.Errorf("bad time %s: it is not a number, nor like 2006-01-02T15:04:05Z; "+
+			"--time-format describes others", quote(text))
 	}
 	us := f * float64(unit.micros(math.Abs(f)))
 	if math.Abs(us) > 1<<62 {

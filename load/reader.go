@@ -2,8 +2,6 @@ package load
 
 import (
 	"bufio"
-	"bytes"
-	"compress/flate"
 	"compress/gzip"
 	"errors"
 	"fmt"
@@ -15,9 +13,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/zeebo/xxh3"
-
-	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
 
@@ -58,17 +53,23 @@ const EmptyBin = "-"
 // objects). A text with {column} in it is a template, one that begins with '='
 // a constant.
 type Options struct {
-	Format   Format
-	NoHeader bool   // the first line is a row. Without it there is a header if a column is named
-	Key      string // e.g. g, clicks/{g} or =all
-	Bin      string // e.g. country
-	Time     string // "" : the shards' own time
-	Amount   string // "" : 1
+	Format Format
+	// Header says that the first line holds names, NoHeader that it is a row. With neither there is a header if a
+	// column is named; where all are numbers, the first lines say, and if they do not, the error is ErrColumn.
+	Header, NoHeader bool
+	Key              string // e.g. g, clicks/{g}, plays/{t:day} or =all
+	Bin              string // e.g. country
+	Time             string // "" : the shards' own time
+	Amount           string // "" : 1
 	// Value is the column of what a quantile measures. Its rows have no bins.
 	Value    string
 	Kind     ebbv1.Kind // of the keys; what they are, or their namespace makes, when unspecified
 	TimeUnit TimeUnit   // of Time
-	// SkipEmpty leaves out rows with an empty bin, which otherwise count as "-".
+	// TimeFormat describes the times of the file, as strftime does (%d/%b/%Y:%H:%M:%S %z) or as a layout of package time.
+	TimeFormat string
+	Zone       *time.Location // of times that name none; UTC when nil
+	// SkipEmpty leaves out rows with an empty bin, value or amount. Without it an empty bin counts as "-", and the
+	// others are refused.
 	SkipEmpty bool
 	// WholeLines leaves out a last line without a line end, and one whose quotes
 	// are still open: the file may be growing. Without it they are rows.
@@ -131,6 +132,8 @@ type Reader struct {
 	unended           uint64   // number of a last line without a line end
 	empty             uint64   // rows left out by SkipEmpty
 	pending           []peeked // lines that were looked at before their turn
+	times             *timeReader
+	foundHeader       uint64 // sum up to a header that no option and no name of a column said was one
 	buf               []byte
 	err               error // that ended the reading
 }
@@ -211,6 +214,12 @@ func NewReader(in io.Reader, name string, opts Options) (*Reader, error) {
 }
 
 func (r *Reader) parseSpecs() (err error) {
+	if r.times, err = newTimeReader(&r.opts); err != nil {
+		return err
+	}
+	if r.opts.Header && r.opts.NoHeader {
+		return columnErrorf("the first line holds names or is a row: --header or --no-header")
+	}
 	if r.key, err = parseSpec("key", r.opts.Key); err != nil {
 		return err
 	}
@@ -229,6 +238,11 @@ func (r *Reader) parseSpecs() (err error) {
 	}
 	if r.opts.Amount != "" {
 		r.amount, err = parseSpec("amount", r.opts.Amount)
+	}
+	for _, s := range []*spec{r.key, r.bin, r.time, r.amount, r.value} {
+		if s != nil {
+			s.times = r.times
+		}
 	}
 	return err
 }
@@ -275,30 +289,54 @@ func (r *Reader) begin() error {
 	if r.opts.Format == ByName {
 		r.opts.Format = formatOf(r.name, first.line)
 	}
-	switch {
-	case r.opts.Format == JSONLines:
-		r.resolveJSON()
-	case r.hasHeader():
-		r.pending, r.line, r.sum = nil, 1, first.sum
-		if first.err != nil {
-			return first.err
+	if r.opts.Format == JSONLines {
+		if err := spread(first.line); err != nil {
+			return err
 		}
-		return r.takeHeader(first.line)
-	default:
+		r.resolveJSON()
+		return nil
+	}
+	header := *first // further lines may be looked at
+	has, err := r.hasHeader(header.line)
+	if err != nil {
+		return err
+	}
+	if !has {
 		return r.resolve(nil)
 	}
-	return nil
+	r.pending, r.line, r.sum = r.pending[1:], 1, header.sum
+	if header.err != nil {
+		return header.err
+	}
+	return r.takeHeader(header.line)
+}
+
+// spread refuses JSON of which a line is not an object: an array, or an object over several lines.
+func spread(first string) error {
+	text, way := strings.TrimSpace(first), ""
+	switch {
+	case strings.HasPrefix(text, "["):
+		text, way = "an array", "jq -c '.[]'"
+	case text == "{":
+		text, way = "an object over several lines", "jq -c ."
+	default:
+		return nil
+	}
+	return columnErrorf("line 1: it begins %s, and JSON lines have an object on each line: "+
+		"%s FILE | ebb import - --format jsonl", text, way)
 }
 
 // peek reads a line and keeps it for its turn. A line that is refused is one too.
 func (r *Reader) peek() (*peeked, error) {
+	at := r.line
+	r.line += uint64(len(r.pending))
 	line, err := r.nextLine()
+	r.line = at
 	var refused *Refused
 	if err != nil && !errors.As(err, &refused) {
 		return nil, err
 	}
 	r.pending = append(r.pending, peeked{line, err, r.ahead})
-	r.line--
 	return &r.pending[len(r.pending)-1], nil
 }
 
@@ -326,7 +364,7 @@ func formatOf(name, first string) Format {
 		return JSONLines
 	}
 	switch {
-	case strings.HasPrefix(strings.TrimSpace(first), "{"):
+	case strings.HasPrefix(strings.TrimSpace(first), "{"), strings.TrimSpace(first) == "[", strings.HasPrefix(first, "[{"):
 		return JSONLines
 	case strings.IndexByte(first, '\t') >= 0:
 		return TSV
@@ -334,8 +372,36 @@ func formatOf(name, first string) Format {
 	return CSV
 }
 
-func (r *Reader) hasHeader() bool {
-	return !r.opts.NoHeader && (r.key.named() || r.bin.named() || r.time.named() || r.amount.named() || r.value.named())
+// hasHeader reports whether the first line holds names.
+func (r *Reader) hasHeader(first string) (bool, error) {
+	switch {
+	case r.opts.NoHeader:
+		return false, nil
+	case r.opts.Header || r.key.named() || r.bin.named() || r.time.named() || r.amount.named() || r.value.named():
+		return true, nil
+	case !r.numbered():
+		return false, nil
+	}
+	has, err := r.headed(first)
+	if has {
+		r.foundHeader = r.pending[0].sum
+	}
+	return has, err
+}
+
+// numbered reports whether some column is given by its number.
+func (r *Reader) numbered() bool {
+	for _, s := range []*spec{r.key, r.bin, r.time, r.amount, r.value} {
+		if s == nil {
+			continue
+		}
+		for i := range s.parts {
+			if !s.parts[i].isLiteral() {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (r *Reader) takeHeader(line string) error {
@@ -421,235 +487,6 @@ func (r *Reader) next() (Row, error) {
 	return row, nil
 }
 
-// record returns the next line, or the next few if CSV has a line end in quotes.
-// If the lines that follow a quote do not close it properly within LineMax, it is
-// the quote that is wrong: its line alone is refused, and those are read as lines
-// of their own.
-func (r *Reader) record() (string, error) {
-	line, err := r.takeLine()
-	if err != nil || r.opts.Format != CSV {
-		return line, err
-	}
-	open, wrong := quotes(line, false)
-	if !open {
-		return line, nil
-	}
-	start, sum, size := r.line, r.sum, len(line)
-	var held []peeked
-	for open && wrong == nil {
-		more, err := r.takeLine()
-		var refused *Refused
-		switch {
-		case err == io.EOF && r.opts.WholeLines:
-			r.unended = start
-			return "", io.EOF
-		case err == io.EOF:
-			wrong = errOpenedQuote
-			continue
-		case err != nil && !errors.As(err, &refused):
-			return "", err // the line may be fine: what ends it was not read
-		}
-		held = append(held, peeked{more, err, r.sum})
-		if size += 1 + len(more); err != nil || size > r.opts.LineMax {
-			wrong = fmt.Errorf("%w within %d bytes", errOpenedQuote, r.opts.LineMax)
-			continue
-		}
-		open, wrong = quotes(more, true)
-	}
-	if wrong != nil {
-		r.giveBack(held)
-		r.sum = sum
-		return "", &Refused{Line: start, Reason: wrong}
-	}
-	return join(line, held), nil
-}
-
-func join(line string, more []peeked) string {
-	var b strings.Builder
-	b.WriteString(line)
-	for _, m := range more {
-		b.WriteByte('\n')
-		b.WriteString(m.line)
-	}
-	return b.String()
-}
-
-// giveBack makes the lines that were taken last the next ones.
-func (r *Reader) giveBack(held []peeked) {
-	r.pending = append(held, r.pending...)
-	r.line -= uint64(len(held))
-}
-
-func (r *Reader) takeLine() (string, error) {
-	if len(r.pending) > 0 {
-		next := r.pending[0]
-		r.pending = r.pending[1:]
-		r.line++
-		r.sum = next.sum
-		return next.line, next.err
-	}
-	line, err := r.nextLine()
-	r.sum = r.ahead
-	return line, err
-}
-
-// nextLine reads one line without its end.
-func (r *Reader) nextLine() (string, error) {
-	r.buf = r.buf[:0]
-	long, sum := false, r.ahead
-	for {
-		part, err := r.in.ReadSlice('\n')
-		if !long {
-			r.buf = append(r.buf, part...)
-		}
-		long = long || len(r.buf) > r.opts.LineMax+2
-		if err == bufio.ErrBufferFull {
-			sum = xxh3.HashSeed(part, sum)
-			continue
-		}
-		if err == io.EOF && len(r.buf) == 0 {
-			return "", io.EOF
-		}
-		if err == io.EOF {
-			r.unended = r.line + 1
-			if r.opts.WholeLines {
-				return "", io.EOF
-			}
-		}
-		if err != nil && err != io.EOF {
-			return "", fmt.Errorf("line %d: %w", r.line+1, gzipError(err))
-		}
-		r.ahead = xxh3.HashSeed(trimEnd(part), sum)
-		break
-	}
-	r.line++
-	line := trimEnd(r.buf)
-	if long || len(line) > r.opts.LineMax {
-		return "", &Refused{Line: r.line, Reason: fmt.Errorf("too long: the limit of a line is %d bytes", r.opts.LineMax)}
-	}
-	return string(line), nil
-}
-
-// trimEnd cuts a line's end off.
-func trimEnd(line []byte) []byte {
-	return bytes.TrimSuffix(bytes.TrimSuffix(line, []byte("\n")), []byte("\r"))
-}
-
-func gzipError(err error) error {
-	var corrupt flate.CorruptInputError
-	switch {
-	case errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: %w", ErrTruncated, io.ErrUnexpectedEOF)
-	case errors.Is(err, gzip.ErrChecksum), errors.Is(err, gzip.ErrHeader), errors.As(err, &corrupt):
-		return fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	return err
-}
-
-func (r *Reader) split(line string, fields []string) ([]string, error) {
-	if r.opts.Format == TSV {
-		return splitTabs(line, fields), nil
-	}
-	return splitCommas(line, fields)
-}
-
-// parse makes a row of a line.
-func (r *Reader) parse(line string) (row Row, err error) {
-	if strings.IndexByte(line, 0) >= 0 {
-		return row, fmt.Errorf("malformed: %w: there is a NUL byte in it", ErrBinary)
-	}
-	var missing []error
-	if r.opts.Format == JSONLines {
-		r.fields, missing, err = jsonFields([]byte(line), r.names, r.fields[:0])
-	} else {
-		r.fields, err = r.split(line, r.fields[:0])
-	}
-	if err != nil {
-		return row, err
-	}
-	if err = r.parseBin(&row, missing); err != nil {
-		return row, err
-	}
-	if row.Key, err = r.take(r.key, missing); err != nil {
-		return row, err
-	}
-	if err = r.parseNumbers(&row, missing); err != nil {
-		return row, err
-	}
-	return row, r.check(&row)
-}
-
-func (r *Reader) parseBin(row *Row, missing []error) (err error) {
-	if r.bin == nil {
-		return nil
-	}
-	if row.Bin, err = r.take(r.bin, missing); err != nil || row.Bin != "" {
-		return err
-	}
-	if r.opts.SkipEmpty {
-		return errSkip
-	}
-	row.Bin = EmptyBin
-	return nil
-}
-
-// take builds a spec's value. A JSON field that is missing is an error, except
-// that a missing bin is an empty one.
-func (r *Reader) take(s *spec, missing []error) (string, error) {
-	if missing != nil && s != r.bin {
-		for _, p := range s.parts {
-			if !p.isLiteral() && missing[p.column] != nil {
-				return "", missing[p.column]
-			}
-		}
-	}
-	return s.value(r.fields)
-}
-
-func (r *Reader) parseNumbers(row *Row, missing []error) error {
-	row.Amount = 1
-	if r.time != nil {
-		text, err := r.take(r.time, missing)
-		if err != nil {
-			return err
-		}
-		if row.Time, err = parseTime(text, r.opts.TimeUnit); err != nil {
-			return err
-		}
-	}
-	if r.amount != nil {
-		text, err := r.take(r.amount, missing)
-		if err != nil {
-			return err
-		}
-		if row.Amount, err = parseFloat("amount", text); err != nil {
-			return err
-		}
-	}
-	if r.value != nil {
-		text, err := r.take(r.value, missing)
-		if err != nil {
-			return err
-		}
-		if row.Value, err = parseFloat("value", text); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// check refuses what a node would refuse.
-func (r *Reader) check(row *Row) error {
-	if err := proto.CheckKey([]byte(row.Key)); err != nil {
-		return err
-	}
-	in := proto.IncrementWire{Bin: []byte(row.Bin), Amount: row.Amount, Kind: r.opts.Kind, Value: row.Value, HasValue: r.value != nil}
-	if err := in.CheckEvent(); err != nil {
-		return err
-	}
-	return nil
-}
-
 // Bytes returns how many bytes of the file have been read, before decompression.
 // It may be called by another goroutine.
 func (r *Reader) Bytes() int64 { return r.raw.n.Load() }
@@ -667,6 +504,12 @@ func (r *Reader) Unended() uint64 { return r.unended }
 // Regular reports whether the Reader was opened on a regular file: one that is
 // the same when it is read again, other than a pipe.
 func (r *Reader) Regular() bool { return r.path != "" }
+
+// Header reports whether the first line was taken for a header although no option and no name of a column says so.
+func (r *Reader) Header() bool { return r.foundHeader != 0 }
+
+// Unzoned returns the first time that was read and names no zone, where no option names one; "" if there was none.
+func (r *Reader) Unzoned() string { return r.times.unzoned }
 
 // Name returns the name that the Reader was given.
 func (r *Reader) Name() string { return r.name }

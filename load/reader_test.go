@@ -137,7 +137,7 @@ func TestReader(t *testing.T) {
 			"lines that cannot be used", "a.tsv",
 			"t\tcountry\tg\nsoon\tUS\tabc\n1331923247\tUS\n-5\tUS\tabc\n\tUS\tabc\n1331923247\tUS\t\n1331923247\tU\x00S\tabc\n" +
 				"1331923247\t" + strings.Repeat("b", 257) + "\tabc\n1331923247\tUS\t" + strings.Repeat("k", 600) + "\n1\tUS\tabc\n", clicks,
-			"refused line 2: bad time \"soon\": it is not a number\n" +
+			"refused line 2: bad time \"soon\": it is not a number, nor like 2006-01-02T15:04:05Z; --time-format describes others\n" +
 				"refused line 3: not enough columns: 2, and g is number 3\n" +
 				"refused line 4: bad time \"-5\": it is before 1970\n" +
 				"refused line 5: bad time: it is empty\n" +
@@ -370,7 +370,7 @@ func TestTimes(t *testing.T) {
 		{"", Autodetect, "empty"},
 	}
 	for _, test := range tests {
-		at, err := parseTime(test.text, test.unit)
+		at, err := (&timeReader{unit: test.unit}).parse(test.text)
 		got := at.UTC().Format(time.RFC3339Nano)
 		if err != nil {
 			got = err.Error()
@@ -477,7 +477,7 @@ func FuzzTime(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		for unit := Autodetect; unit <= RFC3339; unit++ {
-			if at, err := parseTime(text, unit); err == nil && (at.UnixMicro() < 0 || at.Year() > 9999) {
+			if at, err := (&timeReader{unit: unit}).parse(text); err == nil && (at.UnixMicro() < 0 || at.Year() > 9999) {
 				t.Fatalf("%q: %s", text, at)
 			}
 		}

@@ -156,6 +156,9 @@ func jsonFields(line []byte, names, fields []string) ([]string, []error, error) 
 
 // parseFloat parses the text of an amount or a value.
 func parseFloat(what, text string) (float64, error) {
+	if strings.TrimSpace(text) == "" {
+		return 0, fmt.Errorf("bad %s: it is empty (--skip-empty leaves such rows out)", what)
+	}
 	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return 0, fmt.Errorf("bad %s %s: it is not a number", what, quote(text))

@@ -28,8 +28,9 @@ const (
 	purgeEnded = 1 << 62
 )
 
-// purger tells the shards that this node leads which namespaces are deleted, and has them forget those that are being
-// purged: see cluster/control_deletion.go and shard/purge.go. It keeps nothing that a new leader of a shard would need.
+// purger tells the shards that this node leads which namespaces have other settings or are deleted, and has them
+// forget those that are being purged: see cluster/control_deletion.go and shard/purge.go. It keeps nothing that a new
+// leader of a shard would need.
 type purger struct {
 	replicas func() []*replica
 	table    func() *cluster.Table
@@ -40,7 +41,7 @@ type purger struct {
 	mu       sync.Mutex // guards what follows
 	reported map[purgedShard]time.Time
 	places   map[purgedShard]uint64 // at which a purge continues that had no time to end
-	inStep   map[uint32]shardStep   // by group: when all that was undeleted is known there
+	inStep   map[uint32]shardStep // by group: when the settings of all namespaces that it knows were in force there
 }
 
 // shardStep is a table and a term in which a shard was compared with it.
@@ -77,7 +78,7 @@ func (p *purger) look(ctx context.Context) {
 		}
 		now := shardStep{table.Epoch(), term}
 		if p.step(r.group) != now {
-			wg.Go(func() { p.undelete(ctx, r, table, now) })
+			wg.Go(func() { p.catchUp(ctx, r, table, now) })
 		}
 		if len(deleted) > 0 {
 			wg.Go(func() { p.shard(ctx, r, deleted) })
@@ -92,12 +93,13 @@ func (p *purger) step(group uint32) shardStep {
 	return p.inStep[group]
 }
 
-// undelete tells a shard of namespaces that were deleted and are not any more: writes would, and questions do not.
-func (p *purger) undelete(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
-	for _, name := range r.state.deletions() {
-		if ns := table.Namespace(name); ns != nil && r.state.version(name) < ns.GetVersion() {
-			if err := r.define(ctx, name); err != nil {
-				p.logger.Debug("namespace not undeleted yet", "shard", r.group, "namespace", name, "err", err)
+// catchUp tells a shard of the settings of namespaces that it knows, where it has older ones. The next write into the
+// shard would too; without one its keys would be read by the old settings, such as a half-life that was changed.
+func (p *purger) catchUp(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
+	for _, known := range r.state.definitions() {
+		if ns := table.Namespace(known.Name); ns != nil && known.Version < ns.GetVersion() {
+			if err := r.define(ctx, known.Name); err != nil {
+				p.logger.Debug("cannot tell a shard the settings of a namespace yet", "shard", r.group, "namespace", known.Name, "err", err)
 				return
 			}
 		}

@@ -138,11 +138,11 @@ func (m *shardMachine) deletion(namespace string) shard.Deletion {
 	return m.state.Deletion(namespace)
 }
 
-// deletions are the names of the namespaces that are deleted as the shard knows, and not emptied.
-func (m *shardMachine) deletions() []string {
+// definitions are the namespaces that the shard knows, with the versions of their settings.
+func (m *shardMachine) definitions() []shard.Defined {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.state.Deletions()
+	return m.state.Definitions()
 }
 
 // holed says whether pages can be given back by further entries.

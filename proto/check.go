@@ -587,6 +587,8 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 		return checkBitmapCohortQuestion(ask.BitmapCohort)
 	case *ebbv1.Question_Names:
 		return checkNamesQuestion(ask.Names)
+	case *ebbv1.Question_Sources:
+		return checkSourcesQuestion(ask.Sources)
 	case *ebbv1.Question_CountKeys:
 		return nil
 	}
@@ -595,7 +597,7 @@ func CheckQuestion(q *ebbv1.Question) *Error {
 
 // ErrUnasked refuses a question that asks for nothing this version knows.
 func ErrUnasked() *Error {
-	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names or count_keys")
+	return ErrBadRequest.Errorf("a question must ask for something: distribution, summary, surprise, overlap, graph, keys, describe, match, trend, bitmap, bitmap_groups, bitmap_cohort, names, sources or count_keys")
 }
 
 // QuestionKeys returns the keys that a question names, those of a baseline last, none if it is about a namespace.

@@ -211,3 +211,14 @@ func checkKeysCommand(field int, raw []byte) *Error {
 	}
 	return CheckKey(c.GetKey())
 }
+
+// checkSourcesQuestion checks how many sources are asked for, 1 to KeysListMax, and the name that they come after.
+func checkSourcesQuestion(q *ebbv1.SourcesQuestion) *Error {
+	if q.GetLimit() > KeysListMax {
+		return ErrBadCount.Errorf("%d sources: an answer lists 1 to %d", q.GetLimit(), KeysListMax)
+	}
+	if n := len(q.GetAfter()); n > SourceNameLenMax {
+		return ErrBadRequest.Errorf("after: a source name of %d bytes, and names have %d at most", n, SourceNameLenMax)
+	}
+	return nil
+}

@@ -329,7 +329,7 @@ func numeralShape(fd protoreflect.FieldDescriptor) string {
 	case isDuration(fd):
 		return `an integer (microseconds) or a duration such as "90s" or "30d"`
 	case isTime(fd):
-		return "an integer (microseconds since 1970) or an RFC 3339 time"
+		return "an integer (microseconds since 1970, from 1973-03-03 on) or an RFC 3339 time"
 	}
 	switch fd.Kind() {
 	case protoreflect.Uint32Kind:
@@ -375,7 +375,7 @@ func isMoment(fd protoreflect.FieldDescriptor) bool {
 
 func isDuration(fd protoreflect.FieldDescriptor) bool {
 	switch fd.Name() {
-	case "half_life_us", "slow_half_life_us", "fast_half_life_us", "max_staleness_us", "min_interval_us", "retry_after_us", "window_us", "ttl_us":
+	case "half_life_us", "slow_half_life_us", "fast_half_life_us", "max_staleness_us", "min_interval_us", "retry_after_us", "window_us", "ttl_us", "grace_us", "sync_us":
 		return true
 	}
 	return false
@@ -423,6 +423,10 @@ func parseTop(s string) (protoreflect.Value, *proto.Error) {
 func parseInt64(fd protoreflect.FieldDescriptor, s string) (protoreflect.Value, *proto.Error) {
 	n, err := parseInt(s)
 	switch {
+	case err == nil && isWritten(fd):
+		if err := checkMicros(n); err != nil {
+			return protoreflect.Value{}, err
+		}
 	case err == nil:
 	case isDuration(fd):
 		n, err = parseDuration(s)
@@ -470,15 +474,6 @@ func parseUint(s string, limit uint64) (uint64, error) {
 		return 0, strconv.ErrRange
 	}
 	return u, nil
-}
-
-// parseTime reads RFC 3339 as microseconds since 1970.
-func parseTime(s string) (int64, error) {
-	t, err := time.Parse(time.RFC3339Nano, s)
-	if err != nil {
-		return 0, err
-	}
-	return t.UnixMicro(), nil
 }
 
 // parseDuration reads a Go duration, or a number of days, as microseconds.

@@ -75,6 +75,7 @@ func (s *ebbServer) Feed(ctx context.Context, req *ebbv1.FeedRequest) (*ebbv1.Fe
 		return nil, err
 	}
 	resp.Applied, resp.Duplicates, resp.Refused = counted.GetApplied(), counted.GetDuplicates(), counted.GetRefused()
+	resp.Faded = counted.GetFaded()
 	return resp, nil
 }
 

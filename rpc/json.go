@@ -7,6 +7,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	protobuf "google.golang.org/protobuf/proto"
@@ -20,7 +21,8 @@ import (
 // would be a burden to people:
 //
 //	bytes           a string, not base64; what is not UTF-8 has its name and _base64, which is read too, and is NOT_UTF8 in a list
-//	int64, uint64   a number (a string beyond 2^53); times also as RFC 3339, durations as "90s" or "30d" when read
+//	int64, uint64   a number (a string beyond 2^53); times also as RFC 3339, durations as "90s" or "30d" when read;
+//	                times of requests before 1973-03-03 in RFC 3339 alone: see microsLeast
 //	fixed64, seeds  always a string: they are random bits, not quantities
 //	enum            "half_life", not "DECAY_HALF_LIFE"; both are read
 //	names           as in the .proto; lowerCamelCase is read too
@@ -145,6 +147,10 @@ func (w *jsonWriter) value(fd protoreflect.FieldDescriptor, v protoreflect.Value
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		w.b = appendQuotedIf(w.b, isBits(fd) || v.Uint() > numberMax, strconv.AppendUint(nil, v.Uint(), 10))
 	case protoreflect.Int64Kind:
+		if isEarly(v.Int()) && isWritten(fd) {
+			w.b = appendString(w.b, time.UnixMicro(v.Int()).UTC().Format(time.RFC3339Nano))
+			return nil
+		}
 		big := v.Int() > numberMax || v.Int() < -numberMax
 		w.b = appendQuotedIf(w.b, big, strconv.AppendInt(nil, v.Int(), 10))
 	default:

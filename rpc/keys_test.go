@@ -29,7 +29,7 @@ func TestKeysByHTTP(t *testing.T) {
 		{"POST", "/v1/delete", `{"keys":["a",""]}`, "empty key"},
 		{"POST", "/v1/delete", `{"keys":["a"],"idempotency_key":{"hi":1}}`, "idempotency key issued at 0"},
 		{"POST", "/v1/delete", `{"namespace":"no name","keys":["a"]}`, "no name"},
-		{"POST", "/v1/expire", `{"keys":["a"],"at_us":5,"ttl_us":5}`, "one of ttl_us, at_us and never must be given, and 2 are"},
+		{"POST", "/v1/expire", `{"keys":["a"],"at_us":"1970-01-01T00:00:05Z","ttl_us":5}`, "one of ttl_us, at_us and never must be given, and 2 are"},
 		{"POST", "/v1/expire", `{"keys":["a"],"ttl_us":5,"never":true}`, "and 2 are"},
 		{"POST", "/v1/expire", `{"keys":["a"]}`, "and 0 are"},
 		{"POST", "/v1/expire", `{"keys":["a"],"ttl_us":0}`, "and 0 are"},

@@ -490,8 +490,8 @@ func TestRefusedIncrements(t *testing.T) {
 	}
 	e := &edges{http: NewHTTP((&fake{increment: refuse}).services())}
 	for _, c := range []struct{ target, body, want string }{
-		{"/v1/increment", `{"increments":[{"key":"k","bin":"b"}]}`, `409 {"error":{"code":"EBB-2016","message":"k has 100000 bins: that is the limit"},"applied":0,"duplicates":0,"refused":[{"index":0,"error":{"code":"EBB-2016","message":"k has 100000 bins: that is the limit"}}]}`},
-		{"/v1/increment", `{"increments":[{"key":"k","bin":"a"},{"key":"k","bin":"b"}]}`, `200 {"applied":1,"duplicates":0,"refused":[{"index":1,"error":{"code":"EBB-2016","message":"k has 100000 bins: that is the limit"}}]}`},
+		{"/v1/increment", `{"increments":[{"key":"k","bin":"b"}]}`, `409 {"error":{"code":"EBB-2016","message":"k has 100000 bins: that is the limit"},"applied":0,"duplicates":0,"refused":[{"index":0,"error":{"code":"EBB-2016","message":"k has 100000 bins: that is the limit"}}],"faded":0}`},
+		{"/v1/increment", `{"increments":[{"key":"k","bin":"a"},{"key":"k","bin":"b"}]}`, `200 {"applied":1,"duplicates":0,"refused":[{"index":1,"error":{"code":"EBB-2016","message":"k has 100000 bins: that is the limit"}}],"faded":0}`},
 		{"/incr?distribution=k&field=b", "", "500 FAIL: k has 100000 bins: that is the limit (EBB-2016)"},
 		{"/incr?distribution=k&field=a&field=b", "", "500 FAIL: 1 of 2 fields were not counted; field 1: k has 100000 bins: that is the limit (EBB-2016)"},
 	} {

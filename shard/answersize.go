@@ -65,6 +65,8 @@ func (f *frame) AnswerBytes(q *ebbv1.ShardQuestion, cost int) int {
 		return answerLeast + heldCopies*bytesPerCost*cost + keys*(proto.KeyLenMax+(1+int(max(ask.Graph.GetLinks(), linksDefault)))*estimateBytes)
 	case *ebbv1.Question_Keys:
 		return answerLeast + min(listLimit(ask.Keys), int(f.summaries.keys.slots))*(2*keyInfoBytes+3*proto.KeyLenMax)
+	case *ebbv1.Question_Sources:
+		return answerLeast + min(sourcesLimit(ask.Sources), int(f.sources.live))*2*(estimateBytes+proto.SourceNameLenMax)
 	case *ebbv1.Question_Describe, *ebbv1.Question_Export:
 		return answerLeast + 2*proto.KeyLenMax + min(heldCopies*bytesPerCost*cost/describeBin+bitmapLeast,
 			2*heldCopies*proto.ImageBytesMax)

@@ -88,6 +88,8 @@ func (f *frame) namedCost(q *ebbv1.ShardQuestion) int {
 		return f.bitmapWork(q.Question).cost()
 	case *ebbv1.Question_Names:
 		return nameCost*len(ask.Names.GetNames()) + bytesPerCost*len(ask.Names.GetIds())
+	case *ebbv1.Question_Sources:
+		return int(f.sources.live)
 	case *ebbv1.Question_CountKeys:
 		return int(f.summaries.keys.slots)
 	}
@@ -139,6 +141,8 @@ func (f *frame) ask(q *ebbv1.ShardQuestion, at sketch.Tick) *ebbv1.ShardAnswer {
 		return f.askBitmap(q, at)
 	case *ebbv1.Question_Names:
 		return f.askNames(q, ask.Names, at)
+	case *ebbv1.Question_Sources:
+		return f.askSources(q, ask.Sources, at)
 	case *ebbv1.Question_CountKeys:
 		return f.askCount(q, at)
 	}

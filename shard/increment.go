@@ -55,6 +55,9 @@ func (s *State) one(ns *namespace, src *source, in *incoming, index uint32, befo
 		r.Duplicates++
 	case code == 0:
 		r.Applied++
+		if s.faded(ns, &in.IncrementWire) {
+			r.Faded++
+		}
 	default:
 		r.Refused = append(r.Refused, s.refuse(ns, index, &in.IncrementWire, code))
 	}

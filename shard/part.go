@@ -207,6 +207,8 @@ func mergeParts(q *ebbv1.Question, answers []*ebbv1.ShardAnswer) (*ebbv1.Answer,
 		return nil, errPart(len(answers) - 1) // one shard has the whole answer
 	case *ebbv1.Question_Trend:
 		return mergeTrends(ask.Trend, answers)
+	case *ebbv1.Question_Sources:
+		return mergeSources(ask.Sources, answers)
 	case *ebbv1.Question_CountKeys:
 		return mergeCounts(answers)
 	}

@@ -308,14 +308,20 @@ func (f *frame) Deletion(name string) Deletion {
 	return Deletion{Version: ns.definition.GetVersion(), Purging: d.GetPurging(), Emptied: ns.emptied, Keys: uint64(ns.keys)}
 }
 
-// Deletions are the names of the namespaces that are deleted as this shard knows, without those that it has emptied.
-func (f *frame) Deletions() (names []string) {
+// Defined is a namespace as this shard knows it.
+type Defined struct {
+	Name    string
+	Version uint64 // of its settings
+}
+
+// Definitions are the namespaces that this shard knows, deleted or not, without those that it has emptied.
+func (f *frame) Definitions() (defined []Defined) {
 	for _, ns := range f.namespaces {
-		if ns.deleted() && !ns.emptied {
-			names = append(names, ns.definition.GetName())
+		if !ns.companion && !ns.emptied {
+			defined = append(defined, Defined{ns.definition.GetName(), ns.definition.GetVersion()})
 		}
 	}
-	return names
+	return defined
 }
 
 // Holed says whether there are holes between blocks that entries will close.

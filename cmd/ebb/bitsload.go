@@ -33,7 +33,9 @@ func newBitsLoad(s *session) *cobra.Command {
 		Long: `Puts the ids of FILE (- for standard input; .gz is understood) into a bitmap. The file has one id a line, a CSV column of them (--column, by the
 name in its header or by number from 1), or is a bitmap in the portable format of Roaring, of 32 or 64 bits.
 
-With a KEY as play/{day}, each row of a TSV, CSV or JSON-lines file says which bitmap its id goes into: {day} is replaced by that column.
+With a KEY as play/{day}, each row of a TSV, CSV or JSON-lines file says which bitmap its id goes into: {day} is replaced
+by that column, and {t:day} by the day of the time in column t, or its hour, week, month, quarter or year. Times are read as
+ebb import does.
 
 In a namespace with a dictionary the file has strings instead, one a line or a column of them.
 
@@ -59,6 +61,8 @@ the same key; --restart begins anew. Standard input, strings of a dictionary and
 	}
 	cmd.Flags().StringVar(&f.format, "format", "auto", "ids, csv, roaring or auto; with a KEY as play/{day} tsv, csv, jsonl or auto")
 	cmd.Flags().StringVar(&f.column, "column", "", "`column` of a CSV file that holds the ids")
+	f.columns.addHeader(cmd.Flags())
+	f.columns.addTimes(cmd.Flags())
 	cmd.Flags().BoolVar(&f.quiet, "quiet", false, "no progress bar")
 	cmd.Flags().BoolVar(&f.restart, "restart", false, "begin anew, however far an earlier run has come")
 	cmd.Flags().IntVar(&f.step, "step", 4<<20, "after how many `ids` the cluster is told how far the load has come")
@@ -67,6 +71,7 @@ the same key; --restart begins anew. Standard input, strings of a dictionary and
 
 // bitsLoadFlags say how a file is loaded.
 type bitsLoadFlags struct {
+	columns        columnFlags
 	format, column string
 	quiet, restart bool
 	step           int
@@ -94,6 +99,10 @@ func (m *meter) Read(p []byte) (int, error) {
 }
 
 func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags) (err error) {
+	var opts load.Options
+	if err := f.columns.settle(&opts); err != nil {
+		return err
+	}
 	file, err := s.open(path)
 	if err != nil {
 		return err
@@ -118,7 +127,7 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	}
 	if c.HasDictionary(cmd.Context(), s.namespace) {
 		l := &namesLoader{ctx: cmd.Context(), client: c, namespace: s.namespace, key: key, began: time.Now(), show: s.loadProgress(file, m, f.quiet)}
-		err = cmp.Or(load.ReadNames(in, f.format, f.column, l.add), l.flush())
+		err = cmp.Or(load.ReadNames(in, f.format, f.column, opts, l.add), l.flush())
 		l.show(l.names, l.rate(), true)
 		return s.loaded(path, l.names, l.changed, l.rate(), err)
 	}
@@ -134,7 +143,7 @@ func (s *session) loadBits(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	if l.skip > 0 {
 		say(s, "%s: goes on behind the first %d ids, which an earlier run has put in", path, l.skip)
 	}
-	err = load.ReadIDs(in, f.format, f.column, l.add)
+	err = load.ReadIDs(in, f.format, f.column, opts, l.add)
 	if err == nil {
 		err = l.flush()
 	}

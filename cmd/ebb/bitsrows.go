@@ -32,6 +32,9 @@ func (s *session) loadRows(cmd *cobra.Command, key, path string, f bitsLoadFlags
 	if opts.Format, err = load.ParseFormat(f.format); err != nil {
 		return noneOf("--format", f.format, formats)
 	}
+	if err := f.columns.settle(&opts); err != nil {
+		return err
+	}
 	file, err := s.open(path)
 	if err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -58,10 +57,13 @@ func newDemo(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "demo", Short: "Three nodes in this process, learning and forgetting", Args: noArgs,
 		Long: `Starts three nodes on loopback, sends them a stream of clicks shaped on a real one,
-and shows which countries click now. Keys (or lines on standard input, where it is no
+and shows which countries click now. Countries rise (+) and fall (-), and every 20 s one
+that is rarely seen bursts (!) for 5 s: it enters the table at once, and a half-life
+later half of it is forgotten. Keys (or lines on standard input, where it is no
 terminal): k kills a node, c cuts one off, h heals all, p pauses the stream, q quits.
 On exit a ledger compares what was acknowledged with what the cluster counted.`,
-		RunE: func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), s, df) },
+		Example: "  ebb demo\n  ebb demo --half-life 10s --rate 2000\n  ebb demo --for 20s",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return runDemo(cmd.Context(), s, df) },
 	}
 	f := cmd.Flags()
 	f.DurationVar(&df.halfLife, "half-life", 30*time.Second, "how long until a click counts for half")
@@ -88,9 +90,9 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		}
 		defer removeAll(s, df.dir)
 	}
-	ctx, stop := untilNobodyReads(ctx)
+	ctx, shown, stop := untilUnread(ctx, s)
 	defer stop()
-	d, err := startDemo(ctx, s, df)
+	d, err := startDemo(ctx, shown, df)
 	if err != nil {
 		return err
 	}
@@ -104,17 +106,6 @@ func runDemo(ctx context.Context, s *session, df demoFlags) (err error) {
 		return err
 	}
 	return nil // whoever read has seen enough
-}
-
-// untilNobodyReads returns a context that ends when standard output is a pipe
-// that nobody reads, or the terminal is closed: both would end the process, and
-// leave the nodes' data behind.
-func untilNobodyReads(ctx context.Context) (context.Context, context.CancelFunc) {
-	signals := []os.Signal{syscall.SIGPIPE}
-	if !signal.Ignored(syscall.SIGHUP) { // by nohup
-		signals = append(signals, syscall.SIGHUP)
-	}
-	return signal.NotifyContext(ctx, signals...)
 }
 
 // demo is a cluster, a stream into it, and what the person at the keys does to both.
@@ -131,6 +122,9 @@ type demo struct {
 	last    string
 	latest  atomic.Pointer[reply] // the newest answer; nil before the first
 	acks    []ackedAt             // of the last frames
+	weather weather
+	began   time.Time // of the stream
+	tides   tides
 }
 
 // reply is what came of asking what is happening now.
@@ -160,7 +154,7 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	}
 	opts := chaos.ClusterOptions{
 		Dir: df.dir, Logger: logger, HTTP: df.http, HTTPHosts: df.hosts,
-		Secrets: []string{secret},
+		Secrets: []string{secret}, KeepAddresses: true,
 	}
 	cluster, err := chaos.StartCluster(start, opts)
 	if err != nil && df.http != "" && strings.Contains(err.Error(), "address already in use") {
@@ -171,7 +165,7 @@ func startDemo(ctx context.Context, s *session, df demoFlags) (*demo, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2))}
+	d := &demo{s: s, flags: df, cluster: cluster, rng: rand.New(rand.NewPCG(df.seed, 2)), weather: weather{df.halfLife}}
 	if err := d.prepare(start); err != nil {
 		return nil, errors.Join(err, cluster.Close())
 	}
@@ -221,6 +215,7 @@ func (d *demo) prepare(ctx context.Context) error {
 func (d *demo) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	d.began = time.Now()
 	streamed := make(chan struct{})
 	go func() { defer close(streamed); d.stream(ctx) }()
 	asked := make(chan struct{})
@@ -267,7 +262,7 @@ func (d *demo) watch(ctx context.Context) {
 
 // stream sends clicks at the rate, each to both namespaces.
 func (d *demo) stream(ctx context.Context) {
-	clicks := load.NewClicks(d.flags.seed)
+	clicks, rng := load.NewClicks(d.flags.seed), rand.New(rand.NewPCG(d.flags.seed, 3))
 	const step = 20 * time.Millisecond
 	tick := time.NewTicker(step)
 	defer tick.Stop()
@@ -282,8 +277,8 @@ func (d *demo) stream(ctx context.Context) {
 				continue
 			}
 			for owed += float64(d.flags.rate) * step.Seconds(); owed >= 1; owed-- {
-				click := clicks.Next(at)
-				if d.now.Add(ctx, demoKey, click.Country, 1) != nil || d.ledger.Add(ctx, demoKey, click.Country, 1) != nil {
+				country := d.weather.draw(rng, at.Sub(d.began), clicks.Next(at).Country)
+				if d.now.Add(ctx, demoKey, country, 1) != nil || d.ledger.Add(ctx, demoKey, country, 1) != nil {
 					return
 				}
 				d.sent.Add(1)
@@ -364,12 +359,14 @@ func (d *demo) frame() frame {
 		f.grpc = addrs[0]
 	}
 	f.rate = d.rate(f.at, f.acked)
+	f.surprise = d.weather.surprise(f.at.Sub(d.began))
 	if r := d.latest.Load(); r != nil {
 		f.answer, f.problem = r.answer, r.problem
 		if age := f.at.Sub(r.at); age > demoStale {
 			f.age = age
 		}
 	}
+	f.marks = d.tides.marks(f.at, f.answer.GetDistribution())
 	for i := range d.cluster.Nodes() {
 		nf := nodeFrame{name: d.cluster.Name(i), state: d.cluster.State(i)}
 		if n := d.cluster.Node(i); n != nil {
@@ -431,7 +428,7 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 	}
 	go readKeys(ctx, d.s.term.in, keys)
 	var printed time.Time
-	var told string
+	var told, burst string
 	out := d.s.term.out
 	if d.s.output == "json" {
 		out = d.s.term.err // the data is the ledger
@@ -445,7 +442,11 @@ func (d *demo) show(ctx context.Context, quit context.CancelFunc, frames <-chan 
 			continue
 		}
 		if printed.IsZero() {
-			fmt.Fprintln(out, strings.Join(f.doors(), "\n"))
+			fmt.Fprintln(out, strings.Join(append(f.doors(), watchFor), "\n"))
+		}
+		if f.bursting() && f.surprise.code != burst {
+			burst = f.surprise.code
+			fmt.Fprintln(out, f.news())
 		}
 		printed = f.at
 		fmt.Fprintln(out, f.line())

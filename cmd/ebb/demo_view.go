@@ -27,6 +27,30 @@ type frame struct {
 	grpc     string // address of a node that runs
 	http     string // empty if it has none
 	last     string // what the last key did
+	surprise surprise
+	marks    map[string]string // of bins: + if the share rises, - if it falls
+}
+
+// bursting reports whether a surprise is under way.
+func (f frame) bursting() bool { return f.surprise.bursting() && !f.paused }
+
+// news is the line about the surprise, if there is one to tell.
+func (f frame) news() string {
+	if f.paused {
+		return ""
+	}
+	return f.surprise.news(f.halfLife)
+}
+
+// mark is what the picture shows beside a bin: ! for a surprise, + and - for shares that rise and fall.
+func (f frame) mark(bin []byte) string {
+	if f.bursting() && string(bin) == f.surprise.code {
+		return "!"
+	}
+	if mark := f.marks[string(bin)]; mark != "" {
+		return mark
+	}
+	return " "
 }
 
 type nodeFrame struct {
@@ -52,13 +76,13 @@ func (f frame) render() string {
 	for _, door := range f.doors() {
 		fmt.Fprintln(&b, faint.Render(door))
 	}
-	b.WriteString("\n")
+	fmt.Fprintln(&b, faint.Render(watchFor))
 	b.WriteString(f.table())
 	b.WriteString("\n")
 	for _, n := range f.nodes {
 		fmt.Fprintf(&b, "  %-6s %-8s leads %d\n", n.name, n.state, n.leads)
 	}
-	fmt.Fprintf(&b, "\n%s\n%s\n", f.last, faint.Render(demoKeys))
+	fmt.Fprintf(&b, "%s\n%s\n%s\n", title.Render(f.news()), f.last, faint.Render(demoKeys))
 	return b.String()
 }
 
@@ -81,9 +105,9 @@ func pausedText(paused bool) string {
 func (f frame) table() string {
 	var b strings.Builder
 	faint := lipgloss.NewStyle().Faint(true)
-	fmt.Fprintf(&b, "%s\n", faint.Render(fmt.Sprintf("  %-3s %9s  %7s %-6s", "bin", "count", "share", "±95%")))
+	fmt.Fprintf(&b, "%s\n", faint.Render(fmt.Sprintf("  %-3s   %9s  %7s %-6s", "bin", "count", "share", "±95%")))
 	bins := f.answer.GetDistribution().GetBins()
-	bar := lipgloss.NewStyle().Foreground(lipgloss.Color("6"))
+	calm, burst := lipgloss.NewStyle().Foreground(lipgloss.Color("6")), lipgloss.NewStyle().Foreground(lipgloss.Color("3"))
 	for i := range demoTop {
 		if i >= len(bins) {
 			b.WriteString("\n")
@@ -94,7 +118,11 @@ func (f frame) table() string {
 		if string(bins[i].GetBin()) == load.EmptyBin {
 			note = faint.Render("  country unknown")
 		}
-		fmt.Fprintf(&b, "  %-3s %9.2f  %6.2f%% %-6s %s%s\n", printable(bins[i].GetBin()), bins[i].GetCount(), 100*bins[i].GetP(),
+		bar, mark := calm, f.mark(bins[i].GetBin())
+		if mark == "!" {
+			bar, note = burst, "  surprise"
+		}
+		fmt.Fprintf(&b, "  %-3s%s  %9.2f  %6.2f%% %-6s %s%s\n", printable(bins[i].GetBin()), mark, bins[i].GetCount(), 100*bins[i].GetP(),
 			fmt.Sprintf("±%.2f", 50*(bins[i].GetPHigh()-bins[i].GetPLow())), bar.Render(strings.Repeat("█", width)), note)
 	}
 	fmt.Fprintf(&b, "  %s\n", f.summary())
@@ -122,7 +150,8 @@ func (f frame) line() string {
 	}
 	var top []string
 	for _, bin := range f.answer.GetDistribution().GetBins() {
-		top = append(top, fmt.Sprintf("%s %.2f", printable(bin.GetBin()), bin.GetCount()))
+		text := fmt.Sprintf("%s %.2f%s", printable(bin.GetBin()), bin.GetCount(), f.mark(bin.GetBin()))
+		top = append(top, strings.TrimRight(text, " "))
 	}
 	var nodes []string
 	for _, n := range f.nodes {

@@ -25,7 +25,7 @@ func newEstimate(s *session) *cobra.Command {
 		Use: "estimate KEY...", Short: "What a key of another kind than a distribution knows; several keys, or those that match a pattern, are merged", Args: argsBetween(1, -1, "KEY..."),
 		Example: "  ebb estimate visitors/today visitors/yesterday\n  ebb estimate hits --bin /index.html\n  ebb estimate latency --quantile 0.5,0.99\n" +
 			"  ebb estimate searches --top 10\n  ebb estimate seen --bin ann --bin bob\n  ebb estimate players --members\n" +
-			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m\n  ebb estimate 'visitors/*'",
+			"  ebb estimate fans --members --limit 10\n  ebb estimate visitors --window 10m -n hourly\n  ebb estimate 'visitors/*'",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			keys, patterns := named(args)
 			counted, err := bins.bins(cmd)

@@ -120,7 +120,7 @@ is counted: who speaks of what.`,
 	f.StringVar(&to.Into, "into", "", "`key` that counts, or with --member the beginning of keys")
 	f.StringVar(&kindName, "kind", "", "`kind` of the keys that count, if they are new (default distribution, and set with --member)")
 	f.StringVar(&to.Member, "member", "", "who said it: `ID` is counted in a key of each phrase")
-	f.StringVar(&at, "at", "", "`time` at which it was said (RFC 3339, a date, or seconds since 1970) instead of now")
+	f.StringVar(&at, "at", "", "`time` at which it was said ("+timeForms+") instead of now")
 	return cmd
 }
 

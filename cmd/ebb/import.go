@@ -19,13 +19,14 @@ import (
 
 // importFlags are the columns and limits of an import.
 type importFlags struct {
-	opts                     load.Options
-	format, timeUnit, source string
-	kind                     string
-	rate                     float64
-	showRefused              int
-	patience                 time.Duration
-	quiet, recheck, changed  bool
+	opts                    load.Options
+	columns                 columnFlags
+	format, source          string
+	kind                    string
+	rate                    float64
+	showRefused             int
+	patience                time.Duration
+	quiet, recheck, changed bool
 }
 
 func newImport(s *session) *cobra.Command {
@@ -33,7 +34,16 @@ func newImport(s *session) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "import FILE", Short: "Count the rows of a TSV, CSV or JSON-lines file, each exactly once", Args: argsBetween(1, 1, "FILE (- for standard input)"),
 		Long: `Counts each row of FILE (- for standard input; .gz is understood) as an increment.
-Columns are named by the header, or by number from 1. A key may be a template: clicks/{g}.
+Columns are named by the header, or by number from 1. A key may be a template: clicks/{g};
+plays/{t:day} has the day of the time in column t, or its hour, week, month, quarter or year.
+
+Where all columns are numbers, the first lines say whether there is a header: a name above
+a number or a time. Where they do not, the import asks for --header or --no-header.
+
+Times are RFC 3339, dates with or without a time of day, or numbers since 1970, whose unit
+follows from their size. --time-format describes others. Those without a zone are in UTC,
+unless --time-zone names another. Eight digits that form a date are refused, because they
+may be seconds: --time-format %Y%m%d or --time-unit s says what they are.
 
 An import is an ordered source: the cluster remembers how far it is, so that one that
 was interrupted goes on where it was when it is run again, and counts nothing twice.
@@ -56,11 +66,17 @@ is forgotten when it is done. With --source a difference is found where it is re
 A last line without a newline is counted, and a note says so. If the file is still being
 written, --whole-lines leaves that line, and quotes that are still open, for a later run.
 
-A shard remembers 4,096 sources, for ever: ebb source drop forgets those that are done.
+A shard remembers 4,096 sources, for ever: ebb source list shows them, and ebb source drop
+forgets those that are done. An import of which no row was counted leaves none behind.
+
+What ebb del deletes stays decided: importing the file again counts nothing, until its
+source is dropped. Rows older than the namespace remembers are counted, and weigh nothing:
+the summary says how many. A namespace with --clock event lives by the times of the rows.
 
 In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is in.`,
 		Example: `  ebb import clicks.tsv.gz --key 'clicks/{g}' --bin country --time t
   ebb import clicks.tsv --key 'visitors/{g}' --bin user --kind distinct
+  ebb import plays.csv --key 'plays/{t:day}' --bin song --time t --time-format '%d/%m/%Y %H:%M' --time-zone Europe/Berlin
   ebb import requests.csv --key path --kind quantile --value seconds
   zcat log.gz | ebb import - --format jsonl --key =status --bin code --source access-log`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, s, args[0]) },
@@ -73,9 +89,10 @@ In CSV, a quote that no later quote closes, within 64 KiB, costs the line it is 
 	fl.StringVar(&f.opts.Time, "time", "", "`column` of the time of the event; the shards' own time without")
 	fl.StringVar(&f.opts.Amount, "amount", "", "`column` of the amount; 1 without")
 	fl.StringVar(&f.format, "format", "auto", "tsv, csv, jsonl or auto")
-	fl.StringVar(&f.timeUnit, "time-unit", "auto", "of numbers in the time column: s, ms, us or auto")
-	fl.BoolVar(&f.opts.NoHeader, "no-header", false, "the first line is a row")
-	fl.BoolVar(&f.opts.SkipEmpty, "skip-empty", false, "leave out rows with an empty bin, instead of counting them as -")
+	f.columns.addTimes(fl)
+	f.columns.addHeader(fl)
+	fl.BoolVar(&f.opts.SkipEmpty, "skip-empty", false,
+		"leave out rows with an empty bin, value or amount, instead of counting an empty bin as - and refusing the others")
 	fl.Float64Var(&f.rate, "rate", 0, "at most this many rows per second; those that an earlier run has decided are not held back")
 	fl.StringVar(&f.source, "source", "", "`name` under which the cluster remembers this import (by default of the file and the options)")
 	fl.BoolVar(&f.changed, "changed", false, "go on by line numbers, although lines that an earlier run has decided were changed")
@@ -100,8 +117,8 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 	if f.opts.Format, err = load.ParseFormat(f.format); err != nil {
 		return noneOf("--format", f.format, formats)
 	}
-	if f.opts.TimeUnit, err = load.ParseTimeUnit(f.timeUnit); err != nil {
-		return noneOf("--time-unit", f.timeUnit, timeUnits)
+	if err := f.columns.settle(&f.opts); err != nil {
+		return err
 	}
 	r, err := f.open(s, path)
 	if err != nil {
@@ -133,9 +150,7 @@ func (f *importFlags) run(cmd *cobra.Command, s *session, path string) (err erro
 		return fmt.Errorf("%w %q: name another with --source, or if lines were only repaired in place, go on behind them with --changed", err, source)
 	}
 	err = roomForSources(err)
-	if line := r.Unended(); line > 0 {
-		fmt.Fprintln(s.term.err, f.unended(line))
-	}
+	f.notes(s, r)
 	if err == nil && once {
 		if e := c.DropSource(cmd.Context(), s.namespace, source); e != nil { // all is counted: it must not look as if it were not
 			fmt.Fprintf(s.term.err, "source %q stays until it is dropped: %v\n", source, e)
@@ -190,6 +205,19 @@ func (f *importFlags) name(s *session, r *load.Reader) (source string, once bool
 	return fmt.Sprintf("import/%s/stream/%s", s.namespace, rand.Text()), true
 }
 
+// notes says what was taken for granted about the file.
+func (f *importFlags) notes(s *session, r *load.Reader) {
+	if line := r.Unended(); line > 0 {
+		fmt.Fprintln(s.term.err, f.unended(line))
+	}
+	if r.Header() {
+		fmt.Fprintln(s.term.err, "line 1 holds names of columns and was not counted (--no-header counts it)")
+	}
+	if text := r.Unzoned(); text != "" {
+		fmt.Fprintf(s.term.err, "times without a zone, such as %q, were taken as UTC (--time-zone names another)\n", text)
+	}
+}
+
 func (f *importFlags) unended(line uint64) string {
 	if f.opts.WholeLines {
 		return fmt.Sprintf("line %d has no end yet: left for a later run", line)
@@ -242,13 +270,31 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 	if s.output == "json" {
 		return printJSON(s.term.out, map[string]any{
 			"source": source, "rows": p.Rows, "applied": p.Applied, "resumed": p.Resumed, "refused": p.Refused,
-			"empty": p.Empty, "seconds": p.Elapsed.Seconds(), "rows_per_second": p.Rate, "complete": err == nil,
+			"empty": p.Empty, "faded": p.Faded, "seconds": p.Elapsed.Seconds(), "rows_per_second": p.Rate, "complete": err == nil,
 		})
 	}
 	fmt.Fprintf(s.term.out, "%d rows: %d counted, %d decided by an earlier run, %d refused, %d left out as empty, in %v (%.0f rows/s)\n",
 		p.Rows, p.Applied, p.Resumed, p.Refused, p.Empty, p.Elapsed.Round(time.Millisecond), p.Rate)
+	if p.Faded > 0 {
+		fmt.Fprintf(s.term.out, "%d of those counted are older than namespace %s remembers, and weigh less than it keeps\n",
+			p.Faded, s.namespace)
+	}
 	if !once {
 		fmt.Fprintf(s.term.out, "source %s\n", source)
+	}
+	f.wayOn(s, source, once, p, err)
+	return nil
+}
+
+// wayOn says what can be done about an import that ended early, that counted nothing, or whose rows have faded.
+func (f *importFlags) wayOn(s *session, source string, once bool, p load.Progress, err error) {
+	if err == nil && p.Applied == 0 && p.Resumed > 0 {
+		fmt.Fprintf(s.term.err, "nothing was new: to count these rows again, as after ebb del, first run ebb source drop %s\n",
+			s.sourceArg(source))
+	}
+	if p.Faded > 0 {
+		fmt.Fprintln(s.term.err, "history is replayed in a namespace that lives by the times of its rows: "+
+			"ebb namespace create NAME --clock event")
 	}
 	refused := codeOfError(err)/1000 == 2 // and would be again
 	if err != nil && !refused && !errors.Is(err, load.ErrBinary) && !errors.Is(err, load.ErrOtherFile) {
@@ -258,5 +304,4 @@ func (f *importFlags) report(s *session, source string, once bool, p load.Progre
 		}
 		fmt.Fprintf(s.term.err, "run %s to go on: source %q remembers how far it is\n", again, source)
 	}
-	return nil
 }

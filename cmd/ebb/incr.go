@@ -55,7 +55,7 @@ func newIncr(s *session) *cobra.Command {
 	cmd.Flags().StringVar(&by, "by", "1", "`amount` to add to each bin")
 	cmd.Flags().StringVar(&kindName, "kind", "", "`kind` of the key: "+proto.KindNames()+" (what it is, or a distribution, if not given)")
 	cmd.Flags().Var(&values, "value", "`values` for a quantile, separated by commas, instead of bins")
-	cmd.Flags().StringVar(&at, "at", "", "`time` of the event (RFC 3339, a date, or seconds since 1970) instead of now")
+	cmd.Flags().StringVar(&at, "at", "", "`time` of the event ("+timeForms+") instead of now")
 	return cmd
 }
 

@@ -381,7 +381,7 @@ written again later is a new key, without a time. A time that has passed ends it
 			})
 		},
 	}
-	cmd.Flags().StringVar(&at, "at", "", "at this `time` (RFC 3339, a date, or seconds since 1970)")
+	cmd.Flags().StringVar(&at, "at", "", "at this `time` ("+timeForms+")")
 	cmd.Flags().BoolVar(&never, "never", false, "take back what was said before: it leaves when it has faded")
 	return cmd
 }

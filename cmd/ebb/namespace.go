@@ -78,10 +78,8 @@ func newNamespaceSet(s *session, use, short string, create bool) *cobra.Command 
 	var nf namespaceFlags
 	cmd := &cobra.Command{
 		Use: use + " NAME", Short: short, Args: argsBetween(1, 1, "NAME"),
-		Example: fmt.Sprintf("  ebb namespace %[1]s history --clock event --half-life 1h --threshold 1e-9\n"+
-			"  ebb namespace %[1]s visits --kind distinct --size distinct.precision=14\n  ebb namespace %[1]s visits --window 1h\n"+
-			"  ebb namespace %[1]s people --bitmap-placement slice --universe all\n  ebb namespace %[1]s users --dictionary\n"+
-			"  ebb namespace %[1]s plays --rollups week,month,quarter,year", use),
+		Long:    namespaceHelp[create],
+		Example: namespaceExamples[create],
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, err := nf.namespace(args[0], create, cmd.Flags())
 			if err != nil {
@@ -323,6 +321,10 @@ func (s *session) setNamespace(cmd *cobra.Command, ns client.Namespace, create b
 	got, err := set(ctx, ns)
 	if err != nil {
 		return err
+	}
+	if !create && (ns.HalfLife > 0 || ns.Decay != 0) {
+		fmt.Fprintf(s.term.err, "note: distributions of namespace %s fade so from now on; a key of another kind that is "+
+			"there keeps its half-life until it has faded or is deleted (ebb describe KEY shows it)\n", got.Name)
 	}
 	return s.printNamespaces([]client.Namespace{got})
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/proto"
 	"github.com/ebbdb/ebb/proto/ebbv1"
 )
@@ -224,17 +225,23 @@ func when(us int64) string {
 	return time.UnixMicro(us).UTC().Format("2006-01-02 15:04:05.000 MST")
 }
 
+// timeForms says in help how a time may be written.
+const timeForms = "RFC 3339, a date with or without a time of day in UTC, or seconds since 1970"
+
 // instant reads a time as people write it: RFC 3339, a date, or seconds since
 // 1970 (with a fraction, or in ms or µs when it is that large). It is 0 for now
-// and 1 at the least for anything else.
+// and 1 at the least for anything else. Digits that may be a date are refused.
 func instant(text string) (int64, error) {
 	if text == "" || text == "now" {
 		return 0, nil
 	}
-	for _, layout := range []string{time.RFC3339Nano, "2006-01-02 15:04:05", "2006-01-02T15:04:05", "2006-01-02"} {
-		if t, err := time.Parse(layout, text); err == nil {
-			return tick(t.UnixMicro(), text)
-		}
+	if t, ok := load.ParseDate(text); ok {
+		return tick(t.UnixMicro(), text)
+	}
+	if both := load.Ambiguous(text); both != nil {
+		date, number := both.Readings()
+		return 0, usagef("time %q may be the date %s, or a number since 1970, which is %s: write it as one of these",
+			text, date, number)
 	}
 	seconds, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(math.Abs(seconds) < 1e18) { // which is µs until the year 33658

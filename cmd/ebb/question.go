@@ -31,7 +31,7 @@ func (q *questionFlags) add(cmd *cobra.Command) {
 
 // addAsking adds those of questions without intervals.
 func (q *questionFlags) addAsking(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&q.asOf, "as-of", "", "evaluate at this `time` (RFC 3339, a date, or seconds since 1970) instead of now; the past before a shard's clock is not kept, and answered at that clock")
+	cmd.Flags().StringVar(&q.asOf, "as-of", "", "evaluate at this `time` ("+timeForms+") instead of now; the past before a shard's clock is not kept, and answered at that clock")
 	q.addReading(cmd)
 }
 

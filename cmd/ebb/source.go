@@ -4,24 +4,27 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/ebbdb/ebb/client"
+	"github.com/ebbdb/ebb/load"
 	"github.com/ebbdb/ebb/proto"
 )
 
 func newSource(s *session) *cobra.Command {
 	return children(
-		&cobra.Command{Use: "source", Short: "Forget imports that are done"},
+		&cobra.Command{Use: "source", Short: "List imports, and forget those that are done"},
+		newSourceList(s),
 		&cobra.Command{
 			Use: "drop NAME...", Short: "Forget imports that are done, to make room for others", Args: argsBetween(1, -1, "NAME..."),
 			Long: `Makes the cluster forget how far ordered sources are, by the names that ebb import
 prints or was given with --source. What they have counted stays. An import of the same
 file counts it again then, so drop those that will not be repeated.
 
-A source belongs to a namespace: that of -n or, without -n, that which stands in a name
+ebb source list has the names. A source belongs to a namespace: that of -n or, without -n, that which stands in a name
 of ebb import (import/NAMESPACE/...).
 
 Each shard remembers 4,096 sources, and for ever: the next one is refused with
@@ -30,6 +33,66 @@ TOO_MANY_SOURCES. An import that runs under the name ends with SOURCE_FENCED.`,
 			RunE:    func(cmd *cobra.Command, args []string) error { return s.dropSources(cmd, args) },
 		},
 	)
+}
+
+func newSourceList(s *session) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List the imports that a namespace remembers, and how far each is", Args: noArgs,
+		Long: `Lists the ordered sources of the namespace of -n: the name under which each import is remembered, the
+last line that a shard has decided, how many refused rows are remembered, and how many shards know it.
+
+An import that is run again under its name counts the lines after that one only. To count all of
+them again, drop the source.`,
+		Example: "  ebb source list -n history\n  ebb source list -n history -o tsv | cut -f1",
+		RunE:    func(cmd *cobra.Command, _ []string) error { return s.listSources(cmd) },
+	}
+}
+
+// sourceJSON is how far an import is.
+type sourceJSON struct {
+	Source  string `json:"source"`
+	Line    uint64 `json:"line"`
+	Offset  uint64 `json:"offset"`
+	Refused uint64 `json:"refused"`
+	Shards  int    `json:"shards"`
+}
+
+func (s *session) listSources(cmd *cobra.Command) error {
+	ctx, c, done, err := s.connect(cmd)
+	if err != nil {
+		return err
+	}
+	defer done()
+	list := []sourceJSON{}
+	for info, err := range c.Sources(ctx, s.namespace) {
+		if err != nil {
+			return err
+		}
+		list = append(list, sourceJSON{info.Name, load.LineOf(info.Newest), info.Newest, info.Refused, info.Shards})
+	}
+	if s.output == "json" {
+		return printJSON(s.term.out, map[string]any{"namespace": s.namespace, "sources": list})
+	}
+	if len(list) == 0 && s.output == "table" {
+		fmt.Fprintf(s.term.err, "namespace %s remembers no imports\n", s.namespace)
+		return nil
+	}
+	var rows [][]string
+	for _, src := range list {
+		rows = append(rows, []string{
+			printable([]byte(src.Source)), strconv.FormatUint(src.Line, 10),
+			strconv.FormatUint(src.Refused, 10), strconv.Itoa(src.Shards),
+		})
+	}
+	return s.printTable("SOURCE\tLINE\tREFUSED\tSHARDS", rows)
+}
+
+// sourceArg is what stands behind `ebb source drop` for a source, with the namespace where its name does not say it.
+func (s *session) sourceArg(source string) string {
+	if sourceNamespace(source, "") == s.namespace {
+		return source
+	}
+	return source + " -n " + s.namespace
 }
 
 // droppedJSON is what became of one name. Known says that a row had been decided
@@ -102,5 +165,5 @@ func roomForSources(err error) error {
 	if !errors.Is(err, client.ErrTooManySources) {
 		return err
 	}
-	return fmt.Errorf("%w; `ebb source drop NAME` forgets an import that is done, by the name that it printed", err)
+	return fmt.Errorf("%w; `ebb source list` shows the imports, and `ebb source drop NAME` forgets one that is done", err)
 }

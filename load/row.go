@@ -1,0 +1,115 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ebbdb/ebb/proto"
+)
+
+func (r *Reader) split(line string, fields []string) ([]string, error) {
+	if r.opts.Format == TSV {
+		return splitTabs(line, fields), nil
+	}
+	return splitCommas(line, fields)
+}
+
+// parse makes a row of a line.
+func (r *Reader) parse(line string) (row Row, err error) {
+	if strings.IndexByte(line, 0) >= 0 {
+		return row, fmt.Errorf("malformed: %w: there is a NUL byte in it", ErrBinary)
+	}
+	var missing []error
+	if r.opts.Format == JSONLines {
+		r.fields, missing, err = jsonFields([]byte(line), r.names, r.fields[:0])
+	} else {
+		r.fields, err = r.split(line, r.fields[:0])
+	}
+	if err != nil {
+		return row, err
+	}
+	if err = r.parseBin(&row, missing); err != nil {
+		return row, err
+	}
+	if row.Key, err = r.take(r.key, missing); err != nil {
+		return row, err
+	}
+	if err = r.parseNumbers(&row, missing); err != nil {
+		return row, err
+	}
+	return row, r.check(&row)
+}
+
+func (r *Reader) parseBin(row *Row, missing []error) (err error) {
+	if r.bin == nil {
+		return nil
+	}
+	if row.Bin, err = r.take(r.bin, missing); err != nil || row.Bin != "" {
+		return err
+	}
+	if r.opts.SkipEmpty {
+		return errSkip
+	}
+	row.Bin = EmptyBin
+	return nil
+}
+
+// take builds a spec's value. A JSON field that is missing is an error, except
+// that a missing bin is an empty one.
+func (r *Reader) take(s *spec, missing []error) (string, error) {
+	if missing != nil && s != r.bin {
+		for _, p := range s.parts {
+			if !p.isLiteral() && missing[p.column] != nil {
+				return "", missing[p.column]
+			}
+		}
+	}
+	return s.value(r.fields)
+}
+
+func (r *Reader) parseNumbers(row *Row, missing []error) (err error) {
+	row.Amount = 1
+	if r.amount != nil {
+		if row.Amount, err = r.number(r.amount, "amount", missing); err != nil {
+			return err
+		}
+	}
+	if r.value != nil {
+		if row.Value, err = r.number(r.value, "value", missing); err != nil {
+			return err
+		}
+	}
+	if r.time == nil {
+		return nil
+	}
+	text, err := r.take(r.time, missing)
+	if err != nil {
+		return err
+	}
+	row.Time, err = r.times.parse(text)
+	return err
+}
+
+// number reads an amount or a value. SkipEmpty leaves the row out if it is empty, as a field that is missing is.
+func (r *Reader) number(s *spec, what string, missing []error) (float64, error) {
+	text, err := r.take(s, missing)
+	if r.opts.SkipEmpty && (err != nil && missing != nil || err == nil && strings.TrimSpace(text) == "") {
+		return 0, errSkip
+	}
+	if err != nil {
+		return 0, err
+	}
+	return parseFloat(what, text)
+}
+
+// check refuses what a node would refuse.
+func (r *Reader) check(row *Row) error {
+	if err := proto.CheckKey([]byte(row.Key)); err != nil {
+		return err
+	}
+	in := proto.IncrementWire{Bin: []byte(row.Bin), Amount: row.Amount, Kind: r.opts.Kind, Value: row.Value, HasValue: r.value != nil}
+	if err := in.CheckEvent(); err != nil {
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+package shard
+
+import (
+	"math"
+
+	"github.com/ebbdb/ebb/proto"
+	"github.com/ebbdb/ebb/proto/ebbv1"
+	"github.com/ebbdb/ebb/sketch"
+)
+
+// bloomLives is how many half-lives after its last event a bin of a bloom is found at the most.
+const bloomLives = 1.2
+
+// faded reports whether an increment that was just applied lies outside of what its namespace remembers: at the clock
+// of the namespace it weighs less than the threshold, it is older than the window, or all of it has leaked away. The
+// answer to the writer says how many do; nothing of the state depends on it. An increment at the clock or later never
+// is. Strings and phrases do not fade.
+func (s *State) faded(ns *namespace, in *proto.IncrementWire) bool {
+	t, clock, p := sketch.Tick(in.TimeUS), ns.clock(s.now), ns.params()
+	if t == 0 || t >= clock {
+		return false
+	}
+	kind, age := in.Kind, float64(clock-t)
+	if kind == 0 {
+		kind = ns.definition.GetKind()
+	}
+	window := float64(ns.definition.GetWindowUs())
+	switch {
+	case kind == ebbv1.Kind_KIND_STRING || kind == ebbv1.Kind_KIND_PHRASES:
+		return false
+	case kind == ebbv1.Kind_KIND_DISTINCT && window > 0:
+		return age > window
+	case p.Decay == sketch.None:
+		return false
+	case p.Decay == sketch.Linear:
+		return math.Abs(in.Amount) <= age*math.Ln2/float64(p.HalfLife)
+	}
+	halfLife := p.HalfLife
+	if slow := s.companion(ns); slow != nil {
+		halfLife = max(halfLife, slow.params().HalfLife)
+	}
+	if kind == ebbv1.Kind_KIND_BLOOM {
+		return age > bloomLives*float64(halfLife)
+	}
+	return math.Abs(in.Amount)*sketch.Weight(t-clock, 0, halfLife) < p.Threshold
+}
