@@ -41,7 +41,7 @@ type purger struct {
 	mu       sync.Mutex // guards what follows
 	reported map[purgedShard]time.Time
 	places   map[purgedShard]uint64 // at which a purge continues that had no time to end
-	inStep   map[uint32]shardStep // by group: when the settings of all namespaces that it knows were in force there
+	inStep   map[uint32]shardStep   // by group: when the settings of all namespaces that it knows were in force there
 }
 
 // shardStep is a table and a term in which a shard was compared with it.
@@ -97,9 +97,10 @@ func (p *purger) step(group uint32) shardStep {
 // shard would too; without one its keys would be read by the old settings, such as a half-life that was changed.
 func (p *purger) catchUp(ctx context.Context, r *replica, table *cluster.Table, now shardStep) {
 	for _, known := range r.state.definitions() {
-		if ns := table.Namespace(known.Name); ns != nil && known.Version < ns.GetVersion() {
-			if err := r.define(ctx, known.Name); err != nil {
-				p.logger.Debug("cannot tell a shard the settings of a namespace yet", "shard", r.group, "namespace", known.Name, "err", err)
+		if ns := table.Namespace(known.GetName()); ns != nil && changed(known, ns) {
+			if err := r.define(ctx, known.GetName()); err != nil {
+				p.logger.Debug("cannot tell a shard the settings of a namespace yet",
+					"shard", r.group, "namespace", known.GetName(), "err", err)
 				return
 			}
 		}
@@ -107,6 +108,26 @@ func (p *purger) catchUp(ctx context.Context, r *replica, table *cluster.Table, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inStep[r.group] = now
+}
+
+// changed reports whether a table has later settings of a namespace than a shard knows. A restore into another cluster
+// raises the version alone. Budgets are no matter of shards.
+func changed(known, now *ebbv1.Namespace) bool {
+	if known.GetVersion() >= now.GetVersion() {
+		return false
+	}
+	return !protobuf.Equal(settingsOf(known), settingsOf(now))
+}
+
+// settingsOf is a definition without its version and budget, and with a value for each setting: those that are left out
+// mean the same as the default.
+func settingsOf(ns *ebbv1.Namespace) *ebbv1.Namespace {
+	none, never := int64(0), false
+	least := proto.DefaultNamespaceSettings()
+	least.AllowNegative, least.SlowHalfLifeUs, least.WindowUs = &never, &none, &none
+	settings := proto.FillNamespace(protobuf.CloneOf(ns), least)
+	settings.Version, settings.Budget = 0, nil
+	return settings
 }
 
 // define brings the definition of a namespace into the log of a shard that this replica leads, if the shard lacks it: it

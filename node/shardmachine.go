@@ -138,8 +138,8 @@ func (m *shardMachine) deletion(namespace string) shard.Deletion {
 	return m.state.Deletion(namespace)
 }
 
-// definitions are the namespaces that the shard knows, with the versions of their settings.
-func (m *shardMachine) definitions() []shard.Defined {
+// definitions are the definitions of the namespaces that the shard knows. Callers only read them.
+func (m *shardMachine) definitions() []*ebbv1.Namespace {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.state.Definitions()

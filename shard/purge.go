@@ -308,20 +308,15 @@ func (f *frame) Deletion(name string) Deletion {
 	return Deletion{Version: ns.definition.GetVersion(), Purging: d.GetPurging(), Emptied: ns.emptied, Keys: uint64(ns.keys)}
 }
 
-// Defined is a namespace as this shard knows it.
-type Defined struct {
-	Name    string
-	Version uint64 // of its settings
-}
-
-// Definitions are the namespaces that this shard knows, deleted or not, without those that it has emptied.
-func (f *frame) Definitions() (defined []Defined) {
+// Definitions are the definitions of the namespaces that this shard knows, deleted or not, without those that it has
+// emptied. They are the shard's own, and never change: callers read them only.
+func (f *frame) Definitions() (known []*ebbv1.Namespace) {
 	for _, ns := range f.namespaces {
 		if !ns.companion && !ns.emptied {
-			defined = append(defined, Defined{ns.definition.GetName(), ns.definition.GetVersion()})
+			known = append(known, ns.definition)
 		}
 	}
-	return defined
+	return known
 }
 
 // Holed says whether there are holes between blocks that entries will close.
