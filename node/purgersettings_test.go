@@ -20,7 +20,7 @@ func TestChangedSettings(t *testing.T) {
 		{"a later version alone", &ebbv1.Namespace{Name: "n", Version: 4, HalfLifeUs: hour}, false},
 		{"a budget", &ebbv1.Namespace{Name: "n", Version: 4, Budget: &ebbv1.NamespaceBudget{Keys: new(uint64)}}, false},
 		{"negative amounts", &ebbv1.Namespace{Name: "n", Version: 4, AllowNegative: &negative}, true},
-		{"another half-life", &ebbv1.Namespace{Name: "n", Version: 4, HalfLifeUs: none}, true},
+		{"another half-life", &ebbv1.Namespace{Name: "n", Version: 4, HalfLifeUs: 1}, true},
 		{"a deletion", &ebbv1.Namespace{Name: "n", Version: 4, Deletion: &ebbv1.NamespaceDeletion{}}, true},
 	} {
 		if got := changed(known, c.now); got != c.want {
