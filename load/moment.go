@@ -172,7 +172,7 @@ func ambiguous(text string) *AmbiguousTime {
 		}
 		number, err := parseNumber(text, Autodetect)
 		if err != nil {
-			return nil
+			continue // no time since 1970: the date is the only reading
 		}
 		unit := map[int64]string{1_000_000: "s", 1_000: "ms", 1: "us"}
 		size, _ := strconv.ParseFloat(text, 64) // digits

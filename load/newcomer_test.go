@@ -156,8 +156,13 @@ func TestAmbiguousTimes(t *testing.T) {
 func TestPeriodsInTemplates(t *testing.T) {
 	text := "t,song,t:day\n2011-11-01 23:30,x,y\n"
 	for _, test := range []struct{ key, want string }{
-		{"plays/{t:hour}", "plays/2011-11-01T23"}, {"plays/{t:week}", "plays/2011-W44"}, {"{t:month}", "2011-11"},
-		{"{song}/{t:quarter}", "x/2011-Q4"}, {"{t:year}", "2011"}, {"{t:day}", "y"}, {"{1:day}", "2011-11-01"},
+		{"plays/{t:hour}", "plays/2011-11-01T23"},
+		{"plays/{t:week}", "plays/2011-W44"},
+		{"{t:month}", "2011-11"},
+		{"{song}/{t:quarter}", "x/2011-Q4"},
+		{"{t:year}", "2011"},
+		{"{t:day}", "y"},
+		{"{1:day}", "2011-11-01"},
 	} {
 		want := fmt.Sprintf("2 %q \"x\" 1\n", test.want)
 		if got := read(t, "a.csv", text, Options{Key: test.key, Bin: "song"}); got != want {
@@ -233,9 +238,14 @@ func TestHeaderOfNames(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"user,n\nann,1\n", Options{}, "ann"}, {"ann,1\nbob,2\n", Options{}, "ann bob"}, {"ann,a\nbob,a\n", Options{}, "ann bob"},
-		{"user,day\nann,x\n", Options{}, errWordsOnly("user,day").Error()}, {"user,day\nann,x\n", Options{Header: true}, "ann"},
-		{"user,day\nann,x\n", Options{NoHeader: true}, "user ann"}, {"", Options{}, ""}, {"ann\n", Options{}, "ann"},
+		{"user,n\nann,1\n", Options{}, "ann"},
+		{"ann,1\nbob,2\n", Options{}, "ann bob"},
+		{"ann,a\nbob,a\n", Options{}, "ann bob"},
+		{"user,day\nann,x\n", Options{}, errWordsOnly("user,day").Error()},
+		{"user,day\nann,x\n", Options{Header: true}, "ann"},
+		{"user,day\nann,x\n", Options{NoHeader: true}, "user ann"},
+		{"", Options{}, ""},
+		{"ann\n", Options{}, "ann"},
 	} {
 		if got := names(test.text, test.opts); got != test.want {
 			t.Errorf("%q with %+v: %q, not %q", test.text, test.opts, got, test.want)

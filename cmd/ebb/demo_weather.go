@@ -30,8 +30,18 @@ var swells = []string{"GB", "JP", "BR", "DE", "IN", "AU"}
 
 // bursts are countries that click too rarely to be seen, until one of them bursts.
 var bursts = []struct{ code, name string }{
-	{"IS", "Iceland"}, {"FJ", "Fiji"}, {"MT", "Malta"}, {"BT", "Bhutan"}, {"UY", "Uruguay"}, {"MN", "Mongolia"},
-	{"TO", "Tonga"}, {"KE", "Kenya"}, {"PA", "Panama"}, {"LU", "Luxembourg"}, {"NP", "Nepal"}, {"CU", "Cuba"},
+	{"IS", "Iceland"},
+	{"FJ", "Fiji"},
+	{"MT", "Malta"},
+	{"BT", "Bhutan"},
+	{"UY", "Uruguay"},
+	{"MN", "Mongolia"},
+	{"TO", "Tonga"},
+	{"KE", "Kenya"},
+	{"PA", "Panama"},
+	{"LU", "Luxembourg"},
+	{"NP", "Nepal"},
+	{"CU", "Cuba"},
 }
 
 // weather decides which country clicks at a time since the demo began: some rise and fall like tides, each with a

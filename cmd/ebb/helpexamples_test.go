@@ -78,8 +78,10 @@ var before = []struct{ words, run string }{
 	{"ebb namespace create visits", "ebb namespace list -o tsv | grep -qv ^visits"},
 	{"ebb cert ca --dir", "rm -rf certs"},
 	{"ebb estimate 'visitors/*'", "ebb del visitors/monday visitors/tuesday || true"},
-	{"ebb overlap visitors/monday",
-		"ebb incr visitors/monday ann bob --kind set && ebb incr visitors/tuesday ann --kind set"},
+	{
+		"ebb overlap visitors/monday",
+		"ebb incr visitors/monday ann bob --kind set && ebb incr visitors/tuesday ann --kind set",
+	},
 	{"ebb rename clicks/tody", "ebb incr clicks/tody US && (ebb del clicks/today || true)"},
 	{"ebb rename clicks/new", "ebb incr clicks/new US && ebb incr clicks/today US"},
 	{"ebb alert clicks/today", "ebb incr clicks/today MY --by 1000"},
