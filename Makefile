@@ -75,6 +75,8 @@ fuzz:
 acceptance:
 	EBB_KILL_RUNS=20 EBB_FAILOVER_RUNS=20 EBB_SET_RUNS=20 EBB_LONG=1 $(GO) test ./cmd/ebb -run 'Import|Door|Resume|Restart|ParallelStart|OverTLS' -timeout 120m -v
 	EBB_FAULTS=1 $(GO) test ./cmd/ebb -run FaultsOfProcesses -timeout 30m -v
+	EBB_DELETED_KEYS=1000000 $(GO) test ./cmd/ebb -run MemoryOfADeletedNamespace -timeout 30m -v
+	EBB_DEMO_KILLS=200 $(GO) test ./cmd/ebb -run DemoOutlivesKills -timeout 60m -v
 	EBB_GROW=50000 $(GO) test ./cmd/ebb -run GrowthUnderLoad -timeout 30m -v
 	EBB_SEEDS=1000 $(GO) test ./chaos/sim -run 'LeaderCutOff|VerifyLeader|MovingLeaders' -timeout 120m -v
 	EBB_QUIET=10m $(GO) test ./chaos/sim -run ManyGroups -timeout 60m -v

@@ -82,7 +82,9 @@ func TestSwarmFindsMutants(t *testing.T) {
 			"retries count again",
 			[]string{"leader-cut", "kill", "loss", "clients-cut"},
 			Options{Client: []ebb.Option{ebb.WithGRPC(grpc.WithUnaryInterceptor(anonymous))}},
-			"counted-once read-possible any-possible estimate-bound topk-bounds quantile-bounds coverage-honest whole-or-not answer-right repeat-same owner-reads decayed-sum bits-answer imported-once command-once ranking-right aged-right trend-right watch-fresh",
+			"counted-once read-possible any-possible estimate-bound topk-bounds quantile-bounds coverage-honest whole-or-not " +
+				"answer-right repeat-same owner-reads decayed-sum bits-answer imported-once command-once ranking-right " +
+				"aged-right trend-right watch-fresh deletion-right",
 		},
 		{
 			"syncs do nothing",

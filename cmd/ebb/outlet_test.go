@@ -81,12 +81,12 @@ func TestClosedPipeEndsTheReader(t *testing.T) {
 	}
 }
 
-// The demo outlives every node that is killed at its keys: 15 of them here, or as many as EBB_DEMO_KILLS says.
+// The demo outlives every node that is killed at its keys: 4 of them here, or as many as EBB_DEMO_KILLS says.
 func TestDemoOutlivesKills(t *testing.T) {
 	if testing.Short() {
 		t.Skip("runs three real nodes")
 	}
-	kills := 15
+	kills := 4
 	if n, err := strconv.Atoi(os.Getenv("EBB_DEMO_KILLS")); err == nil {
 		kills = n
 	}
